@@ -99,3 +99,32 @@ def test_the_report_computes_no_figures() -> None:
         if any(is_within(module, one) for one in AGGREGATION)
     }
     assert not offenders
+
+
+STATISTICS = (
+    "statistics",
+    "numpy",
+    "scipy",
+    "pandas",
+    "dramaturg.results.means",
+    "dramaturg.results.sums",
+    "dramaturg.results.students_t",
+    "dramaturg.results.leaderboard.leaderboard",
+    "dramaturg.results.rows.flatten",
+    "dramaturg.summaries.decisions",
+    "dramaturg.summaries.detection",
+    "dramaturg.summaries.ratings",
+    "dramaturg.summaries.reply_scores",
+)
+"""What computes figures of results. Other modules of summaries hold names, tags and requests of services."""
+
+
+def test_the_command_line_computes_no_figures() -> None:
+    """It prints summaries and answers of services; ``reproduce`` is checked above."""
+    offenders = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in (ROOT / "dramaturg" / "cli").rglob("*.py")
+        for module in imported_modules(path)
+        if any(is_within(module, one) for one in STATISTICS)
+    }
+    assert not offenders

@@ -32,4 +32,7 @@ def test_every_request_id_is_an_idempotency_key() -> None:
         for file in FILES
         for found in re.findall(r"string request_id = .*", (PROTOS / file).read_text(encoding="utf-8"))
     ]
-    assert [file for file, _ in fields] == ["dramaturg/api/evaluation/v1/run_service.proto"]
+    assert [file for file, _ in fields] == [
+        "dramaturg/api/evaluation/v1/label_service.proto",
+        "dramaturg/api/evaluation/v1/run_service.proto",
+    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget, RunSpec
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
@@ -33,6 +34,7 @@ PROVIDER = """
 [generation.providers.p]
 base_url = "{url}"
 default_model = "m"
+prices = "{prices}"
 [generation.providers.p.retries]
 first_wait_seconds = 0.01
 longest_wait_seconds = 0.01
@@ -41,11 +43,22 @@ longest_wait_seconds = 0.01
 
 @asynccontextmanager
 async def platform(
-    server: OpenAIServer, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+    server: OpenAIServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prices: Mapping[str, tuple[float, float]] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[DramaturgClient]:
     """A platform whose retries wait for no time, so that only their number bounds them."""
     configuration = folder / "dramaturg.toml"
-    configuration.write_text(PROVIDER.format(url=server.base_url))
+    table = folder / "prices.toml"
+    table.write_text(
+        "".join(
+            f'["{model}"]\nprompt = {prompt}\ncompletion = {completion}\n'
+            for model, (prompt, completion) in (prices or {}).items()
+        )
+    )
+    configuration.write_text(PROVIDER.format(url=server.base_url, prices=table))
     monkeypatch.setenv("DRAMATURG_CONFIG", str(configuration))
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
     runs = RunsSettings(
@@ -59,8 +72,10 @@ async def platform(
         yield client
 
 
-async def ended(client: DramaturgClient, count: int) -> Run:
-    created = await client.runs.create(scripts_spec(dataset=Dataset(content=lines(script_rows(count)))))
+async def ended(client: DramaturgClient, spec: RunSpec | int) -> Run:
+    if isinstance(spec, int):
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(spec))))
+    created = await client.runs.create(spec)
     async for event in client.runs.watch(created.id):
         if event.run.outcome:
             break
@@ -194,6 +209,51 @@ async def test_a_money_budget_needs_prices(tmp_path: Path, monkeypatch: pytest.M
         spec.budget.Clear()
         spec.budget.max_token_count = 10**9
         assert (await client.runs.create(spec)).id
+
+
+def without_usage(body: Body) -> Answer:
+    return Answer(approve(body) if "response_format" in body else "ready", usage=None)
+
+
+@pytest.mark.parametrize("limits", [{"max_token_count": 10**9}, {"max_cost_usd": 10.0}])
+async def test_a_budget_needs_token_counts(
+    limits: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        OpenAIServer(without_usage, models=("m",)) as server,
+        platform(server, tmp_path, monkeypatch, prices={"m": (1.0, 2.0)}) as client,
+    ):
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(1))), budget=RunBudget(**limits))
+        with pytest.raises(ServiceError, match="p/m states none: set estimate_unreported_usage") as refused:
+            await client.runs.create(spec)
+        assert [one.field for one in refused.value.violations] == [f"spec.budget.{next(iter(limits))}"]
+        asked = [one.body for one in server.requests if one.body.get("messages")]
+        assert [one["max_tokens"] for one in asked] == [16], "one small call shows it"
+        with pytest.raises(ServiceError, match="states none"):
+            await client.runs.create(spec)
+        assert len([one for one in server.requests if one.body.get("messages")]) == 1, "and is remembered"
+
+
+async def test_estimates_of_tokens_keep_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        OpenAIServer(without_usage, models=("m",)) as server,
+        platform(server, tmp_path, monkeypatch, prices={"m": (1.0, 2.0)}) as client,
+    ):
+        budget = RunBudget(max_token_count=100_000, estimate_unreported_usage=True)
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(200))), budget=budget)
+        spec.limits.max_concurrent_samples = 1
+        run = await ended(client, spec)
+        bodies = [one.body for one in server.requests if one.body.get("messages")]
+    usage = run.progress.usage
+    assert run.outcome == run_pb2.RUN_OUTCOME_BUDGET_REACHED
+    assert re.search(r"the budget of 100000 tokens is reached \(\d+ of them estimated\)", run.state_reason)
+    assert usage.unmetered_call_count == usage.estimated_call_count == usage.provider_call_count
+    assert not usage.prompt_token_count
+    sent = sum(len(message["content"]) for body in bodies for message in body["messages"])
+    assert sent < usage.estimated_token_count < 120_000
+    assert usage.estimated_cost_call_count == usage.estimated_call_count
+    assert 0 < usage.estimated_cost_usd < usage.estimated_token_count * 2 / 1e6
+    assert not usage.HasField("cost_usd")
 
 
 async def test_rows_that_cannot_be_planned_refuse_the_run(

@@ -32,6 +32,8 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
 from gateway.app import App
+from gateway.http.server import HttpServer
+from gateway.http.settings import HttpSettings
 from gateway.runs.records import ACTIVE
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
@@ -99,6 +101,9 @@ class PublicGateway:
     good: grpc.aio.Channel
     run_ids: Sequence[str]
     """Two runs of the hostile tenant that have ended."""
+    target: str
+    url: str
+    """Its address over HTTP; empty without."""
 
     def request(self, method: MethodDescriptor) -> Any:
         """A valid request of a method. It changes neither run."""
@@ -109,7 +114,9 @@ class PublicGateway:
 
 
 @asynccontextmanager
-async def public_gateway(folder: Path, **settings: Any) -> AsyncIterator[PublicGateway]:
+async def public_gateway(
+    folder: Path, http: HttpSettings | None = None, **settings: Any
+) -> AsyncIterator[PublicGateway]:
     """Serves a gateway and a judge of each role."""
     contracts = {role.contract for role in ROLES.values()}
     answers = [noting(Default().FindServiceByName(name), lambda *_: None) for name in sorted(contracts)]
@@ -125,11 +132,13 @@ async def public_gateway(folder: Path, **settings: Any) -> AsyncIterator[PublicG
         made = await stack.enter_async_context(app.open())
         serving = ServerSettings.loopback(drain_grace_seconds=0.2)
         auth = token_settings(folder, HOSTILE, GOOD)
-        server = await stack.enter_async_context(Server(made, serving, auth))
+        fronts = [] if http is None else [HttpServer(http, 0)]
+        server = await stack.enter_async_context(Server(made, serving, auth, fronts=fronts))
         hostile, good = [
             await stack.enter_async_context(channel_of(server.target, folder, one)) for one in (HOSTILE, GOOD)
         ]
-        yield PublicGateway(hostile, good, [await _ended_run(hostile) for _ in range(2)])
+        run_ids = [await _ended_run(hostile) for _ in range(2)]
+        yield PublicGateway(hostile, good, run_ids, server.target, "".join(front.url for front in fronts))
 
 
 async def _ended_run(channel: grpc.aio.Channel) -> str:

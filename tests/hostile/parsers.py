@@ -21,8 +21,7 @@ from services.generation.authoring.scenarios import PhraseForm, ProfileForm
 from services.generation.authoring.simulation_tasks import SimulationTaskForm
 from services.generation.edges.end_to_end import EdgesForm
 from tests.answers import parsers as answers
-from tests.answers.test_corpus import READERS
-from tests.answers.test_properties import CLEAR, PIECES, STATED
+from tests.answers.test_properties import CLEAR, PIECES, READERS, STATED
 from tests.hostile.values import TEXTS
 
 Parser = Callable[[str], Any]

@@ -14,8 +14,9 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format, Row
-from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
-from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader
+from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_process import IsolatedSampleReader
 from tests.hostile.values import TEXTS
 from tests.support.bombs import GOOD_LINE, blank_bomb, dictionary_bomb, empty_rows, parquet_bytes
 from tests.support.datasets import read
@@ -61,7 +62,7 @@ def test_memory_does_not_grow_with_a_dataset(name: str) -> None:
     try:
         count = sum(1 for _ in IsolatedSampleReader(spec, content, ACCESS, ProcessLimits(256 << 20)))
         said = f"{count} rows"
-    except (DatasetError, DatasetProcessError) as error:
+    except (DatasetError, ProcessDiedError) as error:
         said = str(error)[:80]
     growth = resident_mb() - before
     report(dataset=name, content_bytes=len(content), growth_mb=growth, said=said)

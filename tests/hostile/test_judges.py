@@ -12,6 +12,7 @@ import pytest
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Assessment
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JUDGE_HEALTH_SERVING
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.client import DramaturgClient
@@ -39,7 +40,13 @@ async def gateway() -> AsyncIterator[DramaturgClient]:
         honest = Fake("critic", name="honest", default=True)
         judges = [*agents(honest), *hostile]
         yield await stack.enter_async_context(
-            gateway_client(*judges, judge_timeout_seconds=JUDGE_SECONDS, identity_timeout_seconds=0.5)
+            gateway_client(
+                *judges,
+                judge_timeout_seconds=JUDGE_SECONDS,
+                identity_timeout_seconds=0.5,
+                # In quarantine a judge is not called: only the first misbehaviours would be tried.
+                quarantine_breaches=0,
+            )
         )
 
 
@@ -97,12 +104,30 @@ def faults(assessment: Assessment, steps: int) -> list[str]:
     return [*found, *(f"discloses {secret!r}" for secret in disclosed if secret in encoded)]
 
 
+def check_shadow(shadowed: ScriptsResult, alone: ScriptsResult) -> None:
+    """Checks that a hostile shadow leaves the result as it is without one."""
+    (candidate,), (expected,) = shadowed.candidates, alone.candidates
+    assert list(candidate.verdicts) == list(expected.verdicts)
+    (shadow,) = candidate.shadows
+    assert shadow.HasField("assessment") or shadow.miss
+    assert not shadow.HasField("assessment") or not faults(shadow.assessment, steps=3)
+    assert shadowed.ByteSize() < MOST_BYTES
+
+
 async def check(client: DramaturgClient, misbehaviour: str, critic: str, expected: Sequence[bytes]) -> None:
-    """Evaluates with a hostile judge beside an honest one, and with the honest ones alone meanwhile."""
-    beside, alone = await asyncio.gather(
+    """Evaluates with a hostile judge beside an honest one, and with the honest ones alone meanwhile.
+
+    A third evaluation has the hostile judge as a shadow of the honest one.
+    """
+    shadowing = asked(misbehaviour)
+    shadowing.shadows.add(role="critic", judge=critic)
+    shadowing.shadow_wait.FromMilliseconds(round(1000 * JUDGE_SECONDS) + 500)
+    beside, alone, shadowed = await asyncio.gather(
         evaluate_result(client, asked(misbehaviour, "honest", critic), SECONDS),
         evaluate_result(client, asked(misbehaviour), SECONDS),
+        evaluate_result(client, shadowing, SECONDS),
     )
+    check_shadow(shadowed, alone)
     honest = assessments(beside, hostile=False)
     assert comparable(honest) == comparable(assessments(alone, hostile=False)) == list(expected)
     (hostile,) = assessments(beside, hostile=True)
@@ -141,6 +166,7 @@ async def test_no_misbehaviour_of_a_judge_reaches_another() -> None:
         again = await evaluate_result(client, asked("quiet"), SECONDS)
         assert comparable(assessments(again, hostile=False)) == expected
         count = len(MISBEHAVIOURS) + len(IDENTITIES)
+        assert (await client.check_judge("critic", "hostile")).health == JUDGE_HEALTH_SERVING
         report(misbehaviours=count, growth_mb=first)
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dramaturg.judge.reasoning import blanked
-from tests.answers.test_corpus import READERS
+from tests.answers.test_properties import READERS
 from tests.hostile.parsers import (
     PARSERS,
     REPETITIONS,
