@@ -55,6 +55,18 @@ def test_images_run_as_the_user_of_the_manifests_and_start_without_a_shell() -> 
         assert instruction.startswith("["), f"{instruction} needs a shell"
 
 
+def test_what_the_images_copy_is_in_the_context() -> None:
+    kept = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line[:1] == "!"
+    }
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    for source in " ".join(copied).split():
+        assert source.partition("/")[0] in kept, f".dockerignore leaves out {source}"
+        assert (ROOT / source).exists(), source
+
+
 def test_the_manifests_images_are_the_dockerfiles_targets() -> None:
     targets = set(
         re.findall(r"^FROM \S+ AS ((?:service|gateway|embedding)[a-z-]*)$", DOCKERFILE, re.MULTILINE)
