@@ -17,7 +17,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-servers test-typescript test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow conformance test-servers test-typescript test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slo
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript"
+
+conformance: $(VENV)/.dev ## Checks our services and a faulty judge with the conformance kit; prints a table.
+	@$(BIN)/python -m tests.dramaturg.conformance.table
 
 SERVERS := .tools/servers
 test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock $(SERVERS)/.transformers ## Installs servers of other projects and tests the providers against them.
@@ -55,8 +58,8 @@ test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
 	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build
 	@$(BIN)/python -m pytest -q -n 0 -m typescript tests/sdk
 
-test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports in Chromium and checks their accessibility; needs Debian's chromium.
-	@$(BIN)/python -m pytest -q -n 0 tests/dramaturg/report
+test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports and the console in Chromium and checks their accessibility; needs Debian's chromium.
+	@$(BIN)/python -m pytest -q -n 0 tests/dramaturg/report tests/gateway/console
 
 .tools/axe/.installed:
 	@npm install --silent --no-audit --no-fund --prefix .tools/axe axe-core@4

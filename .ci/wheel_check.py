@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import runpy
+from pathlib import Path
 
 import dramaturg
+from dramaturg import conformance
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
@@ -15,11 +18,13 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.steps import split_steps
 from dramaturg.judge.verdicts import failed, passed
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, FakeJudge, PlatformMissingError, serve, serve_gateway
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "judges" / "terse_critic.py"
 ABSENT = ("services", "gateway", "jinja2", "numpy", "openai", "rich", "torch", "typer")
 
 for package in ABSENT:
@@ -54,6 +59,11 @@ async def main() -> None:
         found = {one.candidate_id: one async for one in JudgeServiceStub(channel).Judge(request)}
     outcomes = {name: one.assessment.verdicts[0].outcome for name, one in found.items()}
     assert outcomes == {"a": verdict_pb2.OUTCOME_PASS, "b": verdict_pb2.OUTCOME_FAIL}, outcomes
+
+    critic = runpy.run_path(str(EXAMPLE))["TerseCritic"]
+    async with serve(judge_contract(critic())) as server:
+        broken = [one for one in await conformance.run(CRITIC, server.target, timeout=20) if not one.passed]
+    assert not broken, broken
 
     fake = FakeJudge(criteria=["brief"])
     async with serve(fake.contract()) as server, open_channel(server.target) as channel:

@@ -47,3 +47,5 @@ def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     # A process has one engine of runs, and most tests of a gateway do not need it.
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "false")
+    # A process takes a second to start.
+    monkeypatch.setenv("DRAMATURG_GATEWAY_WORKER_PROCESSES", "0")

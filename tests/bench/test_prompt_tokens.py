@@ -11,3 +11,10 @@ async def test_the_documented_tokens_are_those_of_the_prompts() -> None:
 
 def test_a_token_is_four_characters() -> None:
     assert [tokens("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
+
+
+async def test_the_fixed_part_is_the_same_for_all_calls_of_a_judge() -> None:
+    _, calls = await measure()
+    for name, sent in calls.items():
+        # One of the candidates has no steps that findings could name.
+        assert len({one.system for one in sent}) == (1 if name == "synthesize" else 2), name

@@ -62,7 +62,7 @@ EXAMPLES = dict(examples())
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
 
 
 class MyCritic(judge_service_pb2_grpc.JudgeServiceServicer):

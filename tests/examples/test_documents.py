@@ -124,6 +124,7 @@ def test_a_python_example_runs(gateway: Gateway, example: Example) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, gateway.run_id],
         cwd=gateway.folder,
+        env={**os.environ, "DRAMATURG_TARGET": f"localhost:{gateway.port}"},
         capture_output=True,
         text=True,
         timeout=100,

@@ -1,4 +1,4 @@
-"""The prompt set in another language, mounted as a deployment mounts one."""
+"""The prompt sets, mounted as a deployment mounts one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1 import decision_pb2
+from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve
@@ -19,8 +21,11 @@ from services.agents.execute.settings import ExecuteSettings
 from services.judging.pairs.app import App as PairJudgeApp
 from services.judging.pairs.settings import PairJudgeSettings
 from tests.support.command_line import ROOT
+from tests.support.generation import generation_service
 from tests.support.judges import TASK, all_pass, candidate
+from tests.support.openai_server import OpenAIServer
 
+CHOICE75 = ROOT / "examples" / "prompts" / "choice75"
 GERMAN = ROOT / "examples" / "prompts" / "de"
 APPS: dict[str, tuple[Any, Any]] = {
     "critic": (CriticApp, CriticSettings),
@@ -56,3 +61,35 @@ async def test_prompts_that_the_set_lacks_are_the_shipped_ones() -> None:
         assert contracts
     sets = {file.relative_to(GERMAN) for file in GERMAN.rglob("*.md")}
     assert Path("pair-judge/compare_replies.md") not in sets
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (
+            pb.DECISION_PROMPT_NAIVE,
+            "[Goal]: eat\n[Option 1]: cook\n[Option 2]: order\n[Scenario]: has no pan",
+        ),
+        (
+            pb.DECISION_PROMPT_STORY,
+            "Doe can cook (Option 1) or order (Option 2).\nImagine that Doe has no pan.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("answer", ["2", "2)", "Option 2", "2) Option 2"])
+async def test_decisions_have_the_structure_of_the_paper(prompt: Any, told: str, answer: str) -> None:
+    decision = decision_pb2.Decision(goal="eat", option_1="cook", option_2="order", scenario="has no pan")
+    shown = pb.DecisionDemonstration(decision=decision, choice=decision_pb2.CHOICE_EITHER)
+    request = pb.ChooseOptionRequest(decision=decision, prompt=prompt, demonstrations=[shown])
+    async with (
+        OpenAIServer(lambda _: answer) as server,
+        generation_service(server, prompts_dir=CHOICE75) as service,
+    ):
+        response = await service.authoring.ChooseOption(request)
+    system, example, solution, question = (message["content"] for message in server.bodies[0]["messages"])
+    assert "Option" not in system
+    assert solution == "Either"
+    assert example == question
+    assert f"{told}\n[END decision" in question
+    assert question.endswith("3) Either, as both come to about the same for the Goal\n[Answer]:")
+    assert response.choice == decision_pb2.CHOICE_OPTION_2
