@@ -12,7 +12,6 @@ import grpc
 from dramaturg.api.alignment.v1.agreement_pb2 import (
     LABEL_DISTANCE_INTERVAL,
     LABEL_DISTANCE_NOMINAL,
-    AnnotatedItem,
     LabelDistance,
     MeasureAgreementRequest,
     MeasureAgreementResponse,
@@ -35,7 +34,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten, judgements
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.statistics import Statistics
 
 MAX_ITEMS = 200_000
@@ -48,13 +47,26 @@ _LONGEST_NAME = 200
 class _Answer(NamedTuple):
     """A judge's answer on one item."""
 
-    item: tuple[str, str, str]
-    """The sample or task, its judged part, and the criterion."""
+    part: str
+    """The judged part of the sample."""
+    criterion: str
     names: Sequence[str]
     """The name of the judge, then longer ones that differ where it judges the item twice."""
     value: bool | float | None
     """Whether it passed, or its score. None: an abstention."""
     reason: AbstainReason.ValueType
+
+
+class _Item(NamedTuple):
+    """What judges say of one item."""
+
+    task: str
+    """Items of one task are not independent."""
+    said: dict[str, bool | float | None]
+    """By judge. None: an abstention."""
+
+    def decided(self) -> dict[str, bool | float]:
+        return {judge: value for judge, value in self.said.items() if value is not None}
 
 
 class JudgeAgreement:
@@ -68,8 +80,8 @@ class JudgeAgreement:
         self._request = request
         self._counts: Counter[str] = Counter()
         self._abstentions: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._items: dict[tuple[str, str, str], dict[str, bool | float]] = {}
-        """By item: what each judge said that did not abstain."""
+        self._items: dict[tuple[str, str, str], _Item] = {}
+        """By sample, judged part and criterion."""
         self._single = 0
 
     def add(self, sample: RunSample) -> None:
@@ -78,16 +90,17 @@ class JudgeAgreement:
         Raises:
             ServiceError: RESOURCE_EXHAUSTED: there are too many items.
         """
-        own: defaultdict[tuple[str, str, str], list[_Answer]] = defaultdict(list)
+        own: defaultdict[tuple[str, str], list[_Answer]] = defaultdict(list)
         for answer in _answers(sample):
-            own[answer.item].append(answer)
-        for item, answers in own.items():
-            length = next((n for n in range(3) if len({one.names[n] for one in answers}) == len(answers)), 2)
-            for answer in answers:
-                self._note(answer.names[length], item, answer.value, answer.reason)
+            own[answer.part, answer.criterion].append(answer)
+        task = _task(sample)
+        for (part, criterion), answers in own.items():
+            item = self._item((str(sample.index), part, criterion), task)
+            for judge, answer in zip(_distinct(answers), answers, strict=True):
+                self._note(judge, item, answer.value, answer.reason)
             # What one judge alone judged is never judged again.
-            if len(self._items[item]) < _LEAST_JUDGES:
-                del self._items[item]
+            if len(item.decided()) < _LEAST_JUDGES:
+                del self._items[str(sample.index), part, criterion]
                 self._single += 1
 
     def add_run(self, run_id: str, sample: RunSample, *, by_sample: bool) -> None:
@@ -99,29 +112,32 @@ class JudgeAgreement:
             by_sample: Whether a sample has one judged part, regardless of its name.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED: there are too many items.
+            ServiceError: RESOURCE_EXHAUSTED: there are too many items. INVALID_ARGUMENT: the run judges an
+                item twice.
         """
         for one in judgements(sample):
             task = one.sample or sample.sample_id
-            self._note(run_id, (task, "" if by_sample else one.subject, one.aspect), one.value, one.reason)
+            part = "" if by_sample else one.subject
+            item = self._item((task, part, one.aspect), task)
+            if run_id in item.said:
+                raise _judged_twice(run_id, task, part, one.aspect)
+            self._note(run_id, item, one.value, one.reason)
 
-    def _note(
-        self,
-        judge: str,
-        item: tuple[str, str, str],
-        value: bool | float | None,
-        reason: AbstainReason.ValueType,
-    ) -> None:
-        self._counts[judge] += 1
-        if (said := self._items.get(item)) is None:
+    def _item(self, key: tuple[str, str, str], task: str) -> _Item:
+        if (item := self._items.get(key)) is None:
             if len(self._items) >= MAX_ITEMS:
                 raise _too_many()
-            task, part, criterion = item
-            said = self._items[intern(task), part, intern(criterion)] = {}
+            sample, part, criterion = key
+            item = self._items[intern(sample), part, intern(criterion)] = _Item(intern(task), {})
+        return item
+
+    def _note(
+        self, judge: str, item: _Item, value: bool | float | None, reason: AbstainReason.ValueType
+    ) -> None:
+        self._counts[judge] += 1
+        item.said[judge] = value
         if value is None:
             self._abstentions[judge][abstention_name(reason)] += 1
-        else:
-            said[judge] = value
 
     def requests(self) -> Mapping[str, MeasureAgreementRequest]:
         """The requests for verdicts and for scores, those with items."""
@@ -134,15 +150,19 @@ class JudgeAgreement:
         for request in made.values():
             if self._request.HasField("confidence_level"):
                 request.confidence_level = self._request.confidence_level
+        decided = {key: item.decided() for key, item in self._items.items()}
         scored = {
-            item[2]
-            for item, said in self._items.items()
+            key[2]
+            for key, said in decided.items()
             if not all(isinstance(value, bool) for value in said.values())
         }
-        for item, said in self._items.items():
+        for key, said in decided.items():
             if len(said) >= _LEAST_JUDGES:
-                name = "scores" if item[2] in scored else "verdicts"
-                made[name].items.append(_annotated(item, said, scored=name == "scores"))
+                name = "scores" if key[2] in scored else "verdicts"
+                annotated = made[name].items.add(tags={_TASK: self._items[key].task, _CRITERION: key[2]})
+                for judge, value in said.items():
+                    label = ("FAIL", "PASS")[bool(value)] if name == "verdicts" else f"{value:.12g}"
+                    annotated.annotations.add(annotator=judge, labels=[label])
         return {name: request for name, request in made.items() if request.items}
 
     @property
@@ -166,7 +186,7 @@ class JudgeAgreement:
                     statistics.problems[0],
                 )
             found[name] = response
-        single = sum(len(said) < _LEAST_JUDGES for said in self._items.values())
+        single = sum(len(item.decided()) < _LEAST_JUDGES for item in self._items.values())
         return MeasureJudgeAgreementResponse(
             verdicts=found.get("verdicts"),
             scores=found.get("scores"),
@@ -180,14 +200,18 @@ class JudgeAgreement:
         )
 
 
-def _annotated(
-    item: tuple[str, str, str], said: Mapping[str, bool | float], *, scored: bool
-) -> AnnotatedItem:
-    annotated = AnnotatedItem(tags={_TASK: item[0], _CRITERION: item[2]})
-    for judge, value in said.items():
-        label = f"{value:.12g}" if scored else ("FAIL", "PASS")[bool(value)]
-        annotated.annotations.add(annotator=judge, labels=[label])
-    return annotated
+def _distinct(answers: Sequence[_Answer]) -> Sequence[str]:
+    """The shortest names of the judges of an item that differ; numbered where the longest do not."""
+    for length in range(len(answers[0].names)):
+        names = [one.names[length] for one in answers]
+        if len(set(names)) == len(names):
+            return names
+    counts: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        counts[name] += 1
+        numbered.append(f"{name[: _LONGEST_NAME - 4]} {counts[name]}" if counts[name] > 1 else name)
+    return numbered
 
 
 def _answers(sample: RunSample) -> Iterator[_Answer]:
@@ -196,25 +220,26 @@ def _answers(sample: RunSample) -> Iterator[_Answer]:
     if kind is None:
         return
     result = getattr(sample, kind)
-    task = _task(result) or sample.sample_id or str(sample.index)
     if kind == "scripts":
         for candidate in result.candidates:
-            yield from _assessed(task, candidate.candidate_id, candidate.assessments)
+            yield from _assessed(candidate.candidate_id, candidate.assessments)
     elif kind == "texts":
         for text in result.texts:
-            yield from _assessed(task, text.text_id, text.assessments)
+            yield from _assessed(text.text_id, text.assessments)
     else:
         for row in flatten(sample, texts=False):
             if row.judge:
-                yield _of_row(task, row)
+                yield _of_row(row)
 
 
-def _task(result: object) -> str:
-    task = getattr(result, "task", None)
-    return str(getattr(task, "id", "") or getattr(task, "goal", ""))
+def _task(sample: RunSample) -> str:
+    kind = sample.WhichOneof("result")
+    task = getattr(getattr(sample, kind), "task", None) if kind else None
+    named = getattr(task, "id", "") or getattr(task, "goal", "")
+    return str(named or sample.sample_id or sample.index)
 
 
-def _assessed(task: str, part: str, assessments: Iterable[CandidateAssessment]) -> Iterator[_Answer]:
+def _assessed(part: str, assessments: Iterable[CandidateAssessment]) -> Iterator[_Answer]:
     for one in assessments:
         names = _names(one.judge, one.role, one.assessment.provenance)
         for verdict in one.assessment.verdicts:
@@ -223,16 +248,21 @@ def _assessed(task: str, part: str, assessments: Iterable[CandidateAssessment]) 
                 value = verdict.outcome == OUTCOME_PASS
             elif verdict.outcome == OUTCOME_SCORED:
                 value = float(verdict.score)
-            yield _Answer((task, part, verdict.criterion), names, value, verdict.abstain_reason)
+            yield _Answer(part, verdict.criterion, names, value, verdict.abstain_reason)
 
 
-def _of_row(task: str, row: RunResult) -> _Answer:
+def _of_row(row: RunResult) -> _Answer:
     """The answer of a flat judgement; measures of single judges end with their name."""
     value: bool | float | None = row.value if row.HasField("value") else None
     if value is not None and row.outcome in (OUTCOME_PASS, OUTCOME_FAIL):
         value = row.outcome == OUTCOME_PASS
-    item = task, f"{row.model} {row.candidate_id}", row.measure.replace(f"/{row.judge}", "")
-    return _Answer(item, _names(row.judge, row.role, row.provenance), value, row.abstain_reason)
+    return _Answer(
+        f"{row.model} {row.candidate_id}",
+        row.measure.replace(f"/{row.judge}", ""),
+        _names(row.judge, row.role, row.provenance),
+        value,
+        row.abstain_reason,
+    )
 
 
 def _names(judge: str, role: str, provenance: Provenance) -> Sequence[str]:
@@ -247,3 +277,8 @@ def _too_many() -> ServiceError:
         f"the runs have more than {MAX_ITEMS:,} items that judges judged",
         metadata={"limit": str(MAX_ITEMS)},
     )
+
+
+def _judged_twice(run_id: str, task: str, part: str, criterion: str) -> ServiceError:
+    item = "/".join(name for name in (task, part, criterion) if name)
+    return invalid("run_ids", f"{run_id} judges {item!r} twice; ids of tasks must differ")

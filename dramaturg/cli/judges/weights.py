@@ -171,7 +171,7 @@ def _measured(votes: list[_Vote], join: LabelJoin, asked: Asked) -> list[_Weight
             one.tags[_JUDGE],
             one.item_count,
             one.accuracy,
-            one.correct_count / one.item_count,
+            one.accuracy.value,
             weight_of_accuracy(one.correct_count, one.item_count),
         )
         for one in response.groups

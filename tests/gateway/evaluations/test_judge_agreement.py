@@ -185,6 +185,36 @@ def test_one_judge_with_two_models_is_two() -> None:
     assert labels == {"execute/llm (strict)": ["PASS"], "execute/llm (kind)": ["FAIL"]}
 
 
+def test_one_judge_asked_twice_with_one_model_is_two() -> None:
+    agreement = JudgeAgreement(MeasureJudgeAgreementRequest())
+    sample = scripts(0, [[True, False]], ["llm"] * 3)
+    for one in sample.scripts.candidates[0].assessments:
+        one.assessment.provenance.completions[0].requested_model = "m"
+    agreement.add(sample)
+    (item,) = agreement.requests()["verdicts"].items
+    assert [one.annotator for one in item.annotations] == ["execute/llm (m)", "execute/llm (m) 2"]
+
+
+def test_samples_of_one_task_have_their_own_items() -> None:
+    agreement = JudgeAgreement(MeasureJudgeAgreementRequest())
+    for index, answers in enumerate(([[True, True]], [[False, True]])):
+        sample = scripts(0, answers)
+        sample.index, sample.sample_id = index, f"s{index}"
+        agreement.add(sample)
+    items = agreement.requests()["verdicts"].items
+    labels = [[one.labels[0] for one in item.annotations] for item in items]
+    assert labels == [["PASS", "PASS"], ["FAIL", "PASS"]]
+    assert {item.tags["task"] for item in items} == {"t0"}
+
+
+def test_a_run_that_judges_an_item_twice_is_not_compared() -> None:
+    agreement = JudgeAgreement(MeasureJudgeAgreementRequest())
+    agreement.add_run("run", scripts(0, [[None]]), by_sample=False)
+    with pytest.raises(ServiceError, match="judges 't0/c0/executable' twice") as refused:
+        agreement.add_run("run", scripts(0, [[True]]), by_sample=False)
+    assert refused.value.violations[0].field == "run_ids"
+
+
 def test_items_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_agreement, "MAX_ITEMS", 3)
     agreement = JudgeAgreement(MeasureJudgeAgreementRequest())
