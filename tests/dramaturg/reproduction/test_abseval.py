@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from dramaturg.reproduction.abseval import _TABLE_5, RECOVERED, _model_groups
+from dramaturg.reproduction.abseval.printed import TABLE_5
+from dramaturg.reproduction.abseval.rates import model_groups
+from dramaturg.reproduction.abseval.runs import RECOVERED
 from dramaturg.testing.schemas import smallest_instance
 from tests.support.openai_server import Body
 from tests.support.reproductions import last_message, normalized, read_csv, reproduce, reproduce_with
@@ -223,9 +225,9 @@ def test_without_an_encoder_bertscore_is_an_omission_with_its_reason(
 
 def test_the_printed_rates_pooled_by_size_are_those_of_figure_5(data_dir: Path) -> None:
     recovered = json.loads((data_dir / RECOVERED[1]).read_text())["fig5_heat_size_by_metric"]
-    sizes = _model_groups(list(_TABLE_5))
+    sizes = model_groups(list(TABLE_5))
     for place, size in enumerate(recovered["order"]):
-        lines = [_TABLE_5[model].split()[2:] for model, group in sizes.items() if group == size]
+        lines = [TABLE_5[model].split()[2:] for model, group in sizes.items() if group == size]
         for column, short in enumerate(CRITERIA):
             mean = fmean(float(line[column]) for line in lines)
             assert mean == pytest.approx(recovered[short][place], abs=0.0101), (size, short)

@@ -1,0 +1,178 @@
+"""The figures of ABSEval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.reproduction.abseval.printed import ALL
+from dramaturg.reproduction.abseval.rates import (
+    MODEL_GROUP,
+    SHORT,
+    SIZES,
+    Rates,
+    agreement_of,
+    find_figures,
+    rate_of,
+    tag_values,
+)
+from dramaturg.reproduction.abseval.tables import AGENTS
+from dramaturg.reproduction.figures import BarChart, Figure, HeatMap, LineChart
+from dramaturg.results.variants import BASE, VARIANTS
+
+# Section A.4: the criteria of Figure 12.
+_BY_LENGTH = ("order_correct", "executable", "no_redundant_steps", "satisfies_constraints")
+
+
+def make_figures(
+    summaries: Mapping[str, Summary],
+    rates: Mapping[str, Rates],
+    printed: Rates,
+    heat_map: Mapping[str, Any] | None,
+    recovered: Mapping[str, Any] | None,
+) -> Iterator[Figure]:
+    """The figures of a run beside those of the paper; without a run those of the paper.
+
+    Args:
+        summaries: The figures of each run.
+        rates: The rates of each run.
+        printed: The rates of Table 5.
+        heat_map: The values of Figure 9. None: not known.
+        recovered: The values of Figures 2, 4, 5 and 7. None: not known.
+    """
+    own = rates.get(AGENTS, {})
+    named = {**own, **{f"{model} (paper)": values for model, values in printed.items()}}
+    if recovered is not None:
+        yield _topics(recovered["fig_pie_topics"])
+        gold = recovered["fig4_radar_gold_answer.svg"]
+        shown = {name: gold[name] for name in ("with gold", "without gold")}
+        yield _criteria_bars("figure-4", "Figure 4: Agreement with people by gold answer, as printed", shown)
+        yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
+        line = recovered["fig6_line_plot.svg"]
+        shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
+        yield _criteria_bars("figure-7", "Figure 7: Agreement with people by mechanism, as printed", shown)
+    if summaries:
+        yield from _topic_maps(summaries[AGENTS], list(own))
+        yield _overall(summaries[AGENTS])
+        yield _by_steps(summaries[AGENTS])
+    else:
+        values = [float(value) for value in ALL.split()]
+        yield _criteria_bars("figure-10", "Figure 10: Accuracy of all models", {"ALL (paper)": values})
+    if heat_map is not None:
+        models = list(next(iter(heat_map.values())))
+        yield HeatMap(
+            "figure-9-paper",
+            "Figure 9: Rates by topic and model, as printed",
+            list(heat_map),
+            {model: [row.get(model) for row in heat_map.values()] for model in models},
+        )
+    for place, (criterion, short) in enumerate(SHORT.items()):
+        yield BarChart(
+            f"figure-11-{short.lower()}",
+            f"Figure 11: {criterion.replace('_', ' ')} ({short})",
+            list(named),
+            {"rate": [values[place] for values in named.values()]},
+            value_name="share of scripts",
+            limits=(0, 1),
+        )
+
+
+def ablation_figures(summary: Summary) -> Iterator[BarChart]:
+    """The agreement of variants with the base."""
+    single = [name for name, (one, _) in VARIANTS.items() if one == scripts_pb2.MECHANISM_SINGLE_JUDGE]
+    agents = [name for name in VARIANTS if name not in (BASE, *single)]
+    for name, title, variants in (
+        ("figure-4-ablations", "Figure 4: Agreement with the base by gold answer", agents),
+        ("figure-7-ablations", "Figure 7: Agreement of the single judge with the base", single),
+    ):
+        shown = {
+            one: [
+                found.value if (found := agreement_of(summary, one, criterion)) is not None else None
+                for criterion in ABSEVAL
+            ]
+            for one in variants
+        }
+        yield _criteria_bars(name, title, shown)
+
+
+def _criteria_bars(name: str, title: str, series: Mapping[str, Sequence[float | None]]) -> BarChart:
+    return BarChart(name, title, list(SHORT.values()), series, value_name="share of scripts", limits=(0, 1))
+
+
+def _topics(counts: Mapping[str, int]) -> BarChart:
+    topics = {topic: count for topic, count in counts.items() if topic != "total"}
+    return BarChart(
+        "figure-2",
+        "Figure 2: Tasks of MCScript by topic, as printed",
+        list(topics),
+        {"tasks": list(topics.values())},
+        value_name="tasks",
+    )
+
+
+def _sizes(summary: Summary | None, recovered: Mapping[str, Any]) -> HeatMap:
+    own = {}
+    for size in SIZES:
+        found = [
+            find_figures(summary or Summary(), criterion, **{MODEL_GROUP: size}) for criterion in ABSEVAL
+        ]
+        if any(found):
+            own[size] = [rate_of(one) for one in found]
+    printed = {
+        f"{size} (paper)": [recovered[short][place] for short in SHORT.values()]
+        for place, size in enumerate(recovered["order"])
+    }
+    return HeatMap(
+        "figure-5",
+        "Figure 5: Rates by model size and criterion",
+        list(SHORT.values()),
+        {**own, **printed},
+        limits=(0, 1),
+    )
+
+
+def _topic_maps(summary: Summary, models: Sequence[str]) -> Iterator[HeatMap]:
+    topics = tag_values(summary, "topic")
+    yield HeatMap(
+        "figure-9",
+        "Figure 9: Rates by topic and model",
+        topics,
+        {
+            model: [rate_of(find_figures(summary, "", model, topic=topic)) for topic in topics]
+            for model in models
+        },
+        limits=(0, 1),
+    )
+
+
+def _overall(summary: Summary) -> BarChart:
+    return _criteria_bars(
+        "figure-10",
+        "Figure 10: Accuracy of all models",
+        {
+            "ALL": [rate_of(find_figures(summary, criterion)) for criterion in ABSEVAL],
+            "ALL (paper)": [float(value) for value in ALL.split()],
+        },
+    )
+
+
+def _by_steps(summary: Summary) -> LineChart:
+    steps = tag_values(summary, "steps")
+    return LineChart(
+        "figure-12",
+        "Figure 12: Rates by the number of steps",
+        steps,
+        {
+            criterion.replace("_", " "): [
+                rate_of(find_figures(summary, criterion, steps=one)) for one in steps
+            ]
+            for criterion in _BY_LENGTH
+        },
+        value_name="share of scripts",
+        label_name="steps of the script",
+        limits=(0, 1),
+        notes=["All models together. The paper prints no values."],
+    )
