@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.evaluations.test_summary import address_of, samples, store_run
 from tests.sdk.test_typescript import PACKAGE, gateway, run_node
+from tests.support.evaluation_samples import samples
+from tests.support.stored_runs import address_of, store_run
 
 pytestmark = pytest.mark.typescript
 

@@ -29,9 +29,10 @@ from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
-from tests.gateway.evaluations.test_summary import address_of, samples, store_run
+from tests.support.evaluation_samples import samples
 from tests.support.judges import TASK, candidate
 from tests.support.ports import free_port
+from tests.support.stored_runs import address_of, store_run
 
 pytestmark = pytest.mark.typescript
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,106 +12,25 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
-from dramaturg.api.common.v1.decision_pb2 import Decision
-from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, DialogueScript, ReplyRating
-from dramaturg.api.evaluation.v1.graphs_pb2 import GRAPH_TASK_GENERATE, GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
     DatasetManifest,
-    RunSample,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.api.generation.v1 import authoring_decisions_pb2 as authoring
-from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
-from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
-from dramaturg.results.rows import flatten
-from gateway.runs.records import SampleOutcome
 from gateway.runs.store import open_store
+from tests.support.evaluation_samples import (
+    DECISIONS,
+    DIALOGUES,
+    GRAPHS,
+)
 from tests.support.runs import create, rows
-
-
-def dialogue(name: str, ratings: Mapping[str, Sequence[float | None]]) -> DialogueResult:
-    """A script with the ratings of a panel for each model; None abstains."""
-    return DialogueResult(
-        script=DialogueScript(id=name),
-        ratings=[
-            ReplyRating(
-                model=model,
-                judge=f"judge {place}",
-                rating=Rating(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)
-                if value is None
-                else Rating(value=value),
-            )
-            for model, values in ratings.items()
-            for place, value in enumerate(values)
-        ],
-    )
-
-
-# A script that both models ace, a panel whose judges differ, and one that abstains.
-DIALOGUES = [
-    dialogue("aced", {"a": [10, 10], "b": [10, 10]}),
-    dialogue("split", {"a": [4, 8], "b": [2, 3]}),
-    dialogue("silent", {"a": [9, None], "b": [None, None]}),
-    dialogue("low", {"a": [3, 4], "b": [1, 1]}),
-]
-# Both prompts and both orders, one choice of which abstains.
-CHOICES: dict[tuple[authoring.DecisionPrompt.ValueType, bool], list[bool | None]] = {
-    (authoring.DECISION_PROMPT_NAIVE, False): [True, True, False, True],
-    (authoring.DECISION_PROMPT_NAIVE, True): [True, False, False, None],
-    (authoring.DECISION_PROMPT_STORY, False): [False, False, False, True],
-}
-
-
-def _answer(right: bool | None) -> dict[str, Any]:
-    if right is None:
-        return {"abstain_reason": verdict_pb2.ABSTAIN_REASON_UNPARSABLE}
-    return {"choice": 1 if right else 2, "correct": right}
-
-
-DECISIONS = [
-    DecisionResult(
-        decision=Decision(id=str(place)),
-        gold=decision_pb2.CHOICE_OPTION_1,
-        choices=[
-            ModelChoice(
-                model="a",
-                prompt=prompt,
-                options_swapped=swapped,
-                **_answer(right[place]),
-            )
-            for (prompt, swapped), right in CHOICES.items()
-        ],
-    )
-    for place in range(4)
-]
-MEASURED: list[dict[str, Any]] = [
-    {
-        "graph": {"id": "1"},
-        "distance": MeasureEditDistanceResponse(distance=2, lower_bound=2, upper_bound=2, proven=True),
-    },
-    {
-        "graph": {"id": "2"},
-        "distance": MeasureEditDistanceResponse(distance=9, lower_bound=5, upper_bound=9),
-    },
-    {"abstain_reason": verdict_pb2.ABSTAIN_REASON_REFUSED},
-]
-GRAPHS = [
-    GraphsResult(
-        reference=ScriptGraph(id="r"), task=GRAPH_TASK_GENERATE, graphs=[MeasuredGraph(model="a", **fields)]
-    )
-    for fields in MEASURED
-]
+from tests.support.stored_runs import outcome
 
 
 def write(folder: Path, results: Sequence[Message]) -> Path:
@@ -146,10 +65,6 @@ def report(folder: Path) -> str:
     page = folder / "report.html"
     write_report(folder, page, summary_of(folder))
     return page.read_text(encoding="utf-8")
-
-
-def outcome(sample: RunSample) -> SampleOutcome:
-    return SampleOutcome(sample, flatten(sample), Usage())
 
 
 def test_the_mean_rating_is_one(tmp_path: Path) -> None:

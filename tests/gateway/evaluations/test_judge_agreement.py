@@ -22,8 +22,8 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import ITEM_MATCH_SAMPLE, Measu
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations import judge_agreement
 from gateway.evaluations.judge_agreement import JudgeAgreement
-from tests.gateway.evaluations.test_summary import address_of, client, gateway_address, store_run
 from tests.support.command_line import dramaturg
+from tests.support.stored_runs import address_of, client, gateway_address, store_run
 
 JUDGES = ("strict", "kind", "other")
 OUTCOMES = {True: OUTCOME_PASS, False: OUTCOME_FAIL, None: OUTCOME_ABSTAIN}

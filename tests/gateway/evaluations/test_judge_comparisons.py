@@ -22,7 +22,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison, SummaryOpti
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
-from tests.gateway.evaluations.test_summary import client
+from tests.support.stored_runs import client
 
 PASS, FAIL = passed("adequacy"), failed("adequacy")
 ABSTAIN = abstained("adequacy", ABSTAIN_REASON_TIMED_OUT, "Late.")

@@ -38,7 +38,8 @@ from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.graph.app import App as GraphApp
-from tests.gateway.evaluations.test_summary import KINDS, OPTIONS, address_of, exported, store_run
+from tests.support.evaluation_samples import KINDS, OPTIONS
+from tests.support.stored_runs import address_of, exported, store_run
 
 
 def made(judge: str, prompt: str = "a") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions, TagGrouping
 from dramaturg.judge.verdicts import failed, passed
 from gateway.evaluations.kinds import SUMMARIES
 from gateway.evaluations.summary import Summarizer
-from tests.gateway.evaluations.test_summary import RESULTS
+from tests.support.evaluation_samples import RESULTS
 
 TEXT = "A long rationale. " * 200
 

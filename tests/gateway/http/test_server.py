@@ -35,9 +35,9 @@ from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
-from tests.gateway.evaluations.test_summary import samples
 from tests.support.auth import holder, token_settings
 from tests.support.certificates import Authority
+from tests.support.evaluation_samples import samples
 from tests.support.gateway import scripts_request
 from tests.support.http_api import PROTOCOLS, Outcome, Request, by_grpc, envelope, opened
 from tests.support.run_service import RUN, ScriptedRuns
