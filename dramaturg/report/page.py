@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.report.charts import shortened
 from dramaturg.report.figures import lead, sections
 from dramaturg.report.sample_data import SampleIndex, blocks
 from dramaturg.report.tables import Section, format_cost, percent
@@ -182,6 +183,7 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
+    made.filters["shortened"] = shortened
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
     return made
 

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.report import charts
 from dramaturg.report import tables as shown
 from dramaturg.report.figures import sections
-from dramaturg.reproduction.figures import Figure, HeatMap, IntervalChart, write_figure
+from dramaturg.reproduction.figures import Figure, HeatMap, IntervalChart, PointMap, write_figure
 from dramaturg.reproduction.tables import Cell, Column, Row, Table, csv, latex, markdown
 
+_POINTS_A_PIXEL = 0.54
+"""Typographic points of a plot for a pixel of the page's map, which is 720 pixels wide."""
 _FORMS = ((".md", markdown), (".csv", csv), (".tex", latex))
 
 
@@ -39,7 +42,29 @@ def write_plots(summary: Summary, folder: Path, *, draw: bool) -> Sequence[Path]
             written.append(file)
         for figure in _figures(name, table) if draw else ():
             written += write_figure(figure, folder, pdf=True)
+    for one in (one for section in sections(summary) for one in section.maps) if draw else ():
+        written += write_figure(_map(one), folder, pdf=True)
     return written
+
+
+def _map(one: charts.PointMap) -> PointMap:
+    series = {
+        "x": [point.x for point in one.points],
+        "y": [point.y for point in one.points],
+        "weight": [point.weight for point in one.points],
+        "group": [float(one.groups.index(point.group)) for point in one.points],
+    }
+    names = [
+        (
+            mark.number,
+            charts.shortened(mark.name),
+            _POINTS_A_PIXEL * (mark.label[0] - mark.x),
+            _POINTS_A_PIXEL * (mark.y - mark.label[1] + 4),
+        )
+        for mark in one.marks
+        if mark.label is not None
+    ]
+    return PointMap(_file_name(one.caption), one.caption, one.groups, series, names=names)
 
 
 def _named(summary: Summary) -> Iterator[tuple[str, shown.Table]]:
@@ -47,9 +72,13 @@ def _named(summary: Summary) -> Iterator[tuple[str, shown.Table]]:
     known: dict[str, int] = {}
     for section in sections(summary):
         for table in section.tables:
-            name = re.sub(r"[^a-z0-9]+", "-", table.caption.lower()).strip("-")[:80]
+            name = _file_name(table.caption)
             known[name] = known.get(name, 0) + 1
             yield (name if known[name] == 1 else f"{name}-{known[name]}"), table
+
+
+def _file_name(caption: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:80]
 
 
 def _table(name: str, table: shown.Table) -> Table:

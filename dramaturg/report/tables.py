@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.report.charts import Interval, interval_of
+from dramaturg.report.charts import Interval, PointMap, interval_of
 from dramaturg.results.groups import Grouped
 
 ABSENT = "–"
@@ -74,6 +74,8 @@ class Section:
     note: str = ""
     lines: Sequence[str] = field(default=())
     """Sentences below the tables."""
+    maps: Sequence[PointMap] = ()
+    """Maps above the tables, which have the same points."""
 
 
 def columns(*names: str, figures: Iterable[str] = ()) -> list[Column]:

@@ -15,6 +15,7 @@ NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dra
 """The note where figures are not drawn."""
 
 _UPRIGHT = 10
+_MARKERS = ("o", "s", "D", "^")
 
 Values = Sequence[float | None]
 """The values of a series; None leaves a gap."""
@@ -128,6 +129,53 @@ class IntervalChart(Figure):
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
         return 6.4, max(2.0, 1.2 + 0.3 * len(self.labels))
+
+
+@dataclass(frozen=True)
+class PointMap(Figure):
+    """Named points on a plane.
+
+    The labels are the groups, the series "x", "y", "weight" and "group", the number of the point's group.
+    """
+
+    names: Sequence[tuple[int, str, float, float]] = ()
+    """Names beside points: the number of the point, its name, and the offset to the right and up, in
+    typographic points. A name with a negative offset ends there."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        x, y, weights, groups = (
+            [value or 0.0 for value in self.series[name]] for name in ("x", "y", "weight", "group")
+        )
+        heaviest = max(weights, default=0.0) or 1.0
+        for number, group in enumerate(self.labels):
+            mine = [place for place, one in enumerate(groups) if one == number]
+            axes.scatter(
+                [x[place] for place in mine],
+                [y[place] for place in mine],
+                [20 + 100 * weights[place] / heaviest for place in mine],
+                marker=_MARKERS[number % len(_MARKERS)],
+                alpha=0.8,
+                label=group,
+            )
+        for place, name, right, up in self.names:
+            axes.annotate(
+                name,
+                (x[place], y[place]),
+                xytext=(right, up),
+                textcoords="offset points",
+                ha="left" if right > 0 else "right",
+                va="center",
+                fontsize=7,
+            )
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xlabel("first principal component")
+        axes.set_ylabel("second principal component")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 7.6, 5.0
 
 
 def can_draw() -> bool:

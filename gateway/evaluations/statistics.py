@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from dramaturg.api.alignment.v1 import alignment_service_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.graph.v1 import graph_service_pb2
+from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.results.means import Mean
 from dramaturg.service.errors import from_rpc_error
 from gateway.processes.process import Ask
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # its module takes long to load, also in processes that compu
 
 _ALIGNMENT = alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"]
 _GRAPH = graph_service_pb2.DESCRIPTOR.services_by_name["GraphService"]
+_ROLES = role_service_pb2.DESCRIPTOR.services_by_name["RoleService"]
 _RESPONSE, _PROBLEM = b"R", b"P"
 
 
@@ -44,6 +46,10 @@ class Statistics:
     def graph(self, method: str, request: Any) -> Any:
         """The response of GraphService; None after a failure, which is noted as a problem."""
         return self._call("graph", _GRAPH, method, request)
+
+    def roles(self, method: str, request: Any) -> Any:
+        """The response of RoleService; None after a failure, which is noted as a problem."""
+        return self._call("roles", _ROLES, method, request)
 
     def _call(self, role: str, service: ServiceDescriptor, method: str, request: Any) -> Any:
         path = f"/{service.full_name}/{method}"

@@ -16,6 +16,7 @@ from dramaturg.judge.provenance import sign
 from services.roles.clusters import DEFAULT_EPS, DEFAULT_MIN_SAMPLES, Density, cluster, text_of
 from services.roles.embedder import Embedded, Embedder
 from services.roles.generator import RoleGenerator
+from services.roles.plane import Plane, place
 from services.roles.worker import Worker
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["RoleService"]
@@ -57,6 +58,7 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
         )
         embedded = await self._embedder.embed([text_of(role) for role in request.roles])
         clustering = await self._worker.run(partial(cluster, request.roles, embedded.vectors, density))
+        plane = await self._worker.run(lambda _: place(embedded.vectors))
         response = pb.ClusterRolesResponse(
             roles=[request.roles[index] for index in clustering.kept],
             clusters=[
@@ -65,9 +67,17 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
             ],
             noise_indices=clustering.noise,
             provenance=Provenance(parameters=_parameters(density, embedded)),
+            map=_map(plane),
         )
         sign(response.provenance, self, DESCRIPTOR.full_name, started=started)
         return response
+
+
+def _map(plane: Plane) -> pb.RoleMap:
+    return pb.RoleMap(
+        points=[pb.RolePoint(x=x, y=y) for x, y in plane.points.tolist()],
+        explained_share=plane.explained_share,
+    )
 
 
 def _parameters(density: Density, embedded: Embedded) -> dict[str, str]:

@@ -88,7 +88,7 @@ def _names(results: Sequence[Path]) -> Sequence[str]:
 
 def _summaries(results: Sequence[Path], names: Sequence[str], target: str | None) -> dict[str, Summary]:
     return {
-        name: run(summarize_results(target, path, SummaryOptions()))
+        name: run(summarize_results(target, path, SummaryOptions(), mapped=False))
         for path, name in zip(results, names, strict=True)
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dramaturg.results.files import read_results
 
 _ROLES = ("alignment", "graph")
 """The roles that compute statistics; a gateway started for the command serves no others."""
+_FIRST_SAMPLES = 20
 
 
 def summary_options(
@@ -60,15 +62,19 @@ def _model_group(text: str) -> tuple[str, str]:
     return model, group
 
 
-async def summarize_results(target: str | None, results: Path, options: SummaryOptions) -> Summary:
+async def summarize_results(
+    target: str | None, results: Path, options: SummaryOptions, *, mapped: bool = True
+) -> Summary:
     """The summary of results. Ends the command if they cannot be read, or if the gateway fails.
 
     Args:
         target: The address of the gateway. None: one is started for the call.
         results: A folder of an evaluate command, or its results.jsonl.
         options: Groups and other choices.
+        mapped: Whether clustered roles are placed on a map.
     """
-    async with gateway(target, _ROLES, quiet=True) as address, DramaturgClient(address) as client:
+    roles = _services(results) if mapped and target is None else _ROLES
+    async with gateway(target, roles, quiet=True) as address, DramaturgClient(address) as client:
         try:
             return await client.summarize(read_results(results), options)
         except LineError as error:
@@ -77,6 +83,16 @@ async def summarize_results(target: str | None, results: Path, options: SummaryO
             fail(f"{error.filename or results}: {error.strerror or error}")
         except ServiceError as error:
             fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
+
+
+def _services(results: Path) -> Sequence[str]:
+    """The roles that compute the figures of results; that of roles places clustered ones on a map."""
+    try:
+        first = list(islice(read_results(results), _FIRST_SAMPLES))
+    except (LineError, OSError):
+        return _ROLES  # the summary reports it
+    clustered = any(one.pair.roles.HasField("clustering") for one in first)
+    return (*_ROLES, "roles") if clustered else _ROLES
 
 
 async def summarize_folder(client: DramaturgClient, folder: Path, options: SummaryOptions) -> Summary:

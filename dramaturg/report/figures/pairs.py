@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
-from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, PairStrengths, Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    PairMethodFigures,
+    PairsSummary,
+    PairStrengths,
+    RoleFigures,
+    Summary,
+)
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
+from dramaturg.report.charts import Point, point_map
 from dramaturg.report.figures.common import percent_of, ranking_lead
 from dramaturg.report.tables import (
     ABSENT,
@@ -20,6 +28,7 @@ from dramaturg.report.tables import (
     figure,
     group_key,
     group_rows,
+    heat_of,
     interval_cell,
     matrix,
     percent,
@@ -29,6 +38,8 @@ from dramaturg.report.tables import (
 from dramaturg.results.groups import by_grouping
 
 _CORRELATION = (-1.0, 1.0)
+_OPEN_ROWS = 20
+"""Longer tables of roles are folded."""
 
 show_mean = percent_of
 
@@ -71,6 +82,10 @@ def sections(summary: Summary) -> Iterator[Section]:
         "text shown first; 50 % without bias. Longer: preferences for the longer text.",
         list(_role_notes(found, whole)),
     )
+    if found.roles:
+        yield _role_votes(found)
+    if any(one.HasField("point") for one in found.roles):
+        yield _role_map(found)
     if found.strengths:
         yield Section(
             "Strength of systems",
@@ -109,6 +124,90 @@ def _strengths(found: PairStrengths) -> Iterator[Table]:
     ]
     heads = ("win rate", "95 % interval, 0 to 100 %", "ties")
     yield Table(f"Win rates by {found.method}", columns("system", "against", figures=heads), rates)
+
+
+def _role_votes(found: PairsSummary) -> Section:
+    """What each role votes for, and how often people agree with it."""
+    swept = len({one.method for one in found.roles}) > 1
+    rows = []
+    for one in found.roles:
+        votes = one.first_count + one.tie_count + one.second_count
+        agreed = one.agreed_count / one.labelled_count if one.labelled_count else None
+        rows.append(
+            [
+                Cell(one.role.type, samples_link(q=one.role.type)),
+                *([Cell(one.method)] if swept else []),
+                Cell(_origin(one)),
+                count(votes),
+                count(one.first_count),
+                count(one.tie_count),
+                count(one.second_count),
+                count(one.abstention_count),
+                Cell(
+                    percent_of(agreed),
+                    heat=heat_of(agreed, SHARE),
+                    title=f"{one.agreed_count:,} of {one.labelled_count:,} votes"
+                    if one.labelled_count
+                    else "",
+                    value=agreed,
+                ),
+                Cell(percent_of(one.inconsistent_share if one.HasField("inconsistent_share") else None)),
+            ]
+        )
+    heads = ("votes", "first", "tie", "second", "abstained", "agrees with people", "orders differ")
+    names = ("role", *(("method",) if swept else ()), "origin")
+    table = Table("Votes by role", columns(*names, figures=heads), rows, folded=_folded("roles", len(rows)))
+    note = "Agrees with people: votes that equal the human preference, of the votes on labelled pairs."
+    if found.role_count > len(found.roles):
+        note += f" The {len(found.roles):,} roles with most votes, of {found.role_count:,}."
+    return Section("Votes by role", [table], note)
+
+
+def _role_map(found: PairsSummary) -> Section:
+    """The roles on a plane, each once for all methods."""
+    roles: dict[tuple[str, str], list[RoleFigures]] = {}
+    for one in found.roles:
+        if one.HasField("point"):
+            roles.setdefault((_origin(one), one.role.type), []).append(one)
+    points, rows = [], []
+    for (origin, name), some in roles.items():
+        one = some[0]
+        votes = sum(each.first_count + each.tie_count + each.second_count for each in some)
+        alike = one.cluster if one.HasField("cluster") else None
+        points.append(Point(name, one.point.x, one.point.y, origin, votes, alike))
+        rows.append(
+            [
+                Cell(name),
+                Cell(origin),
+                Cell(one.role.description),
+                Cell(ABSENT if alike is None else str(alike + 1)),
+                *(Cell(figure(value, 3), value=value) for value in (one.point.x, one.point.y)),
+            ]
+        )
+    note = (
+        "Near roles are alike: the plane has the first two principal components of the embeddings of their "
+        "types and descriptions"
+    )
+    if found.HasField("role_map_explained_share"):
+        note += f", {percent(found.role_map_explained_share)} of their variance"
+    note += f" (model {found.role_map_model})." if found.role_map_model else "."
+    note += " Larger marks have more votes; dashed lines join roles of one cluster (DBSCAN)."
+    table = Table(
+        "Roles on the map",
+        columns("role", "origin", "description", figures=("cluster", "x", "y")),
+        rows,
+        folded=_folded("roles on the map", len(rows)),
+    )
+    return Section("Map of the roles", [table], note, maps=[point_map("Map of the roles", points)])
+
+
+def _folded(name: str, count: int) -> str:
+    return f"{count:,} {name}" if count > _OPEN_ROWS else ""
+
+
+def _origin(one: RoleFigures) -> str:
+    name = RoleOrigin.Name(one.role.origin).removeprefix("ROLE_ORIGIN_").lower().replace("_", ", ")
+    return "not stated" if name == "unspecified" else name
 
 
 def _points(value: float | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
@@ -12,7 +14,6 @@ from dramaturg.results.pairs import COUNT_TAG
 def view(index: int, result: PairResult) -> SampleView:
     """The pair of texts and its comparisons."""
     human = preference_name(result.human_preference) if result.human_preference else "unknown"
-    roles = [StepView(f"{role.type}: {role.description}") for role in result.roles.roles]
     return SampleView(
         index=index,
         title=result.id or f"{result.first_model or 'first'} against {result.second_model or 'second'}",
@@ -23,7 +24,11 @@ def view(index: int, result: PairResult) -> SampleView:
             ("people prefer", human),
             ("longer", preference_name(result.longer)),
         ],
-        blocks=[Block("Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=roles)],
+        blocks=[
+            Block(
+                "Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=_roles(result)
+            )
+        ],
         subjects=[
             _comparison(comparison, result.tags.get(COUNT_TAG, "")) for comparison in result.comparisons
         ],
@@ -31,6 +36,22 @@ def view(index: int, result: PairResult) -> SampleView:
         models=[result.first_model, result.second_model],
         disagreement=_disagreement(result),
     )
+
+
+def _roles(result: PairResult) -> Sequence[StepView]:
+    """The roles that judge, then those that clustering dropped, each with the role that stands for it."""
+    known = result.roles
+    shown = [StepView(f"{role.type}: {role.description}") for role in known.roles]
+    for cluster in known.clustering.clusters:
+        if any(index >= len(known.clustered_roles) for index in cluster.member_indices):
+            return shown
+        kept = ", ".join(known.clustered_roles[index].type for index in cluster.kept_indices)
+        dropped = set(cluster.member_indices) - set(cluster.kept_indices)
+        roles = (known.clustered_roles[index] for index in sorted(dropped))
+        shown += [
+            StepView(f"{role.type}: {role.description}", mark=f"left out, like {kept}") for role in roles
+        ]
+    return shown
 
 
 def _disagreement(result: PairResult) -> str:

@@ -19,6 +19,7 @@ from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.plan import PairsPlan
+from gateway.evaluations.pairs.role_figures import maps_all
 from gateway.judges.selection import JudgeAssignment
 
 Answer = TypeVar("Answer")
@@ -92,6 +93,9 @@ async def _cluster(
         return [f"The roles are not clustered: {finder.judge.name!r} {response.explanation}."]
     _register(response.provenance, finder)
     known.clustering.CopyFrom(response)
+    known.clustered_roles.extend(known.roles)
+    if not maps_all(response, len(known.roles)):
+        known.clustering.ClearField("map")
     kept = [role for role in known.roles if role.origin == ROLE_ORIGIN_OBJECTIVE or role in response.roles]
     del known.roles[:]
     known.roles.extend(kept)

@@ -33,6 +33,7 @@ from gateway.evaluations.pairs.judgements import (
     named_comparisons,
     roles_against,
 )
+from gateway.evaluations.pairs.role_figures import RoleVotes
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
 
@@ -83,6 +84,7 @@ class PairsFigures(KindFigures):
         self._longer: dict[str, pb.Preference.ValueType] = {}
         self._failures: Counter[str] = Counter()
         self._methods: defaultdict[str, _Method] = defaultdict(_Method)
+        self._roles = RoleVotes()
 
     def add(self, parts: Sequence[tuple[str, PairResult]]) -> None:
         for pair, result in parts:
@@ -92,6 +94,8 @@ class PairsFigures(KindFigures):
         self._humans[pair], self._longer[pair] = result.human_preference, result.longer
         if result.roles.failure:
             self._failures[result.roles.failure] += 1
+        if result.roles.HasField("clustering"):
+            self._roles.note_clustering()
         for name, one in named_comparisons(result, result.tags.get(COUNT_TAG, "")):
             self._add_comparison(name, pair, one, result)
         for metric in result.text_metrics:
@@ -109,6 +113,7 @@ class PairsFigures(KindFigures):
             method.systems[pair] = systems
         for vote in one.comparison.votes:
             method.order.add(vote.ballots)
+        self._roles.add(name, one.comparison.votes, result.human_preference)
         if one.method == BY_ROLES:
             method.role_counts.add(len(one.comparison.votes))
             requested = result.tags.get(COUNT_TAG, "")
@@ -133,6 +138,7 @@ class PairsFigures(KindFigures):
             return
         written.pair_count, written.labelled_pair_count = len(self._humans), len(labelled)
         written.role_failures.update(self._failures)
+        self._roles.write(written, statistics)
         if len(labelled) >= _FEWEST_LABELLED:
             self._correlate(labelled, summary, statistics)
         for name, method in self._methods.items():

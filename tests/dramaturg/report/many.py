@@ -114,34 +114,52 @@ def _scripts(random: Random, place: int, models: Sequence[str]) -> Result:
     }
 
 
-def _comparison(random: Random, skill: float) -> Result:
+_OBJECTIVE = (
+    ("General public", "Reads to learn what happened."),
+    ("Editor", "Reads for style and wording."),
+    ("Critic", "Reads for facts that are wrong or missing."),
+)
+_READERS = (
+    (("Cook", "Prepares meals in a restaurant."), ("Chef", "Prepares meals in a restaurant kitchen.")),
+    (("Physician", "Treats patients in a hospital."), ("Nurse", "Looks after patients in a hospital.")),
+    (("Farmer", "Grows wheat and keeps cows."), ("Commuter", "Takes the bus to work.")),
+    (("Astronomer", "Observes distant galaxies."), ("Sailor", "Works on a cargo ship.")),
+)
+
+
+def _role(name: str, description: str, origin: str) -> Result:
+    return {"type": name, "description": description, "origin": f"ROLE_ORIGIN_{origin}"}
+
+
+def _roles(place: int) -> list[Result]:
+    readers = (_role(*one, "SUBJECTIVE_COARSE") for one in _READERS[place % len(_READERS)])
+    return [*(_role(*one, "OBJECTIVE") for one in _OBJECTIVE), *readers]
+
+
+def _comparison(random: Random, skill: float, roles: Sequence[Result] = ({},)) -> Result:
     orders = ("PRESENTATION_ORDER_AS_GIVEN", "PRESENTATION_ORDER_SWAPPED")
     votes = []
-    for role in ("General public", "Editor", "Domain expert"):
+    for role in roles:
         ballots = [
             {
                 "order": order,
                 "preference": "PREFERENCE_FIRST" if random.random() < skill else "PREFERENCE_SECOND",
-                "rationale": f"As {role}, I find it clearer.",
+                "rationale": f"As {role['type']}, I find it clearer." if role else "I find it clearer.",
             }
             for order in orders
         ]
         same = ballots[0]["preference"] == ballots[1]["preference"]
         votes.append(
             {
-                "role": {"type": role, "description": f"judges as {role}"},
+                "role": role,
                 "preference": ballots[0]["preference"] if same else "PREFERENCE_TIE",
                 "inconsistent": not same,
                 "ballots": ballots,
             }
         )
-    share = (
-        sum(
-            {"PREFERENCE_FIRST": 1.0, "PREFERENCE_TIE": 0.5}.get(str(vote["preference"]), 0.0)
-            for vote in votes
-        )
-        / 3
-    )
+    share = sum(
+        {"PREFERENCE_FIRST": 1.0, "PREFERENCE_TIE": 0.5}.get(str(vote["preference"]), 0.0) for vote in votes
+    ) / len(votes)
     preference = (
         "PREFERENCE_FIRST" if share > 0.5 else "PREFERENCE_SECOND" if share < 0.5 else "PREFERENCE_TIE"
     )
@@ -157,15 +175,28 @@ def _pair(random: Random, place: int, models: Sequence[str]) -> Result:
     better = random.random() < 0.6
     human = "PREFERENCE_FIRST" if better else "PREFERENCE_SECOND"
     skill = 0.8 if better else 0.25
+    roles = _roles(place)
     return {
         "id": f"p{place}",
         "firstModel": models[0],
         "secondModel": models[1],
-        "roles": {"roles": [{"type": "Editor", "description": "reads for style"}]},
+        "roles": {
+            "roles": roles,
+            "clustered_roles": roles,
+            "clustering": {
+                "roles": roles,
+                "clusters": [{"memberIndices": [3, 4], "keptIndices": [3, 4]}],
+                "noiseIndices": [0, 1, 2],
+                "map": {
+                    "points": [{"x": random.uniform(-1, 1), "y": random.uniform(-1, 1)} for _ in roles],
+                    "explainedShare": 0.71,
+                },
+            },
+        },
         "humanPreference": human if place % 5 else 0,
         "longer": random.choice(["PREFERENCE_FIRST", "PREFERENCE_SECOND"]),
         "comparisons": [
-            {"method": "roles", "judge": "roles", "comparison": _comparison(random, skill)},
+            {"method": "roles", "judge": "roles", "comparison": _comparison(random, skill, roles)},
             {"method": "llm", "judge": "llm", "comparison": _comparison(random, 0.6 * skill + 0.2)},
         ],
         "textMetrics": ["rouge-l", "bleu"],

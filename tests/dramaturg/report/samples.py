@@ -263,7 +263,8 @@ def summarized(samples: Sequence[RunSample]) -> Summary:
     """The summary of samples that a report shows, by a gateway that is started for it."""
 
     async def summarize() -> Summary:
-        roles = ("alignment", "graph")
+        clustered = any(one.pair.roles.HasField("clustering") for one in samples)
+        roles = ("alignment", "graph", *(("roles",) if clustered else ()))
         async with gateway(None, roles, quiet=True) as address, DramaturgClient(address) as client:
             return await client.summarize(samples, find_groupings(samples).options())
 

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import PairsSummary, Summary
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role
+from dramaturg.api.roles.v1.role_service_pb2 import RolePoint
+from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.browser import visit
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import RESULTS, page, sample
@@ -150,6 +154,35 @@ def test_edges_are_drawn_as_matched_missing_and_extra(reports: dict[str, Path]) 
                 )
             )
         assert {"matched", "missing", "extra", ""} <= states
+
+
+def test_roles_are_on_a_map_and_in_a_table(reports: dict[str, Path]) -> None:
+    with visit(reports["pair"]) as seen:
+        section = seen.page.locator("section[aria-labelledby=map-of-the-roles]")
+        titles = section.locator("svg.map title").all_text_contents()
+        rows = section.locator("tbody tr th").all_inner_texts()
+        assert sorted(title.split(":")[0] for title in titles) == sorted(rows)
+        assert {"Cook", "Physician", "Editor"} <= set(rows)
+        assert {"General public", "Farmer"} <= set(section.locator("svg.map text").all_text_contents())
+        assert "of their variance (model all-MiniLM-L6-v2)" in section.inner_text()
+        votes = seen.page.locator("section[aria-labelledby=votes-by-role]")
+        link = votes.get_by_role("link", name="Astronomer")
+        link.press("Enter")
+        seen.until("document.getElementById('status').textContent === '10 of 40 samples'")
+
+
+def test_hostile_names_on_a_map_are_text(tmp_path: Path) -> None:
+    summary = Summary(sample_count=1, pairs=PairsSummary(role_count=2))
+    for x in (0.0, 1.0):
+        role = Role(type=HOSTILE, description=HOSTILE)
+        summary.pairs.roles.add(role=role, method="roles", point=RolePoint(x=x, y=x))
+    file = tmp_path / "report.html"
+    file.write_text("".join(render(Heading("A title"), summary, [])), encoding="utf-8")
+    with visit(file) as seen:
+        assert seen.page.locator("svg.map title").count() == 1  # roles of one name are one
+        assert seen.page.title() == "A title"
+        assert seen.page.locator("#injected, img, main script").count() == 0
+        assert not seen.faults
 
 
 def hostile(kind: str) -> RunSample:

@@ -31,6 +31,10 @@ def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
     assert len(by_suffix[".md"]) == len(by_suffix[".csv"]) == len(by_suffix[".tex"]) > 2
     assert all(r"\toprule" in file.read_text(encoding="utf-8") for file in by_suffix[".tex"])
     assert (tmp_path / "models-by-rank.tex").is_file() == bool(summary.leaderboard)
+    if DRAWS and kind == "pair":
+        drawn = (tmp_path / "map-of-the-roles.svg").read_text(encoding="utf-8")
+        assert ">Physician<" in drawn
+        assert ">subjective, coarse<" in drawn
     if DRAWS and summary.leaderboard:
         charts = {file.name for file in written}
         assert {f"models-by-rank-intervals{suffix}" for suffix in (".svg", ".png", ".pdf")} <= charts

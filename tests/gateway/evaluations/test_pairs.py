@@ -16,7 +16,12 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import (
     RolePlan,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, GenerateRolesResponse
+from dramaturg.api.roles.v1.role_service_pb2 import (
+    ClusterRolesResponse,
+    GenerateRolesResponse,
+    RoleMap,
+    RolePoint,
+)
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
 from dramaturg.service.errors import ServiceError
@@ -79,6 +84,8 @@ async def test_two_model_calls_in_one_order() -> None:
     assert not whole.roles.failure
     assert len(whole.roles.generation.roles) == 5
     assert [list(one.member_indices) for one in whole.roles.clustering.clusters] == [[3, 4]]
+    assert [role.type for role in whole.roles.clustered_roles][3:5] == ["Driver", "Motorist"]
+    assert len(whole.roles.clustering.map.points) == len(whole.roles.clustered_roles) == 8
     assert whole.roles.generation.provenance.registered_name == "llm"
     (comparison,) = whole.comparisons
     assert (comparison.method, comparison.judge) == ("roles", "llm")
@@ -170,6 +177,18 @@ async def test_a_clustering_that_drops_an_objective_role_does_not() -> None:
     async with serve_fakes(everyone(FIRST), finder) as target:
         whole = result(await events(target, request()))
     assert types(whole) == [role.type for role in role_set("summarisation")]
+
+
+async def test_a_map_without_all_roles_is_left_out() -> None:
+    points = [RolePoint(x=0.5)]
+    roles = [*role_set("summarisation"), READER]
+    clustered = ClusterRolesResponse(roles=roles, map=RoleMap(points=points))
+    finder = FakeFinder(GenerateRolesResponse(roles=[READER]), clustered)
+    async with serve_fakes(everyone(FIRST), finder) as target:
+        whole = result(await events(target, request()))
+    assert types(whole)[3:] == ["Driver"]
+    assert not whole.roles.failure
+    assert not whole.roles.clustering.HasField("map")
 
 
 async def failing(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:

@@ -94,6 +94,32 @@ async def test_pairs_of_texts(tmp_path: Path) -> None:
     assert ratings == pytest.approx({"a": -apart / 2, "b": apart / 2}, abs=0.01)
 
 
+async def test_roles_have_their_votes_and_missing_maps_are_problems(tmp_path: Path) -> None:
+    some = samples("pair")
+    names = ["Cook", "cook ", "Cook", "Nurse"]
+    some = [sample for sample in some if sample.HasField("pair")]
+    for name, sample in zip(names, some, strict=True):
+        role = pairs.Role(type=name, description="Reads.", origin=pairs.ROLE_ORIGIN_SUBJECTIVE_COARSE)
+        sample.pair.comparisons[0].comparison.votes[0].role.CopyFrom(role)
+    async with client(tmp_path, "alignment", "graph") as gateway:
+        found = await gateway.summarize(some, OPTIONS)
+        assert not found.problems  # no roles were clustered
+        cook, nurse = found.pairs.roles
+        assert (cook.role.type, nurse.role.type, found.pairs.role_count) == ("Cook", "Nurse", 2)
+        votes = [sample.pair.comparisons[0].comparison.preference for sample in some[:3]]
+        people = [sample.pair.human_preference for sample in some[:3]]
+        assert cook.first_count == votes.count(FIRST)
+        assert cook.second_count == votes.count(SECOND)
+        assert cook.tie_count == votes.count(pairs.PREFERENCE_TIE)
+        assert cook.labelled_count == 3
+        assert cook.agreed_count == sum(vote == human for vote, human in zip(votes, people, strict=True))
+        assert not cook.HasField("point")
+        some[0].pair.roles.clustering.SetInParent()
+        found = await gateway.summarize(some, OPTIONS)
+        assert "the role 'roles' has no service" in found.problems[0]
+        assert len(found.pairs.roles) == 2
+
+
 async def test_pairs_without_a_preference_have_no_ratings_and_no_problem(tmp_path: Path) -> None:
     some = samples("pair")
     for sample in some:

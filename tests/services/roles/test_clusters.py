@@ -78,6 +78,12 @@ async def test_one_of_each_group_of_near_duplicates_stays(serve_clustering: Serv
     assert (parameters["eps"], parameters["min_samples"]) == ("0.3", "2")
     assert parameters["embedding_model"] == "all-MiniLM-L6-v2"
     assert len(parameters["embedding_weights_sha256"]) == 64
+    points = np.array([(one.x, one.y) for one in response.map.points])
+    assert points.shape == (30, 2)
+    assert 0.1 < response.map.explained_share < 1
+    # Roles of a group are nearer each other than the groups are.
+    spread = [np.linalg.norm(points[list(one.member_indices)].std(axis=0)) for one in response.clusters]
+    assert np.mean(spread) < np.linalg.norm(points.std(axis=0)) / 2
 
 
 async def test_objective_roles_are_never_left_out_and_noise_stays(serve_clustering: Serve) -> None:
