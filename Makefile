@@ -17,7 +17,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow conformance test-servers test-typescript test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow conformance test-servers test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,11 +26,11 @@ demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks wit
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
-	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not typescript"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not typescript and not go"
 	@$(BIN)/python -m pytest -q -m alone
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript"
+	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript and not go"
 
 conformance: $(VENV)/.dev ## Checks our services and a faulty judge with the conformance kit; prints a table.
 	@$(BIN)/python -m tests.dramaturg.conformance.table
@@ -57,6 +57,19 @@ $(SERVERS)/.transformers:
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
 	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build
 	@$(BIN)/python -m pytest -q -n 0 -m typescript tests/sdk
+
+# With the libraries of Debian's packages, which have no versions of modules.
+GO_ROOT := $(abspath .tools/go)
+GO := GO111MODULE=off GOPATH=$(GO_ROOT):/usr/share/gocode go
+GO_PACKAGES := dramaturg dramaturg/examples/terse_critic dramaturg/examples/evaluate
+test-go: $(VENV)/.dev ## Builds the package for Go and tests it; needs the packages that .ci/go installs.
+	@sh sdk/go/generate.sh
+	@mkdir -p $(GO_ROOT)/src $(GO_ROOT)/bin && ln -sfn $(abspath sdk/go) $(GO_ROOT)/src/dramaturg
+	@test -z "$$(gofmt -l $$(git ls-files 'sdk/go/*.go'))" || { gofmt -d $$(git ls-files 'sdk/go/*.go'); exit 1; }
+	@$(GO) vet $(GO_PACKAGES)
+	@$(GO) build -o $(GO_ROOT)/bin/ $(GO_PACKAGES)
+	@$(GO) test -count=1 dramaturg
+	@$(BIN)/python -m pytest -q -n 0 -m go tests/sdk
 
 test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports and the console in Chromium and checks their accessibility; needs Debian's chromium.
 	@$(BIN)/python -m pytest -q -n 0 tests/dramaturg/report tests/gateway/console

@@ -1,4 +1,4 @@
-"""The package for TypeScript: a judge passes the conformance kit, and a client prints tables of papers.
+"""The package for TypeScript: a client prints tables of papers.
 
 ``make test-typescript`` builds the package and runs this module.
 """
@@ -6,32 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
-from dramaturg import conformance
-from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.client import DramaturgClient
-from dramaturg.judge import roles
-from dramaturg.judge.client import judge_one, judge_request
-from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from tests.support.evaluation_samples import samples
-from tests.support.judges import TASK, candidate
-from tests.support.ports import free_port
 from tests.support.stored_runs import address_of, store_run
 
 pytestmark = pytest.mark.typescript
@@ -48,74 +37,6 @@ async def run_node(*arguments: str) -> tuple[int, str, str]:
     output, errors = await program.communicate()
     assert program.returncode is not None
     return program.returncode, output.decode(), errors.decode()
-
-
-@asynccontextmanager
-async def terse_critic() -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """The address of the judge of the example, and its process."""
-    port = free_port()
-    program = await asyncio.create_subprocess_exec(
-        "node",
-        "dist/examples/terse_critic.js",
-        cwd=PACKAGE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PORT": str(port)},
-    )
-    assert program.stdout is not None
-    try:
-        assert await asyncio.wait_for(program.stdout.readline(), 30) == f"serving on {port}\n".encode()
-        yield f"localhost:{port}", program
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-
-
-async def test_the_judge_passes_the_kit() -> None:
-    async with terse_critic() as (target, _):
-        outcomes = await conformance.run(roles.CRITIC, target, timeout=20)
-    assert outcomes
-    assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
-
-
-async def test_the_judge_finds_repeated_steps() -> None:
-    async with terse_critic() as (target, _), open_channel(target) as channel:
-        one = candidate("Heat it.", "Wait.", "heat  it.")
-        found = await judge_one(channel, judge_request(TASK, [one]), timeout=10)
-        prose = judge_request(TASK, [Candidate(id="a", text="Heat it and drink it.")])
-        unread = await judge_one(channel, prose, timeout=10)
-    outcomes = [verdict.outcome for verdict in found.verdicts]
-    assert outcomes == [verdict_pb2.OUTCOME_ABSTAIN, verdict_pb2.OUTCOME_ABSTAIN, verdict_pb2.OUTCOME_FAIL]
-    assert list(found.verdicts[2].findings[0].step_indices) == [0, 2]
-    assert {one.abstain_reason for one in unread.verdicts} == {verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED}
-
-
-async def test_every_limit_of_the_contract_is_checked() -> None:
-    wanted = judge_request(TASK, [candidate("Heat it.")])
-    wanted.candidates[0].text = "x" * 200_001
-    wanted.task.goal = " \n"
-    for name in ("a", "a"):
-        wanted.criteria.add(id=name)
-    async with terse_critic() as (target, _), open_channel(target) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            async for _response in JudgeServiceStub(channel).Judge(wanted, timeout=10):
-                pass
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "task.goal is missing or empty" in (refused.value.details() or "")
-    assert "candidates[0].text has 200001 characters; at most 200000 are allowed" in (
-        refused.value.details() or ""
-    )
-
-
-async def test_a_stopped_judge_ends_by_itself() -> None:
-    async with terse_critic() as (_, program):
-        program.terminate()
-        assert await asyncio.wait_for(program.wait(), 10) == 0
-
-
-def test_the_judge_is_short() -> None:
-    text = (PACKAGE / "examples" / "terse_critic.ts").read_text(encoding="utf-8")
-    assert len([line for line in text.splitlines() if line.strip()]) <= 30
 
 
 @asynccontextmanager

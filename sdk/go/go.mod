@@ -1,0 +1,3 @@
+module dramaturg
+
+go 1.19
