@@ -108,8 +108,8 @@ async def test_roles_have_their_votes_and_missing_maps_are_problems(tmp_path: Pa
         assert (cook.role.type, nurse.role.type, found.pairs.role_count) == ("Cook", "Nurse", 2)
         votes = [sample.pair.comparisons[0].comparison.preference for sample in some[:3]]
         people = [sample.pair.human_preference for sample in some[:3]]
-        assert cook.first_count == votes.count(FIRST)
-        assert cook.second_count == votes.count(SECOND)
+        assert cook.first_count == votes.count(pairs.PREFERENCE_FIRST)
+        assert cook.second_count == votes.count(pairs.PREFERENCE_SECOND)
         assert cook.tie_count == votes.count(pairs.PREFERENCE_TIE)
         assert cook.labelled_count == 3
         assert cook.agreed_count == sum(vote == human for vote, human in zip(votes, people, strict=True))
