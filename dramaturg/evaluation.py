@@ -188,6 +188,7 @@ async def evaluate_pair_async(
     second: str,
     *,
     instruction: str = "",
+    criteria: Criteria | None = None,
     baselines: Sequence[str] = (),
     judges: Judges | None = None,
     model: str = "",
@@ -195,13 +196,14 @@ async def evaluate_pair_async(
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
 ) -> PairEvaluation:
-    """Compares two texts by role-players.
+    """Compares two texts by role-players, or by a rubric.
 
     Args:
         source: The source of the texts, e.g. an article.
         first: The first text.
         second: The second text.
         instruction: The instruction of the writers. Empty: none.
+        criteria: A rubric in place of roles: one vote for each criterion. None: roles.
         baselines: Further methods: "llm", "fixed-roles".
         judges: See the module.
         model: See the module.
@@ -218,6 +220,8 @@ async def evaluate_pair_async(
         judges=_selections(judges),
         options=JudgeOptions(model=model),
     )
+    if criteria is not None:
+        request.roles.criteria.extend(_criteria(criteria))
     return pair_evaluation(
         await _evaluate(lambda client: client.evaluate_pairs(request, timeout=timeout), target, settings)
     )

@@ -13,6 +13,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResu
 from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
 from dramaturg.results.frames import pandas_frame
 from dramaturg.results.names import abstention_name, finding_name, outcome_name
+from dramaturg.results.pairs import comparisons
 from dramaturg.results.rows import flatten
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Comparison:
     """One comparison of two texts."""
 
     method: str
-    """"roles" or the name of a baseline."""
+    """"roles", "criterion" with the id of a criterion, or the name of a baseline."""
     judge: str
     """The registered name of the judge."""
     preferred: str | None
@@ -125,7 +126,7 @@ class PairEvaluation:
     """The result of ``evaluate_pair``."""
 
     comparisons: tuple[Comparison, ...]
-    """The comparisons: by roles first, then the baselines as requested."""
+    """The comparisons: by roles first, then by each criterion, then the baselines as requested."""
     message: PairResult = dataclasses.field(repr=False)
     """The result as the gateway returned it."""
 
@@ -151,7 +152,7 @@ def texts_evaluation(result: TextsResult) -> TextsEvaluation:
 def pair_evaluation(result: PairResult) -> PairEvaluation:
     """The evaluation that a message holds."""
     # A comparison has two rows, that of the first text first.
-    compared = zip(result.comparisons, _rows(result)[::2], strict=True)
+    compared = zip(comparisons(result), _rows(result)[::2], strict=True)
     return PairEvaluation(tuple(_comparison(one.method, row) for one, row in compared), result)
 
 

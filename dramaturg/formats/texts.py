@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.validation import violations
 
 OWN = ("id", "task", "prompt", "text", "model", "topic", "reference")
@@ -100,12 +100,14 @@ def convert(rows: Iterable[Mapping[str, Any]]) -> Conversion:
 def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> Iterator[EvaluatePairsRequest]:
     """Makes a row of an evaluation of pairs of every two texts of a task.
 
-    Each criterion becomes a role that votes by it alone. No other roles are generated.
+    The criteria are the roles.
 
     Raises:
-        TableError: A criterion is too long for a role.
+        TableError: A criterion is too long for a role, or another field for a pair.
     """
-    roles = [Role(type=one.id, description=_role(one), origin=ROLE_ORIGIN_OBJECTIVE) for one in rubric]
+    for one in rubric:
+        if broken := violations(criterion_role(one)):
+            raise TableError(f"{one.id}: is no role: its {broken[0].field} {broken[0].description}")
     for first, second in combinations(request.texts, 2):
         tags = {"topic": request.task.topic} if request.task.topic else {}
         pair = EvaluatePairsRequest(
@@ -113,21 +115,12 @@ def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> I
             source=request.task.goal,
             first=ComparedText(text=first.text, model=first.model),
             second=ComparedText(text=second.text, model=second.model),
-            roles=RolePlan(objective_roles=roles, coarse_count=0, fine_count=0),
+            roles=RolePlan(criteria=rubric),
             tags={**tags, **request.tags},
         )
         if broken := violations(pair):
             raise TableError(f"{broken[0].field}: {broken[0].description}")
         yield pair
-
-
-def _role(one: RubricCriterion) -> str:
-    parts = [one.description]
-    parts += [f"{word}: {text}" for word, text in (("Pass", one.passes), ("Fail", one.fails)) if text]
-    parts += [
-        f"Worth {anchor.value} of {one.scale.highest}: {anchor.meaning}" for anchor in one.scale.anchors
-    ]
-    return f"A judge who looks only at this. {' '.join(part for part in parts if part)}"
 
 
 def _problem(row: Mapping[str, Any]) -> str:

@@ -185,6 +185,18 @@ async def test_a_pair_is_compared(preference: Any, preferred: str | None) -> Non
     assert len(result.to_pandas()) == 4
 
 
+async def test_a_pair_is_compared_by_a_rubric() -> None:
+    async with serve_fakes(everyone(pairs_pb.PREFERENCE_SECOND)) as target:
+        result = await dramaturg.evaluate_pair_async(
+            SOURCE, GOOD, BAD, criteria={"polite": "It greets."}, target=target
+        )
+    assert [(one.method, one.preferred) for one in result.comparisons] == [
+        ("roles", "second"),
+        ("criterion polite", "second"),
+    ]
+    assert len(result.to_pandas()) == 4
+
+
 async def test_in_an_event_loop_the_twin_is_awaited() -> None:
     with pytest.raises(RuntimeError, match="await evaluate_scripts_async"):
         dramaturg.evaluate_scripts(GOAL, ["1. Boil."], target=UNREACHABLE)

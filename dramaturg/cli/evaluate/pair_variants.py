@@ -6,11 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, RolePlan
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
@@ -55,6 +57,8 @@ class Variants:
     """What else compares."""
     role_set: str = ""
     """The set of objective roles."""
+    criteria: Sequence[RubricCriterion] = ()
+    """A rubric in place of roles."""
     counts: Sequence[int] = ()
     """How many subjective roles; several are a sweep. Of an odd number one more is coarse than fine."""
     seed: int | None = None
@@ -105,6 +109,9 @@ class Variants:
         if self.role_set:
             request.roles.objective_set = self.role_set
             del request.roles.objective_roles[:]
+            del request.roles.criteria[:]
+        if self.criteria:
+            request.roles.CopyFrom(RolePlan(criteria=self.criteria))
 
     @staticmethod
     def _with_count(request: EvaluatePairsRequest, count: int) -> EvaluatePairsRequest:
@@ -166,4 +173,14 @@ Baselines = Annotated[
 RoleSet = Annotated[
     str,
     typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: that of the row."),
+]
+Rubric = Annotated[
+    Path | None,
+    typer.Option(
+        "--criteria",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="A rubric in place of roles: one vote for each criterion (docs/texts.md).",
+    ),
 ]

@@ -14,8 +14,10 @@ from dramaturg.cli.evaluate.pair_variants import (
     NoBiasCaution,
     Order,
     RoleSet,
+    Rubric,
     Variants,
 )
+from dramaturg.cli.evaluate.texts import rubric_of
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models
 from dramaturg.cli.option_groups import takes_groups
@@ -36,6 +38,7 @@ def pairs(
     order: Order = None,
     baseline: Baselines = None,
     roles: RoleSet = "",
+    criteria: Rubric = None,
     k: Annotated[
         int | None,
         typer.Option(
@@ -66,9 +69,9 @@ def pairs(
     ] = None,
     group_by: GroupBy = None,
 ) -> None:
-    """Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
+    """Evaluates pairs of texts: role-playing judges or a rubric, baselines, human labels (DRPE).
 
-    Each row is a EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
+    Each row is an EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
     rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
     each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
     people with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams'
@@ -83,6 +86,8 @@ def pairs(
 
         dramaturg evaluate pairs pairs.jsonl --model my-model --baseline llm --baseline fixed-roles
 
+        dramaturg evaluate pairs pairs.jsonl --criteria rubric.toml
+
         dramaturg evaluate pairs pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
     """
     try:
@@ -93,6 +98,7 @@ def pairs(
             order=order,
             baselines=tuple(dict.fromkeys(baseline or ())),
             role_set=_role_set(roles),
+            criteria=rubric_of(criteria),
             counts=_counts(k, sweep),
             seed=seed,
             forced_choice=forced_choice,
@@ -104,6 +110,8 @@ def pairs(
         fail(str(error))
     if no_judge and (judge or model or baseline or sweep or k is not None):
         fail("--no-judge excludes --judge, --model, --baseline, --k and --sweep")
+    if criteria and (roles or sweep or k is not None):
+        fail("--criteria excludes --roles, --k and --sweep")
     evaluate_file(
         job,
         Evaluation(

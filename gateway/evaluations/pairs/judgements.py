@@ -11,9 +11,10 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.results.pairs import BY_CRITERION, comparisons
 
 BY_ROLES = "roles"
-"""The method of DRPE; all others are baselines."""
+"""The method of DRPE."""
 LONGER = "longer"
 """The baseline that prefers the longer text."""
 DRPE_SCORE = " (DRPEScore)"
@@ -41,13 +42,16 @@ def by_difference(difference: float) -> Judgement:
 def named_comparisons(result: PairResult, count: str) -> Iterator[tuple[str, PairComparison]]:
     """Each comparison under the name of its method, with the judge's where a panel judged.
 
+    The vote by a criterion is a comparison, too.
+
     Args:
         result: The result of a pair.
         count: The requested number of roles. Empty: not stated.
     """
     seats: Counter[str] = Counter()
-    sizes = Counter(one.method for one in result.comparisons)
-    for one in result.comparisons:
+    named = list(comparisons(result))
+    sizes = Counter(one.method for one in named)
+    for one in named:
         seats[one.method] += 1
         name = f"{one.method} k={count}" if count and one.method == BY_ROLES else one.method
         yield (f"{name} {_seat(one, seats[one.method])}" if sizes[one.method] > 1 else name), one
@@ -78,8 +82,8 @@ def drpe_difference(comparison: pb.ComparePairResponse) -> float | None:
 
 
 def is_baseline(method: str) -> bool:
-    """Whether a method is a baseline: all are but the roles."""
-    return not method.startswith(BY_ROLES)
+    """Whether a method is a baseline: all are but the roles and the criteria."""
+    return not method.startswith((BY_ROLES, BY_CRITERION))
 
 
 def best_baseline(response: correlation_pb2.CorrelateScoresResponse) -> str:

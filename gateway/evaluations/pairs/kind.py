@@ -15,7 +15,13 @@ from dramaturg.service.errors import Violation
 from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.pairs.evaluation import PairsEvaluation
-from gateway.evaluations.pairs.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, PairsPlan, plan_pairs
+from gateway.evaluations.pairs.plan import (
+    BY_FIXED_ROLES,
+    BY_ONE_JUDGE,
+    PairsPlan,
+    check_role_plan,
+    plan_pairs,
+)
 from gateway.evaluations.pairs.summary import PairsKindSummary
 
 GENERATED_ROLE_CHARACTERS = 120
@@ -55,6 +61,10 @@ class PairsKind(RunKind):
         if models:
             yield Violation("models", "must be empty for pairs: the row names the author of each text")
         yield from super().check_models(models)
+
+    def check_spec(self, spec: RunSpec) -> Iterator[Violation]:
+        for found in check_role_plan(spec.pairs.roles):
+            yield Violation(f"pairs.{found.field}", found.description)
 
     def _apply_options(self, request: EvaluatePairsRequest, spec: RunSpec) -> None:
         options = spec.pairs

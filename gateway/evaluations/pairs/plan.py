@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.judge.roles import Role as ServiceRole
+from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.validation import violations
 from dramaturg.summaries.text_metrics import METRICS
 from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.evaluations.rubrics import check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
@@ -101,16 +104,16 @@ def plan_pairs(request: EvaluatePairsRequest, registry: Registry) -> PairsPlan:
         wanted = (ROLES_FINDER, PAIR_JUDGE)
     if request.text_metrics:
         wanted = (*wanted, ALIGNMENT)
-    violations = [
-        *_check_roles(request),
+    found = [
+        *check_role_plan(request.roles),
         *_check_baselines(request),
         *_check_metrics(request),
         # Selections of roles that this request does not need are allowed.
         *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE), registry.roles),
         *check_alone(request.judges, (ROLES_FINDER,)),
     ]
-    if violations:
-        raise invalid_fields(violations)
+    if found:
+        raise invalid_fields(found)
     objective = _objective(request)
     if len(objective) + subjective_count > MOST_ROLES:
         raise invalid_fields(
@@ -137,7 +140,7 @@ def plan_pairs(request: EvaluatePairsRequest, registry: Registry) -> PairsPlan:
 def _counts(request: EvaluatePairsRequest) -> tuple[int, int]:
     """The numbers of coarse and fine roles to generate."""
     roles = request.roles
-    if roles.subjective_roles:
+    if roles.subjective_roles or roles.criteria:
         return 0, 0
     return (
         roles.coarse_count if roles.HasField("coarse_count") else DEFAULT_COARSE_COUNT,
@@ -146,6 +149,8 @@ def _counts(request: EvaluatePairsRequest) -> tuple[int, int]:
 
 
 def _objective(request: EvaluatePairsRequest) -> tuple[Role, ...]:
+    if request.roles.criteria:
+        return tuple(map(criterion_role, request.roles.criteria))
     given = request.roles.objective_roles
     if not given:
         return role_set(request.roles.objective_set or SUMMARISATION)
@@ -155,8 +160,8 @@ def _objective(request: EvaluatePairsRequest) -> tuple[Role, ...]:
     )
 
 
-def _check_roles(request: EvaluatePairsRequest) -> Iterator[Violation]:
-    roles = request.roles
+def check_role_plan(roles: RolePlan) -> Iterator[Violation]:
+    """Finds roles and criteria that exclude each other or are invalid, at the path "roles"."""
     if roles.objective_set and roles.objective_roles:
         yield Violation("roles.objective_set", "must be empty where objective_roles are given")
     if roles.objective_set and roles.objective_set not in NAMES:
@@ -167,6 +172,20 @@ def _check_roles(request: EvaluatePairsRequest) -> Iterator[Violation]:
                 f"roles.subjective_roles[{index}].origin",
                 "is ROLE_ORIGIN_OBJECTIVE; objective roles belong in objective_roles",
             )
+    if roles.criteria:
+        yield from _check_criteria(roles)
+
+
+def _check_criteria(roles: RolePlan) -> Iterator[Violation]:
+    yield from check_rubric(roles.criteria, "roles.criteria")
+    for index, one in enumerate(roles.criteria):
+        if found := violations(criterion_role(one)):
+            yield Violation(
+                f"roles.criteria[{index}]", f"is no role: its {found[0].field} {found[0].description}"
+            )
+    for name in ("objective_set", "objective_roles", "subjective_roles", "coarse_count", "fine_count"):
+        if getattr(roles, name):
+            yield Violation(f"roles.{name}", "must be empty or 0 where criteria are given")
 
 
 def _check_baselines(request: EvaluatePairsRequest) -> Iterator[Violation]:

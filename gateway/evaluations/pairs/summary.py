@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.results.names import abstention_name
-from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
+from dramaturg.results.pairs import BY_CRITERION, COUNT_TAG, LINE_TAG
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.pairs.judgements import (
     BY_ROLES,
@@ -113,7 +113,8 @@ class PairsFigures(KindFigures):
             method.systems[pair] = systems
         for vote in one.comparison.votes:
             method.order.add(vote.ballots)
-        self._roles.add(name, one.comparison.votes, result.human_preference)
+        if not one.method.startswith(BY_CRITERION):
+            self._roles.add(name, one.comparison.votes, result.human_preference)
         if one.method == BY_ROLES:
             method.role_counts.add(len(one.comparison.votes))
             requested = result.tags.get(COUNT_TAG, "")

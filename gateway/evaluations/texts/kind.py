@@ -12,8 +12,9 @@ from dramaturg.results.texts import TEXTS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.rubrics import check_rubric
 from gateway.evaluations.texts.evaluation import TextsEvaluation
-from gateway.evaluations.texts.plan import check_rubric, plan_texts
+from gateway.evaluations.texts.plan import plan_texts
 from gateway.evaluations.texts.summary import TextsKindSummary
 from gateway.judges.selection import counted_shadows
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale
 from dramaturg.judge.roles import RUBRIC_JUDGE
-from dramaturg.judge.scales import scale_problem
+from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
-from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.checks import check_distinct
+from gateway.evaluations.rubrics import check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
@@ -72,34 +73,3 @@ def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
         raise invalid_fields(violations)
     assignments = select_judges(request.judges, wanted, registry, request.options.model)
     return TextsPlan(request, assignments, select_shadows(request.shadows, assignments, registry))
-
-
-def check_rubric(criteria: Sequence[RubricCriterion]) -> Iterator[Violation]:
-    """Finds invalid and repeated criteria, at the path "criteria"."""
-    yield from check_distinct("criteria", [one.id for one in criteria])
-    for index, one in enumerate(criteria):
-        path = f"criteria[{index}]"
-        if not one.HasField("scale"):
-            if is_blank(one.passes):
-                yield Violation(f"{path}.passes", "must not be blank unless the criterion has a scale")
-            continue
-        for name in ("passes", "fails"):
-            if getattr(one, name):
-                yield Violation(f"{path}.{name}", "must be empty: the criterion has a scale")
-        if is_blank(one.description) and not one.scale.anchors:
-            yield Violation(f"{path}.description", "must not be blank: the scale has no anchors")
-        if problem := scale_problem(one.scale):
-            yield Violation(f"{path}.scale", problem)
-
-
-def encode_criterion(one: RubricCriterion) -> Criterion:
-    """A criterion as judges get it: its texts are the definition."""
-    parts = (
-        one.description.strip(),
-        f"Pass: {one.passes.strip()}" if one.passes else "",
-        f"Fail: {one.fails.strip()}" if one.fails else "",
-    )
-    encoded = Criterion(id=one.id, definition="\n".join(part for part in parts if part))
-    if one.HasField("scale"):
-        encoded.scale.CopyFrom(one.scale)
-    return encoded

@@ -111,5 +111,5 @@ def test_three_texts_make_three_pairs_and_a_criterion_too_long_for_a_role_is_ref
         ("b", "c"),
     ]
     rubric[0].passes = "x" * 2500
-    with pytest.raises(TableError, match="description"):
+    with pytest.raises(TableError, match=f"{rubric[0].id}: is no role: its description"):
         list(pairs(request, rubric))

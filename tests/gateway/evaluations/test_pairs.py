@@ -24,6 +24,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
+from dramaturg.results.pairs import comparisons
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.evaluations.pairs.comparisons import tally_preference
@@ -39,6 +40,7 @@ from tests.support.pairs import (
     serve_platform,
 )
 from tests.support.readers import prefer_text, prompt_of, votes, with_tokens
+from tests.support.texts import CLEAR, POLITE
 
 FIRST, SECOND, TIE, ABSTAIN = (
     pb.PREFERENCE_FIRST,
@@ -144,6 +146,16 @@ async def test_own_objective_roles_take_the_place_of_a_set() -> None:
         whole = result(await events(target, asked))
     assert types(whole) == ["Mayor"]
     assert whole.roles.roles[0].origin == pb.ROLE_ORIGIN_OBJECTIVE
+
+
+async def test_a_rubric_takes_the_place_of_all_roles() -> None:
+    asked = request(roles=RolePlan(criteria=[POLITE, CLEAR]))
+    async with serve_fakes(everyone(FIRST)) as target:  # without a role service
+        whole = result(await events(target, asked))
+    assert types(whole) == ["polite", "clear"]
+    assert {role.origin for role in whole.roles.roles} == {pb.ROLE_ORIGIN_CRITERION}
+    assert POLITE.passes in whole.roles.roles[0].description
+    assert [one.method for one in comparisons(whole)] == ["roles", "criterion polite", "criterion clear"]
 
 
 @pytest.mark.parametrize(
@@ -303,6 +315,10 @@ async def test_a_panel_compares_one_by_one() -> None:
             "roles.subjective_roles[0].origin",
         ),
         ({"roles": RolePlan(coarse_count=50, fine_count=50)}, "roles"),
+        ({"roles": RolePlan(criteria=[POLITE, POLITE])}, "roles.criteria[1]"),
+        ({"roles": RolePlan(criteria=[POLITE], fine_count=2)}, "roles.fine_count"),
+        ({"roles": RolePlan(criteria=[POLITE], objective_roles=[READER])}, "roles.objective_roles"),
+        ({"roles": RolePlan(criteria=[{"id": "long", "passes": "x" * 2001}])}, "roles.criteria[0]"),
         ({"judges": [JudgeSelection(role="critic")]}, "judges[0].role"),
         ({"judges": [JudgeSelection(role="roles"), JudgeSelection(role="roles", model="m")]}, "judges[1]"),
     ],

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
+from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.errors import ServiceError
 from gateway import servicer
 from tests.support.evaluation_samples import (
@@ -25,6 +26,7 @@ from tests.support.evaluation_samples import (
 )
 from tests.support.results import scripts_result
 from tests.support.stored_runs import address_of, assert_consumers_agree, client, store_run
+from tests.support.texts import CLEAR, POLITE
 
 
 async def summary(folder: Path, kind: str) -> Summary:
@@ -118,6 +120,30 @@ async def test_roles_have_their_votes_and_missing_maps_are_problems(tmp_path: Pa
         found = await gateway.summarize(some, OPTIONS)
         assert "the role 'roles' has no service" in found.problems[0]
         assert len(found.pairs.roles) == 2
+
+
+async def test_pairs_compared_by_a_rubric_have_figures_by_criterion(tmp_path: Path) -> None:
+    some = samples("pair")
+    for sample in some:
+        for one in sample.pair.comparisons:
+            polite = one.comparison.votes[0]
+            polite.role.CopyFrom(criterion_role(POLITE))
+            one.comparison.votes.add(role=criterion_role(CLEAR), preference=pairs.PREFERENCE_SECOND)
+    store_run(address_of(tmp_path), "run", some)
+    async with client(tmp_path, "alignment") as gateway:
+        found = (await gateway.runs.summary("run")).summary
+        await assert_consumers_agree(gateway, tmp_path, some, await gateway.summarize(some))
+    methods = {one.method: one for one in found.pairs.methods}
+    polite, clear = methods["criterion polite"], methods["criterion clear"]
+    assert (polite.first_count, polite.second_count, polite.tie_count) == (1, 2, 1)
+    assert (clear.first_count, clear.second_count, clear.baseline) == (0, 4, False)
+    assert clear.accuracy.accuracy.value == pytest.approx(2 / 4)
+    rates = {one.method: one.preferences.win_rates[0].win_rate.value for one in found.pairs.strengths}
+    assert rates == {"roles": 1.5 / 4, "criterion polite": 1.5 / 4, "criterion clear": 0}
+    (board,) = [one for one in found.leaderboard if one.model == "b"]
+    assert board.means_by_measure["win/criterion clear"] == 1
+    votes = {(one.method, one.role.type): one.second_count for one in found.pairs.roles}
+    assert votes == {("roles", "polite"): 2, ("roles", "clear"): 4}
 
 
 async def test_pairs_without_a_preference_have_no_ratings_and_no_problem(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from dramaturg.cli.evaluate.pair_variants import (
     NoBiasCaution,
     Order,
     RoleSet,
+    Rubric,
     Variants,
 )
+from dramaturg.cli.evaluate.texts import rubric_of
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.datasets import Row
 from dramaturg.judge.role_sets import NAMES
@@ -25,6 +27,7 @@ def pairs(
     order: Order = None,
     baseline: Baselines = None,
     roles: RoleSet = "",
+    criteria: Rubric = None,
     k: Annotated[
         int | None,
         typer.Option("--k", min=0, max=50, help="Number of subjective roles, half of them coarse."),
@@ -32,7 +35,7 @@ def pairs(
     forced_choice: ForcedChoice = False,
     no_bias_caution: NoBiasCaution = False,
 ) -> EvaluatePairsRequest:
-    """Creates a run that evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
+    """Creates a run that evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
 
     For example:
 
@@ -40,10 +43,13 @@ def pairs(
     """
     if roles and roles not in NAMES:
         raise ValueError(f"--roles {roles!r}: the sets are {', '.join(NAMES)}")
+    if criteria and (roles or k is not None):
+        raise ValueError("--criteria excludes --roles and --k")
     variants = Variants(
         order=order,
         baselines=tuple(dict.fromkeys(baseline or ())),
         role_set=roles,
+        criteria=rubric_of(criteria),
         counts=() if k is None else (k,),
         forced_choice=forced_choice,
         bias_caution_omitted=no_bias_caution,

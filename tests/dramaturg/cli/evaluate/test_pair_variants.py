@@ -9,6 +9,7 @@ from dramaturg.datasets import Row
 from dramaturg.formats.goyal import SEED_TAG
 
 READER = pb.Role(type="Driver", description="Crosses the bridge.")
+from tests.support.texts import POLITE
 
 
 def request(**fields: Any) -> EvaluatePairsRequest:
@@ -69,3 +70,11 @@ def test_what_the_command_line_leaves_out_stays() -> None:
     assert not changed.roles.objective_roles
     assert changed.options.model == "m"
     assert [(one.role, one.model) for one in changed.judges] == [("pair-judge", "n")]
+
+
+def test_a_rubric_and_a_set_of_roles_take_the_place_of_each_other() -> None:
+    row = request(roles=RolePlan(objective_roles=[READER], fine_count=2))
+    (by_rubric,) = Variants(criteria=[POLITE]).spread(Row(1, row))
+    assert by_rubric.roles == RolePlan(criteria=[POLITE])
+    (by_roles,) = Variants(role_set="script").spread(Row(1, by_rubric))
+    assert by_roles.roles == RolePlan(objective_set="script")
