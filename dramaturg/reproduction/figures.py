@@ -93,7 +93,7 @@ class HeatMap(Figure):
         cells = [[float("nan") if value is None else value for value in row] for row in self.series.values()]
         low, high = self.limits or (None, None)
         image = axes.imshow(cells, cmap="Blues", aspect="auto", vmin=low, vmax=high)
-        axes.set_xticks(range(len(self.labels)), list(self.labels), rotation=35, ha="right")
+        _label_categories(axes, self.labels)
         axes.set_yticks(range(len(self.series)), list(self.series))
         middle = sum(image.get_clim()) / 2
         for place, row in enumerate(self.series.values()):

@@ -52,6 +52,7 @@ SCRIPTS, TASKS = "simulbench_all.jsonl", "simulbench_tasks.jsonl"
 
 _COMPARED = 3
 _LISTED = 10
+_ENDS, _KINDS = ("Simplest", "Hardest"), ("stateless", "stateful")
 _DIGITS = 2
 _LAST, _FIRST, _LATER = "last_only", "first_challenge", "subsequent_challenge"
 # Table 4: groups of the summary with their heads and the head above.
@@ -128,11 +129,12 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         spec = RunSpec(models=session.models, dialogues=DialoguesRunOptions())
         summary = await session.run("ratings", spec, rows, _options(session), judge_roles=_JUDGES[:1])
         ratings = _by_group(summary)
-        await _compare(session, rows, summary, made)
-        made.tables += _table_2(summary, session)
+        compared = await _compare(session, rows, summary, made)
+        made.tables += [_table_1(compared), *_table_2(summary, session)]
     else:
+        made.tables += [_table_1(None), _table_2_printed()]
         made.omissions.append(
-            Omission("Tables 1 and 2 and the rows of models in Table 4", "No model is named (--offline).")
+            Omission("The rows of models in Tables 1, 2 and 4", "No model is named (--offline).")
         )
     await _score(session, place, rows, made)
     made.tables += [
@@ -208,29 +210,29 @@ def _printed_ratings(rows: Sequence[EvaluateDialoguesRequest]) -> Iterator[RunSa
 
 async def _compare(
     session: Session, rows: Sequence[EvaluateDialoguesRequest], ratings: Summary, made: Reproduction
-) -> None:
+) -> Summary | None:
     """Compares the models of the highest mean rating on the hard part (section 4.1)."""
     best = [entry.model for entry in ratings.leaderboard if entry.rank][:_COMPARED]
     if len(best) < 2:
         made.omissions.append(Omission("Table 1", "It compares models, and fewer than two have ratings."))
-        return
+        return None
     hard = [row for row in session.selected(rows) if row.tags["subset"] != _LAST]
     if not hard:
         made.omissions.append(Omission("Table 1", "No script within the limit is of the hard part."))
-        return
+        return None
     pairs = [ModelPair(first_model=first, second_model=second) for first, second in combinations(best, 2)]
     spec = RunSpec(models=best, dialogues=DialoguesRunOptions(pairs=pairs, ratings_omitted=True))
-    summary = await session.run("pairs", spec, hard, judge_roles=_JUDGES[1:], limited=False)
-    made.tables.append(_table_1(summary))
+    return await session.run("pairs", spec, hard, judge_roles=_JUDGES[1:], limited=False)
 
 
-def _table_1(summary: Summary) -> Table:
-    rows = [_pair_row(one) for one in summary.dialogues.pairs if one.group == "hard"]
+def _table_1(summary: Summary | None) -> Table:
+    """The comparisons of the run above those of the paper, which stand alone without a run."""
+    pairs = [one for one in summary.dialogues.pairs if one.group == "hard"] if summary is not None else []
+    rows = [_pair_row(one) for one in pairs]
     rows += [
         Row([words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)], ruled=not index)
         for index, (name, *values) in enumerate(_TABLE_1)
     ]
-    abstained = sum(one.abstained_count for one in summary.dialogues.pairs if one.group == "hard")
     return Table(
         "table-1",
         "Table 1: Comparisons on the hard part, in percent",
@@ -238,7 +240,7 @@ def _table_1(summary: Summary) -> Table:
         rows,
         notes=[
             "A win counts only if the reply is preferred in both orders.",
-            f"Comparisons without a judgement are left out: {abstained}.",
+            f"Comparisons without a judgement are left out: {sum(one.abstained_count for one in pairs)}.",
         ],
     )
 
@@ -255,21 +257,34 @@ def _pair_row(one: ReplyPairFigures) -> Row:
     )
 
 
+def _table_2_printed() -> Table:
+    return Table(
+        "table-2",
+        "Table 2: The simplest and the hardest tasks, as printed",
+        [Column("Tasks"), Column("Stateless Tasks"), Column("Stateful Tasks")],
+        [
+            Row([words(end), *(words(_TABLE_2[end, kind]) for kind in _KINDS)], ruled=end == _ENDS[1])
+            for end in _ENDS
+        ],
+        label_count=3,
+    )
+
+
 def _table_2(summary: Summary, session: Session) -> Iterator[Table]:
     for group, name, title in (("hard", "table-2", "the hard part"), ("all", "table-2-all", "all scripts")):
         rows = []
-        for end in ("Simplest", "Hardest"):
+        for end in _ENDS:
             cells = [words(end)]
-            for kind in ("stateless", "stateful"):
+            for kind in _KINDS:
                 hardest = [
                     f"{one.task} ({one.mean.value:.{_DIGITS}f})"
                     for one in summary.dialogues.tasks
                     if (one.group, one.simulation_kind) == (group, kind)
                 ]
                 listed = min(_LISTED, len(hardest) // 2)
-                ordered = hardest if end == "Hardest" else hardest[::-1]
+                ordered = hardest if end == _ENDS[1] else hardest[::-1]
                 cells += [words(", ".join(ordered[:listed])), words(_TABLE_2[end, kind])]
-            rows.append(Row(cells, ruled=end == "Hardest"))
+            rows.append(Row(cells, ruled=end == _ENDS[1]))
         yield Table(
             name,
             f"Table 2: The simplest and the hardest tasks over {title}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import fnmatch
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -47,6 +48,31 @@ def reproduce_with(
 async def _run(variables: Mapping[str, str], *arguments: str | Path) -> Finished:
     async with start(*arguments, environment=variables) as process:
         return await finish(process, timeout=SECONDS)
+
+
+def check_outputs(out: Path, paper: str, *, offline: bool = False) -> None:
+    """Asserts that a folder has the outputs which docs/papers.md lists for a paper, and no others.
+
+    Args:
+        out: The folder of the reproduction.
+        paper: The name of the paper.
+        offline: Whether no model was named.
+    """
+    page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+    (section,) = (one for one in page.split("\n## ") if f"dramaturg reproduce {paper} " in one)
+    tables = section.partition("| file | content | offline |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", tables, re.MULTILINE)
+    absent = {"from completed sheets", *(["absent"] if offline else [])}
+    listed = {name: without for names, without in rows for name in re.findall(r"`([^`]+)`", names)}
+    forms: dict[str, set[str]] = {}
+    for file in out.iterdir():
+        if re.match(r"(table|figure|section|appendix|ablations|released)", file.name):
+            forms.setdefault(file.stem, set()).add(file.suffix)
+    whole = ({".csv", ".md", ".tex"}, {".png", ".svg"})
+    assert all(found in (*whole, whole[0] | whole[1]) for found in forms.values()), forms
+    for name, without in listed.items():
+        assert bool(fnmatch.filter(forms, name)) == (without not in absent), (paper, name)
+    assert not [one for one in forms if not any(fnmatch.fnmatch(one, name) for name in listed)], paper
 
 
 def read_csv(file: Path) -> Grid:

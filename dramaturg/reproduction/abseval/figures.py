@@ -8,7 +8,7 @@ from typing import Any
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.reproduction.abseval.printed import ALL
+from dramaturg.reproduction.abseval.printed import ALL, NAMES
 from dramaturg.reproduction.abseval.rates import (
     MODEL_GROUP,
     SHORT,
@@ -21,6 +21,7 @@ from dramaturg.reproduction.abseval.rates import (
 )
 from dramaturg.reproduction.abseval.tables import AGENTS
 from dramaturg.reproduction.figures import BarChart, Figure, HeatMap, LineChart
+from dramaturg.reproduction.tables import Table
 from dramaturg.results.variants import BASE, VARIANTS
 
 # Section A.4: the criteria of Figure 12.
@@ -60,7 +61,8 @@ def make_figures(
         yield _by_steps(summaries[AGENTS])
     else:
         values = [float(value) for value in ALL.split()]
-        yield _criteria_bars("figure-10", "Figure 10: Accuracy of all models", {"ALL (paper)": values})
+        title = "Figure 10: Accuracy of all models, as printed"
+        yield _criteria_bars("figure-10", title, {"ALL (paper)": values})
     if heat_map is not None:
         models = list(next(iter(heat_map.values())))
         yield HeatMap(
@@ -69,15 +71,31 @@ def make_figures(
             list(heat_map),
             {model: [row.get(model) for row in heat_map.values()] for model in models},
         )
-    for place, (criterion, short) in enumerate(SHORT.items()):
+    for place, short in enumerate(SHORT.values()):
+        # The paper orders models by the rate.
+        ordered = sorted(named, key=lambda name: -(named[name][place] or 0))
         yield BarChart(
             f"figure-11-{short.lower()}",
-            f"Figure 11: {criterion.replace('_', ' ')} ({short})",
-            list(named),
-            {"rate": [values[place] for values in named.values()]},
+            f"Figure 11: {NAMES[short]}",
+            ordered,
+            {"rate": [named[name][place] for name in ordered]},
             value_name="share of scripts",
             limits=(0, 1),
         )
+
+
+def ranks_figure(ranks: Table) -> LineChart:
+    """The ranks of each method, from the table of Figure 6."""
+    methods = [column.name for column in ranks.columns[1:]]
+    return LineChart(
+        "figure-6",
+        ranks.title,
+        [row.cells[0].text for row in ranks.rows],
+        {method: [row.cells[place].value for row in ranks.rows] for place, method in enumerate(methods, 1)},
+        value_name="rank",
+        # The first rank is on top.
+        limits=(len(ranks.rows) + 0.5, 0.5),
+    )
 
 
 def ablation_figures(summary: Summary) -> Iterator[BarChart]:

@@ -1,5 +1,15 @@
 """The numbers that ABSEval prints."""
 
+NAMES = {
+    "NM": "No Missing Steps",
+    "NR": "No Redundant Steps",
+    "ND": "No Duplicate Steps",
+    "EX": "Executable",
+    "SC": "Satisfy Constraint",
+    "CG": "Complete Goal",
+    "OC": "Order Correct",
+}
+"""The names of the criteria (Table 5, caption)."""
 TABLE_2 = (
     ("Qwen-110-Chat", "ABSEval", "0.087"),
     ("GPT-4-turbo", "ABSEval", "0.174"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from dramaturg.formats.coscript import convert, read_file
 from dramaturg.perturbations.originals import Originals
 from dramaturg.perturbations.rules import RULES
 from dramaturg.perturbations.variants import Skipped, Variant, by_rule
-from dramaturg.reproduction.abseval.figures import ablation_figures, make_figures
+from dramaturg.reproduction.abseval.figures import ablation_figures, make_figures, ranks_figure
 from dramaturg.reproduction.abseval.printed import TABLE_5
 from dramaturg.reproduction.abseval.rates import MODEL_GROUP, model_groups, model_rates
 from dramaturg.reproduction.abseval.tables import (
@@ -41,6 +42,7 @@ from dramaturg.reproduction.abseval.tables import (
 )
 from dramaturg.reproduction.paper import DataError, Omission, Reproduction
 from dramaturg.reproduction.session import Session, evenly
+from dramaturg.reproduction.tables import Table
 from dramaturg.results.variants import LINE_TAG, VARIANT_TAG, VARIANTS
 from dramaturg.service.errors import from_rpc_error
 
@@ -66,6 +68,7 @@ _ABLATIONS, _PERTURBATIONS = "ablations", "perturbations"
 _PERTURBED = 50
 _SCORED_AT_ONCE = 500
 _TEXTS = "texts"
+_NUMBER = re.compile(r"\d+")
 
 
 async def reproduce(session: Session, folder: Path) -> Reproduction:
@@ -110,6 +113,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     ablated, perturbed = (summaries.pop(name, None) for name in (_ABLATIONS, _PERTURBATIONS))
     printed = {model: [float(value) for value in line.split()[2:]] for model, line in TABLE_5.items()}
     rates = {name: model_rates(summary, session.models) for name, summary in summaries.items()}
+    ranks: Table | None = None
     try:
         if accuracies is not None:
             made.tables.append(await table_2(service, accuracies))
@@ -118,7 +122,8 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
             references = [row.candidates[0].script for row in session.selected(released)]
             scores = await _text_scores(service, session, references)
-            made.tables.append(await figure_6(service, rates, scores))
+            ranks, correlations = await figure_6(service, rates, scores)
+            made.tables += [ranks, correlations]
             if scores.missing:
                 reason = f"It was not computed: {scores.missing}."
                 made.omissions.append(Omission("Figure 6, BERTScore", reason))
@@ -131,6 +136,9 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     if AGENTS in summaries:
         made.tables.append(figure_5(session, summaries[AGENTS], sizes))
     made.figures += make_figures(summaries, rates, printed, heat_map, accuracies)
+    if ranks is not None:
+        made.figures.append(ranks_figure(ranks))
+    made.figures.sort(key=lambda figure: int(_NUMBER.findall(figure.name)[0]))
     made.omissions += _OMISSIONS
     return made
 

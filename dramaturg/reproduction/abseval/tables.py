@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
 from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.perturbations.categories import Category
-from dramaturg.reproduction.abseval.printed import ALL, TABLE_2, TABLE_3, TABLE_4, TABLE_5
+from dramaturg.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5
 from dramaturg.reproduction.abseval.rates import (
     MODEL_GROUP,
     SHORT,
@@ -201,8 +202,7 @@ async def table_5(
     """The rates and ranks of the models of a run, above those of the paper."""
     rows: list[Row] = []
     notes = [
-        "NM: No Missing Steps, NR: No Redundant Steps, ND: No Duplicate Steps, EX: Executable,",
-        "SC: Satisfy Constraint, CG: Complete Goal, OC: Order Correct.",
+        f"{', '.join(f'{short}: {NAMES[short]}' for short in SHORT.values())}.",
         "Ranks are by the unweighted mean of the seven rates.",
     ]
     if summaries:
@@ -222,11 +222,19 @@ async def table_5(
         cells = [number(float(value), _DIGITS) for value in values]
         rows.append(
             Row(
-                [words(f"{model} (paper)"), _rank_cell(ranks[model], rank), words(size), *cells],
+                [
+                    words(f"{model.removesuffix(f' {size}')} (paper)"),
+                    _rank_cell(ranks[model], rank),
+                    words(size),
+                    *cells,
+                ],
                 ruled=not index,
             )
         )
-    all_cells = (number(float(value), _DIGITS) for value in ALL.split())
+    all_cells = (
+        number(fmean(values), _DIGITS, given)
+        for values, given in zip(zip(*printed.values(), strict=True), ALL.split(), strict=True)
+    )
     rows.append(Row([words("ALL (paper)"), words("-"), words("-"), *all_cells], ruled=True))
     return Table(
         "table-5",
@@ -234,7 +242,8 @@ async def table_5(
         [Column("Model Name"), Column("Rank"), Column("Size"), *map(Column, SHORT.values())],
         rows,
         notes=notes,
-        printed_note="In brackets: the printed rank; the rank beside it follows from the printed rates.",
+        printed_note="In brackets: the printed rank and the printed mean; those beside them follow from the "
+        "printed rates.",
     )
 
 
@@ -269,8 +278,14 @@ def figure_5(session: Session, summary: Summary, printed: Mapping[str, Any] | No
     )
 
 
-async def figure_6(service: AlignmentServiceAsyncStub, rates: Mapping[str, Rates], scores: Scores) -> Table:
-    """The ranks of models by the judges and by text metrics."""
+async def figure_6(
+    service: AlignmentServiceAsyncStub, rates: Mapping[str, Rates], scores: Scores
+) -> tuple[Table, Table]:
+    """The ranks of models by the judges and by text metrics, and the rank correlations of those.
+
+    Returns:
+        ``figure-6``, a column for each method, and ``figure-6-correlations``, a row for each pair of methods.
+    """
     group = await _rank(service, rates, scores.items)
     scored = [name for name in METRICS if any(name in item.scores for item in scores.items)]
     ranks = {name: _ranks(group, name) for name in (*rates, *scored)}
@@ -278,21 +293,34 @@ async def figure_6(service: AlignmentServiceAsyncStub, rates: Mapping[str, Rates
         Row([words(model), *(_rank_cell(found.get(model)) for found in ranks.values())])
         for model in rates[AGENTS]
     ]
-    notes = [
-        f"Kendall's tau of {one.first_method} and {one.second_method}: "
-        f"{estimate(one.kendall, _DIGITS).text}; Spearman's rho: {estimate(one.spearman, _DIGITS).text}."
-        for one in group.correlations
-    ]
-    return Table(
-        "figure-6",
-        "Figure 6: Ranks of models by evaluation metric",
-        [Column("Model Name"), *map(Column, ranks)],
-        rows,
-        notes=[
-            "Text metrics compare a script with CoScript's for the task; what is not written is left out.",
-            *([] if scores.missing else [f"{BERTSCORE}: {scores.method}."]),
-            *notes,
-        ],
+    return (
+        Table(
+            "figure-6",
+            "Figure 6: Ranks of models by evaluation metric",
+            [Column("Model Name"), *map(Column, ranks)],
+            rows,
+            notes=[
+                "Text metrics compare a script with CoScript's for the task; missing scripts are left out.",
+                *([] if scores.missing else [f"{BERTSCORE}: {scores.method}."]),
+            ],
+        ),
+        Table(
+            "figure-6-correlations",
+            "Figure 6: Rank correlations of the evaluation metrics",
+            [*map(Column, ("Metric", "Other metric", "Kendall's tau", "Spearman's rho"))],
+            [
+                Row(
+                    [
+                        words(one.first_method),
+                        words(one.second_method),
+                        estimate(one.kendall, _DIGITS),
+                        estimate(one.spearman, _DIGITS),
+                    ]
+                )
+                for one in group.correlations
+            ],
+            label_count=2,
+        ),
     )
 
 

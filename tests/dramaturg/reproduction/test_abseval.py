@@ -17,7 +17,14 @@ from dramaturg.reproduction.abseval.rates import model_groups
 from dramaturg.reproduction.abseval.runs import RECOVERED
 from dramaturg.testing.schemas import smallest_instance
 from tests.support.openai_server import Body
-from tests.support.reproductions import last_message, normalized, read_csv, reproduce, reproduce_with
+from tests.support.reproductions import (
+    check_outputs,
+    last_message,
+    normalized,
+    read_csv,
+    reproduce,
+    reproduce_with,
+)
 from tests.support.scripted_model import decide
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
@@ -150,6 +157,7 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
         *options,
     )
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path / "out", "abseval")
     table = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "table-5.csv")}
     means = {}
     for model in MODELS:
@@ -166,6 +174,10 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     ranks = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "figure-6.csv")}
     singles = {model: fmean(rate(kept, model, short, single=True) for short in CRITERIA) for model in MODELS}
     assert (singles[best] > singles[other]) == (ranks[best]["single-judge"] < ranks[other]["single-judge"])
+    assert [float(ranks[model]["agents"]) for model in (best, other)] == [1, 2]
+    correlations = read_csv(tmp_path / "out" / "figure-6-correlations.csv")
+    taus = {(row["Metric"], row["Other metric"]): row["Kendall's tau"] for row in correlations}
+    assert float(taus["agents", "single-judge"]) == (1 if singles[best] > singles[other] else -1)
     # The second model adds the script of the data.
     for metric in ("rouge-1", "rouge-2", "rouge-l", "bertscore"):
         assert [ranks[model][metric] for model in MODELS] == ["2.0", "1.0"], metric
@@ -201,7 +213,7 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     writings = [one for one in server.requests if "response_format" not in one.body]
     assert len(writings) == LIMIT * len(MODELS)
     assert set(server.calls.values()) == {1}
-    assert {"figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
+    assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()
     }
 
@@ -238,11 +250,20 @@ def test_without_a_model_ranks_and_errors_follow_from_the_printed_values(
 ) -> None:
     finished = reproduce("abseval", data_dir, tmp_path, "--offline")
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path, "abseval", offline=True)
     table = [row for row in read_csv(tmp_path / "table-5.csv") if row["Rank (paper)"]]
     assert len(table) == 15
-    means = {row["Model Name"]: fmean(float(row[short]) for short in CRITERIA) for row in table}
-    for row in table:
-        assert float(row["Rank"]) == 1 + sum(mean > means[row["Model Name"]] for mean in means.values())
+    means = [fmean(float(row[short]) for short in CRITERIA) for row in table]
+    for row, mean in zip(table, means, strict=True):
+        assert float(row["Rank"]) == 1 + sum(other > mean for other in means)
+    assert [(row["Model Name"], row["Size"]) for row in table[2:4]] == [
+        ("Vicuna-v1.5 (paper)", "7B"),
+        ("Vicuna-v1.5 (paper)", "13B"),
+    ]
+    everything = read_csv(tmp_path / "table-5.csv")[-1]
+    for short in CRITERIA:
+        assert float(everything[short]) == pytest.approx(fmean(float(row[short]) for row in table))
+        assert float(everything[short]) == pytest.approx(float(everything[f"{short} (paper)"]), abs=3.1e-3)
     # Ranks 10 and 11 are the other way round in print.
     assert sorted(
         row["Rank (paper)"] for row in table if float(row["Rank"]) != float(row["Rank (paper)"])

@@ -15,6 +15,7 @@ import pytest
 from tests.support.openai_server import Body
 from tests.support.reproductions import (
     Grid,
+    check_outputs,
     last_message,
     normalized,
     read_csv,
@@ -122,6 +123,7 @@ def test_accuracies_are_those_of_the_scripted_answers(
         ScriptedModel(scenarios), "choice75", data_dir, tmp_path / "out", *options
     )
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path / "out", "choice75")
     table = read_csv(tmp_path / "out" / "table-3.csv")
     assert [(row["Group"], row["Prompt"]) for row in table] == [
         *((group, prompt) for group in FORMATS for prompt in ("naive", "story")),
@@ -141,6 +143,7 @@ def test_without_a_model_counts_and_constant_answers_are_those_of_the_labels(
 ) -> None:
     finished = reproduce("choice75", data_dir / "choice75", tmp_path, "--offline")
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path, "choice75", offline=True)
     scenarios = list(released(data_dir / "choice75"))
     counts = read_csv(tmp_path / "table-1.csv")
     assert [[row[level] for level in ("Easy", "Medium", "Hard", "Either")] for row in counts] == [

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.openai_server import Body
 from tests.support.readers import entries, prompt_of, shown
-from tests.support.reproductions import read_csv, reproduce, reproduce_with
+from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(540)]
 
@@ -89,12 +89,13 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
     options = ("--model", "a", "--limit", str(LIMIT))
     finished, server = reproduce_with(scripted, "drpe", data_dir, tmp_path / "out", *options)
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path / "out", "drpe")
     (row, *printed) = read_csv(tmp_path / "out" / "table-1.csv")
     assert row["Metrics"] == "CNN, a"
     expected = {"LLM": "alone", "MDRPE": "objective", "DRPE": "readers"}
     for column, method in expected.items():
         assert float(row[column]) == pytest.approx(pearson(method), abs=1e-9), column
-    assert (row["LLM (paper)"], row["BertScore"], row["BertScore (paper)"]) == ("0.58", "", "0.55")
+    assert (row["LLM (paper)"], row["BertScore (paper)"]) == ("0.58", "0.55")
     assert [one["DRPE"] for one in printed] == ["0.9", "0.87"]
     methods = {
         (one["Model"], one["Method"]): one for one in read_csv(tmp_path / "out" / "table-1-methods.csv")
@@ -111,6 +112,7 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
     )
     assert float(found["Longer"]) == pytest.approx(longer)
     assert {"rouge-l", "longer", "meteor"} <= {name for model, name in methods if not model}
+    assert row["BertScore"] == methods["", "bertscore"]["Pearson"] != ""
     assert ("a, manual", "roles k=2") in methods
     cautioned = {method for model, method in methods if model == "a, cautioned"}
     assert cautioned == {"llm", "fixed-roles", "roles k=5"}
@@ -124,6 +126,7 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
 def test_without_a_model_the_study_and_the_metrics_are_reproduced(data_dir: Path, tmp_path: Path) -> None:
     finished = reproduce("drpe", data_dir, tmp_path, "--offline", "--limit", str(LIMIT))
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path, "drpe", offline=True)
     study = {row["Figure"]: row for row in read_csv(tmp_path / "section-4-1.csv")}
     assert study["pairs"]["best"] == "81"
     shares = [study[f"{name} chosen by two or more, in percent"]["best"] for name in ("brio", "t0", "gpt3")]
@@ -134,3 +137,5 @@ def test_without_a_model_the_study_and_the_metrics_are_reproduced(data_dir: Path
     longer = fmean((len(one) > len(other)) == first for one, other, first in kept)
     assert float(methods["longer"]["Accuracy"]) == pytest.approx(longer)
     assert methods["meteor"]["Pairs"] == str(LIMIT)
+    bertscore = read_csv(tmp_path / "table-1.csv")[0]["BertScore"]
+    assert -1 < float(bertscore) == float(methods["bertscore"]["Pearson"]) < 1

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.openai_server import Body
 from tests.support.readers import fenced, prompt_of
-from tests.support.reproductions import read_csv, reproduce, reproduce_with
+from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
@@ -87,6 +87,7 @@ def test_scores_and_distances_are_those_of_the_scripted_answers(data_dir: Path, 
     options = ("--model", "a", "--model", "b", "--limit", str(LIMIT))
     finished, server = reproduce_with(ScriptedModel(kept), "proscript", data_dir, tmp_path / "out", *options)
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path / "out", "proscript")
     table = {row["Models"]: row for row in read_csv(tmp_path / "out" / "table-1.csv")}
     assert [float(table["a"][f"dev: {name}"]) for name in ("F1", "P", "R")] == [100, 100, 100]
     expected = [100 * fmean(some) for some in zip(*map(measures, kept), strict=True)]
@@ -115,6 +116,7 @@ def test_without_a_model_released_predictions_and_the_random_row_are_scored(
 ) -> None:
     finished = reproduce("proscript", data_dir, tmp_path, "--offline")
     assert finished.code == 0, finished.err
+    check_outputs(tmp_path, "proscript", offline=True)
     (row,) = read_csv(tmp_path / "released-predictions.csv")
     text = (data_dir / "proscript" / "eval_summary_v4-flash.json").read_text(encoding="utf-8")
     published = json.loads(text)["overall"]["edge_metrics_mean"]
@@ -126,5 +128,11 @@ def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     assert 20 <= float(random["dev: F1"]) <= 22
     assert random["dev: F1 (paper)"] == "21.30"
     assert 20 <= float(random["dev: P"]) <= 24
-    degrees = read_csv(tmp_path / "section-4.csv")[0]
-    assert [degrees[name] for name in ("1", "2", "3", "4 and above")] == ["724", "320", "32", "9"]
+    parts = {row["Part"]: row for row in read_csv(tmp_path / "section-4.csv")}
+    degrees = [f"Maximum degree: {name}" for name in ("1", "2", "3", "4 and above")]
+    assert [parts["dev"][name] for name in degrees] == ["724", "320", "32", "9"]
+    # One script of the train part has another degree than in print.
+    assert [parts["train"][name] for name in degrees] == ["2198", "914", "108", "32"]
+    assert [parts["train"][f"{name} (paper)"] for name in degrees] == ["2198", "915", "108", "31"]
+    assert float(parts["dev"]["Events"]) == pytest.approx(5.412, abs=5e-4)
+    assert parts["dev"]["Scripts"] == parts["dev"]["Scripts (paper)"] == "1085"

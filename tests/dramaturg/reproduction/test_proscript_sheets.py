@@ -15,7 +15,8 @@ from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.client import DramaturgClient
 from dramaturg.reproduction.paper import DataError, Reproduction
-from dramaturg.reproduction.proscript_sheets import HUMAN, read_sheets, steps_text, write_sheets
+from dramaturg.reproduction.proscript.people import read_sheets
+from dramaturg.reproduction.proscript.sheets import HUMAN, steps_text, write_sheets
 from dramaturg.reproduction.session import Session
 from tests.support.reproductions import Grid, read_csv, reproduce
 
@@ -136,21 +137,23 @@ def test_completed_sheets_give_their_tables(tmp_path: Path, data: Path) -> None:
     finished = reproduce("proscript", data, out, "--offline")
     assert finished.code == 0, finished.err
     shown = {row["Approach"]: row for row in read_csv(out / "figure-7.csv")}
-    results = (f"better than {A}", "equal", "worse", "no majority")
+    results = ("better", "equal", "worse", "no majority")
     assert [float(shown[HUMAN][name]) for name in results] == [100, 0, 0, 0]
     assert [float(shown[B][name]) for name in results] == [0, 0, 0, 100]
+    assert [shown["Human-test (paper)"][name] for name in results[:3]] == ["54.0", "32.7", "13.3"]
     table = {row["Models"]: row for row in read_csv(out / "table-2-revisions.csv")}
     # The mean of two revisers: two edits and none.
     assert [float(table[A][name]) for name in ("Graph Edit Dist", "V-Ins", "E-Ins")] == [1, 0.5, 0.5]
     assert (table[A]["scripts"], table[A]["revisions"]) == ("4", "8")
     assert float(table[HUMAN]["Graph Edit Dist"]) == 0
     types = {row["Revision types"]: row for row in read_csv(out / "table-4.csv")}
-    assert float(types["missing event"][A]) == pytest.approx(200 / 3)
-    assert types["missing event"]["paper: Pipeline"] == "2.7"
+    assert float(types["(node) missing event"][A]) == pytest.approx(200 / 3)
+    assert types["(node) missing event"]["paper: Pipeline"] == "2.7"
     assert [row["Revision types"] for row in read_csv(out / "table-3.csv")] == [
         "missing event",
         "granularity of events",
     ]
+    assert {"figure-7.png", "figure-8.svg"} <= {file.name for file in out.iterdir()}
     index = (out / "README.md").read_text()
     assert "There is no vote" not in index
     assert "There is no revision" not in index
