@@ -9,6 +9,7 @@ from pathlib import Path
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.graphs.cycles import find_cycle
 from dramaturg.graphs.files import FileError, Row, read_rows
 from dramaturg.graphs.loader import Loaded, batches, load
 
@@ -29,6 +30,8 @@ class FileScores:
         unanswered: The ids of references without a prediction.
         unasked: The ids of predictions without a reference; they are not scored.
         unparsed: The ids of predictions whose text holds no graph; they are scored as graphs without edges.
+        cyclic: The ids of references with a cycle: no order of their events is right.
+        blank: The ids of references with an event without text.
         notes: What was left out of predictions and references while they were read.
     """
 
@@ -36,6 +39,8 @@ class FileScores:
     unanswered: list[str]
     unasked: list[str]
     unparsed: list[str]
+    cyclic: list[str]
+    blank: list[str]
     notes: list[str]
 
 
@@ -75,6 +80,12 @@ async def score_files(
         unanswered=[row_id for row_id in wanted if row_id not in predicted],
         unasked=[row_id for row_id in predicted if row_id not in wanted],
         unparsed=[row_id for row_id in answered if row_id in predicted and predicted[row_id].graph is None],
+        cyclic=[row_id for row_id, one in wanted.items() if one.graph is not None and find_cycle(one.graph)],
+        blank=[
+            row_id
+            for row_id, one in wanted.items()
+            if one.graph is not None and any(not event.text.strip() for event in one.graph.events)
+        ],
         notes=[
             f"{kind} {loaded.id}: {note}"
             for kind, graphs in (("prediction", predicted), ("reference", wanted))

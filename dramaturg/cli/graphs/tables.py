@@ -45,6 +45,8 @@ def scores_entry(scores: FileScores) -> dict[str, Any]:
         "unanswered": scores.unanswered,
         "unasked": scores.unasked,
         "unparsed": scores.unparsed,
+        "cyclic_references": scores.cyclic,
+        "blank_references": scores.blank,
         "notes": scores.notes,
         "choices": {
             "empty_rule": pb.EmptyRule.Name(response.empty_rule).removeprefix("EMPTY_RULE_").lower(),
@@ -82,6 +84,8 @@ def _left_out(scores: FileScores) -> Iterator[str]:
         (scores.unanswered, "references have no prediction"),
         (scores.unasked, "predictions have no reference and were not scored"),
         (scores.unparsed, "predictions hold no graph and were scored as graphs without edges"),
+        (scores.cyclic, "references have a cycle, so that no order of their events is right"),
+        (scores.blank, "references have events without text"),
     ):
         if ids:
             yield f"{len(ids)} {text}: {', '.join(ids[:10])}{', ...' if len(ids) > 10 else ''}"

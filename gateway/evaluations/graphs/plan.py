@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 
 from dramaturg.api.evaluation.v1 import graphs_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphTask
@@ -12,6 +11,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.graphs.cycles import find_cycle
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE, Role
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
@@ -151,13 +151,8 @@ def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:
 
 def _check_order(reference: ScriptGraph) -> Iterator[Violation]:
     """Finds a cycle of the reference: no order of its events is right then."""
-    before: dict[str, list[str]] = {}
-    for edge in reference.edges:
-        before.setdefault(edge.target_id, []).append(edge.source_id)
-    try:
-        TopologicalSorter(before).prepare()
-    except CycleError as error:
-        yield Violation("reference.edges", f"have the cycle {' -> '.join(error.args[1])[:500]}")
+    if cycle := find_cycle(reference):
+        yield Violation("reference.edges", f"have the cycle {' -> '.join(cycle)[:500]}")
 
 
 def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -> Iterator[Violation]:

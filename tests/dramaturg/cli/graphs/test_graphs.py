@@ -63,6 +63,18 @@ def test_an_answer_without_a_graph_is_scored_as_no_edges(references: Path, tmp_p
     assert (found["unparsed"], found["macro"]["f1"]) == (["1"], 0.0)
 
 
+def test_references_with_a_cycle_or_a_blank_event_are_named(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": "loop", "events": {"0": "x", "1": "y"}, "edges": ["0->1", "1->0"]},
+        {"id": "self", "events": {"0": "x", "1": " "}, "edges": ["0->0", "0->1"]},
+        {"id": "sound", "events": {"0": "x", "1": "y"}, "edges": ["0->1"]},
+    ]
+    file = predictions(tmp_path, *rows)
+    found = json.loads(run("score", file, file, "--json").stdout)
+    assert (found["cyclic_references"], found["blank_references"]) == (["loop", "self"], ["self"])
+    assert "2 references have a cycle" in run("score", file, file).stdout
+
+
 def test_the_table_fits_a_narrow_terminal(references: Path) -> None:
     result = run("score", references, references)
     assert result.exit_code == 0
