@@ -42,7 +42,9 @@ class Expansion:
     repeated: Mapping[str, str]
     """The id of the earlier task that a task nearly repeats, by its own."""
     unchecked: str
-    """Why only equal words count as duplicates. Empty: the tasks were embedded and compared."""
+    """Why only equal words count as duplicates for some tasks. Empty: all were embedded and compared."""
+    uncompared: frozenset[str]
+    """The ids of the tasks that were compared by their words only."""
 
 
 def spread(
@@ -90,26 +92,30 @@ async def expand_goals(
         for name, answer in by_name.items()
         for number, task in enumerate(answer.tasks, start=1)
     ]
-    repeated, unchecked = await _find_repeated(channel, drafts, near)
-    return Expansion(by_name, drafts, repeated, unchecked)
+    return await _find_repeated(channel, by_name, drafts, near)
 
 
 async def _find_repeated(
-    channel: grpc.aio.Channel, drafts: Sequence[Draft], near: float
-) -> tuple[Mapping[str, str], str]:
-    """Which tasks repeat an earlier one; those made of one goal step by step are meant to be alike."""
+    channel: grpc.aio.Channel,
+    answers: Mapping[str, ExpandConstraintsResponse],
+    drafts: Sequence[Draft],
+    near: float,
+) -> Expansion:
+    """Finds tasks that repeat an earlier one; those made of one goal step by step are meant to be alike."""
     by_number = defaultdict(list)
     for draft in drafts:
         by_number[len(draft.task.task.constraints)].append(draft)
     repeated: dict[str, str] = {}
     unchecked = ""
+    uncompared: set[str] = set()
     for alike in by_number.values():
         found = await find_duplicates(channel, [one.task.task.goal for one in alike], near)
         unchecked = unchecked or found.unchecked
+        uncompared.update(alike[index].id for index in found.uncompared)
         for one, earlier in zip(alike, found.earlier, strict=True):
             if earlier is not None:
                 repeated[one.id] = alike[earlier].id
-    return repeated, unchecked
+    return Expansion(answers, drafts, repeated, unchecked, frozenset(uncompared))
 
 
 def _model(request: ExpandConstraintsRequest, answer: ExpandConstraintsResponse) -> str:

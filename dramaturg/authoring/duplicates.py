@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import grpc
 
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
-from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.embedding import embed_texts, embed_through
 
-if TYPE_CHECKING:
-    from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
-
-BATCH = 256
-"""How many texts are embedded in one call."""
-SMALL_BATCH = 16
-"""How many texts are embedded in one call after a call with more of them ran out of time."""
-_PATIENCE = 3
-"""The timeout of a repeated call, in timeouts of the first."""
+BY_MEANING, BY_WORDS = "meaning", "words"
+"""How a text was compared with the earlier ones: also by the meaning, or by equal words only."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +31,7 @@ async def find_duplicates(
     """Compares every text with the earlier ones that are new themselves.
 
     Texts of equal words repeat each other; where embeddings can be had, so do those whose vectors' cosine is
-    at least the threshold. A call that runs out of time is repeated once, as calls of ``SMALL_BATCH`` texts
-    with three times the timeout. After any other failure, and after a repeated call that fails, the texts
-    that have no vector yet are compared by their words.
+    at least the threshold. Texts that have no vector (``dramaturg.embedding``) are compared by their words.
 
     Args:
         channel: Where EmbeddingService may be reached.
@@ -51,9 +39,10 @@ async def find_duplicates(
         threshold: The cosine, in [-1, 1].
         timeout: The timeout of the first call for a text, in seconds.
     """
-    vectors, unchecked = await _embed(EmbeddingServiceStub(channel), texts, timeout)
-    uncompared = [index for index, vector in enumerate(vectors) if vector is None]
-    return Duplicates(repeats(texts, vectors, threshold), unchecked, uncompared)
+    found = await embed_texts(embed_through(channel, timeout), texts)
+    uncompared = [index for index, vector in enumerate(found.vectors) if vector is None]
+    unchecked = f"EmbeddingService {found.failure}" if found.failure else ""
+    return Duplicates(repeats(texts, found.vectors, threshold), unchecked, uncompared)
 
 
 def repeats(
@@ -82,30 +71,6 @@ def repeats(
             new.append(index)
         found.append(earlier)
     return found
-
-
-async def _embed(
-    stub: EmbeddingServiceAsyncStub, texts: Sequence[str], timeout: float
-) -> tuple[list[Sequence[float] | None], str]:
-    """The vectors, None for each text without one; and the failure that ended the calls."""
-    vectors: list[Sequence[float] | None] = []
-    batch, patience = BATCH, 1
-    while len(vectors) < len(texts):
-        some = texts[len(vectors) : len(vectors) + batch]
-        try:
-            response = await stub.Embed(EmbedRequest(texts=some), timeout=patience * timeout)
-        except grpc.aio.AioRpcError as failure:
-            if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED and batch == BATCH:
-                batch, patience = SMALL_BATCH, _PATIENCE
-                continue
-            why = from_rpc_error(failure).message
-        else:
-            if len(response.embeddings) == len(some):
-                vectors += [list(one.values) for one in response.embeddings]
-                continue
-            why = f"answered {len(some)} texts with {len(response.embeddings)} vectors"
-        return [*vectors, *[None] * (len(texts) - len(vectors))], f"EmbeddingService: {why}"
-    return vectors, ""
 
 
 def _are_near(one: Sequence[float] | None, other: Sequence[float] | None, threshold: float) -> bool:

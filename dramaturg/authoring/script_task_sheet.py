@@ -27,6 +27,7 @@ COLUMNS = (
     "goal",
     "not_in_goal",
     "near_duplicate_of",
+    "compared_by",
     "model",
     "status",
     *EDITED_COLUMNS,
@@ -48,13 +49,14 @@ class ReviewedTasks:
     """The problems, each with its line."""
 
 
-def sheet_row(name: str, expanded: ExpandedTask, repeated: str, model: str) -> dict[str, str]:
+def sheet_row(name: str, expanded: ExpandedTask, repeated: str, compared: str, model: str) -> dict[str, str]:
     """A task's row, with the columns for people left empty.
 
     Args:
         name: The task's id.
         expanded: The task.
         repeated: The id of the task that it nearly repeats. Empty: none.
+        compared: How it was compared with earlier ones: "meaning" or "words".
         model: The model that wrote it.
     """
     task = expanded.task
@@ -67,6 +69,7 @@ def sheet_row(name: str, expanded: ExpandedTask, repeated: str, model: str) -> d
         "goal": task.goal,
         "not_in_goal": f" {SEPARATOR} ".join(missing),
         "near_duplicate_of": repeated,
+        "compared_by": compared,
         "model": model,
     }
 

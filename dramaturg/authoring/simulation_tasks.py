@@ -20,7 +20,7 @@ from dramaturg.summaries.dialogues import KIND_NAMES
 EDITABLE = ("name", "description", "request_type")
 """The editable members, each with a column of its own."""
 EDITED_COLUMNS = tuple(f"edited_{name}" for name in EDITABLE)
-COLUMNS = ("id", "kind", *EDITABLE, "near_duplicate_of", "model", "status", *EDITED_COLUMNS)
+COLUMNS = ("id", "kind", *EDITABLE, "near_duplicate_of", "compared_by", "model", "status", *EDITED_COLUMNS)
 """The columns. Those after "model" are for people; docs/dialogues.md says what goes where."""
 
 _KINDS = {name: number for number, name in KIND_NAMES.items()}
@@ -38,16 +38,23 @@ class ReviewedTasks:
     """The problems, each with its line."""
 
 
-def sheet_row(task: SimulationTask, repeated: str, model: str) -> dict[str, str]:
+def sheet_row(task: SimulationTask, repeated: str, compared: str, model: str) -> dict[str, str]:
     """A task's row, with the columns for people left empty.
 
     Args:
         task: The task.
         repeated: The id of the task that it nearly repeats. Empty: none.
+        compared: How it was compared with earlier ones: "meaning" or "words".
         model: The model that wrote it.
     """
     texts = {name: str(getattr(task, name)) for name in ("id", *EDITABLE)}
-    return {**texts, "kind": KIND_NAMES[task.kind], "near_duplicate_of": repeated, "model": model}
+    return {
+        **texts,
+        "kind": KIND_NAMES[task.kind],
+        "near_duplicate_of": repeated,
+        "compared_by": compared,
+        "model": model,
+    }
 
 
 def task_row(task: SimulationTask, **tags: str) -> SimulateDialogueRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -76,6 +76,12 @@ def noted_failures() -> Iterator[list[Failure]]:
         yield noted
     finally:
         _noted.reset(token)
+
+
+def note_failures(failures: Iterable[Failure]) -> None:
+    """Adds failures to those that the enclosing ``noted_failures`` collects."""
+    if (noted := _noted.get()) is not None:
+        noted.extend(failures)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import typer
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import ExpandConstraintsRequest
 from dramaturg.authoring.abstract_goals import read_goals
 from dramaturg.authoring.constraint_expansion import Expansion, expand_goals, spread
+from dramaturg.authoring.duplicates import BY_MEANING, BY_WORDS
 from dramaturg.authoring.script_task_sheet import COLUMNS, sheet_row
 from dramaturg.authoring.sheets import write_sheet
 from dramaturg.cli.evaluation import default_folder
@@ -85,7 +86,16 @@ def expand(
     failed = {name: answer.failure for name, answer in found.answers.items() if not answer.tasks}
     kept = [one for one in found.drafts if keep_duplicates or one.id not in found.repeated]
     folder = out or default_folder()
-    sheet = [sheet_row(one.id, one.task, found.repeated.get(one.id, ""), one.model) for one in kept]
+    sheet = [
+        sheet_row(
+            one.id,
+            one.task,
+            found.repeated.get(one.id, ""),
+            BY_WORDS if one.id in found.uncompared else BY_MEANING,
+            one.model,
+        )
+        for one in kept
+    ]
     try:
         table, lines = write_sheet(folder, COLUMNS, sheet)
     except OSError as error:

@@ -19,7 +19,7 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskResponse,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.duplicates import find_duplicates
+from dramaturg.authoring.duplicates import BY_MEANING, BY_WORDS, find_duplicates
 from dramaturg.authoring.sheets import write_sheet
 from dramaturg.authoring.simulation_tasks import COLUMNS, sheet_row, task_requests, task_row
 from dramaturg.cli.input_files import checked_rows
@@ -62,8 +62,9 @@ def write(
 
     TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
     kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. With --sheet,
-    DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that repeat another marked:
-    accept, edit and reject tasks in one of them, then read it back with "dramaturg tasks review".
+    DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that repeat another and those
+    that could be compared by equal words only marked: accept, edit and reject tasks in one of them, then read
+    it back with "dramaturg tasks review".
 
     Exit codes: 0 every task was written, 1 some were not, 2 wrong usage or rows.
 
@@ -85,7 +86,7 @@ def write(
     kept = [task for name, task in made.items() if name not in repeated]
     write_messages(destination, map(task_row, kept))
     if sheet is not None:
-        _write_sheet(sheet, asked, answers, repeated)
+        _write_sheet(sheet, asked, answers, repeated, uncompared)
     for name, answer in answers.items():
         if answer.failure:
             echo(f"{name}: {answer.failure}", err=True)
@@ -157,13 +158,15 @@ def _write_sheet(
     asked: Mapping[str, WriteSimulationTaskRequest],
     answers: Mapping[str, WriteSimulationTaskResponse],
     repeated: Mapping[str, str],
+    uncompared: Sequence[str],
 ) -> None:
     rows = []
     for name, answer in answers.items():
         if not answer.failure:
             completions = answer.provenance.completions
             model = completions[-1].answered_model if completions else asked[name].options.model
-            rows.append(sheet_row(answer.task, repeated.get(name, ""), model))
+            compared = BY_WORDS if name in uncompared else BY_MEANING
+            rows.append(sheet_row(answer.task, repeated.get(name, ""), compared, model))
     try:
         write_sheet(folder, COLUMNS, rows)
     except OSError as error:

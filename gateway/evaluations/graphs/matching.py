@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
-from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_EMBEDDINGS, EventMatches
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
-from gateway.evaluations.calls import Timeouts, ask
-from gateway.evaluations.failures import Failure
+from gateway.evaluations.calls import Timeouts
+from gateway.evaluations.embedding import embed_by
 from gateway.judges.selection import JudgeAssignment
 
 DEFAULT_THRESHOLD = 0.75
@@ -52,15 +50,11 @@ async def match_events(
         return matches
     if max(len(mine), len(theirs)) > MAX_EVENTS:
         return f"was not called: more than {MAX_EVENTS} events are not matched by meaning"
-    stub = EmbeddingServiceStub(assignment.judge.channel)
-    request = EmbedRequest(texts=[event.text for event in (*mine, *theirs)], model=assignment.model)
-    answer = await ask(assignment, timeouts, stub.Embed, request, EmbedResponse)
-    if isinstance(answer, Failure):
-        return answer.explanation
-    vectors = _vectors(answer, len(mine) + len(theirs))
-    if vectors is None:
-        return "answered with other vectors than one of length 1 for each text"
-    matches.model, matches.weights_sha256 = answer.model, answer.weights_sha256
+    found = await embed_by(assignment, timeouts, [event.text for event in (*mine, *theirs)])
+    if found.failure:
+        return found.failure
+    vectors = np.array(found.vectors, np.float64)
+    matches.model, matches.weights_sha256 = found.model, found.weights_sha256
     similarities = vectors[: len(mine)] @ vectors[len(mine) :].T
     for row, column in assign(similarities, threshold):
         matches.matches.add(
@@ -124,12 +118,3 @@ def _cheapest_columns(costs: Floats) -> list[int]:
     assigned = np.zeros(row_count, np.int64)
     assigned[rows[1:][rows[1:] >= 0]] = np.flatnonzero(rows[1:] >= 0)
     return [int(column) for column in assigned]
-
-
-def _vectors(answer: EmbedResponse, count: int) -> Floats | None:
-    if len({len(one.values) for one in answer.embeddings}) != 1 or len(answer.embeddings) != count:
-        return None
-    vectors = np.array([one.values for one in answer.embeddings], np.float64)
-    if not np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-3):  # also false for NaN
-        return None
-    return vectors

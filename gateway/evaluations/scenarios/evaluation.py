@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
-from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.api.evaluation.v1.scenarios_pb2 import (
     ScenariosResult,
     WriteScenariosResponse,
@@ -18,6 +16,7 @@ from dramaturg.authoring.duplicates import repeats
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.concurrency import gather_all
+from gateway.evaluations.embedding import embed_by
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.scenarios.plan import RequestedScenario, ScenariosPlan
@@ -93,26 +92,21 @@ class ScenarioWriting(Evaluation):
             if earlier is not None:
                 one.duplicate_of = present[earlier].id
 
-    async def _embed(self, texts: Sequence[str], result: ScenariosResult) -> Sequence[Sequence[float]] | None:
+    async def _embed(
+        self, texts: Sequence[str], result: ScenariosResult
+    ) -> Sequence[Sequence[float] | None] | None:
         assignment = self._plan.embedder
         if assignment is None:
             result.duplicates_unchecked = NO_SERVICE
             return None
         if len(texts) < 2:
             return None
-        stub = EmbeddingServiceStub(assignment.judge.channel)
-        asked = EmbedRequest(texts=texts, model=assignment.model)
-        answer = await ask(assignment, self._timeouts, stub.Embed, asked, EmbedResponse)
-        named = f"the embedding service {assignment.judge.name!r}"
-        if isinstance(answer, Failure):
-            result.duplicates_unchecked = f"{named} {answer.explanation}"
-            return None
-        vectors = [list(one.values) for one in answer.embeddings]
-        if len(vectors) != len(texts) or len(set(map(len, vectors))) != 1:
-            result.duplicates_unchecked = f"{named} answered with other vectors than one for each text"
-            return None
-        result.embedding_service, result.embedding_model = assignment.judge.name, answer.model
-        return vectors
+        found = await embed_by(assignment, self._timeouts, texts)
+        if found.failure:
+            result.duplicates_unchecked = f"the embedding service {assignment.judge.name!r} {found.failure}"
+        if any(found.vectors):
+            result.embedding_service, result.embedding_model = assignment.judge.name, found.model
+        return found.vectors
 
 
 def _settle(written: WrittenScenario, answer: WriteScenarioResponse) -> None:

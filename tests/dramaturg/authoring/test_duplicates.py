@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
-from dramaturg.authoring.duplicates import SMALL_BATCH, find_duplicates, repeats
+from dramaturg.authoring.duplicates import find_duplicates, repeats
+from dramaturg.embedding import SMALL_BATCH
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
 from services.embedding.settings import EmbeddingSettings
@@ -103,7 +104,7 @@ async def test_texts_without_a_vector_are_named_and_the_others_compared() -> Non
     assert found.earlier[15] == 0
     assert found.uncompared == [16, 17]
     assert found.earlier[16:] == [None, None]
-    assert found.unchecked.startswith("EmbeddingService: ")
+    assert found.unchecked.startswith("EmbeddingService failed with DEADLINE_EXCEEDED: ")
 
 
 async def test_an_answer_with_too_few_vectors_compares_nothing() -> None:
@@ -113,7 +114,9 @@ async def test_an_answer_with_too_few_vectors_compares_nothing() -> None:
     async with embedder(embed) as channel:
         found = await find_duplicates(channel, ["likes trains", "collects trains"], 0.9)
     assert found.earlier == [None, None]
-    assert found.unchecked == "EmbeddingService: answered 2 texts with 1 vectors"
+    assert found.unchecked == (
+        "EmbeddingService answered with other vectors than one of length 1 for each text"
+    )
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     WriteScenarioResponse,
 )
 from dramaturg.client import DramaturgClient
+from dramaturg.embedding import SMALL_BATCH
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import CALL, gateway_target
 
@@ -136,6 +138,27 @@ async def test_without_embeddings_equal_words_are_near_duplicates(answer: EmbedR
     assert result.scenarios[1].duplicate_of == "option-1/0"
     assert result.duplicates_unchecked.startswith("the embedding service 'fake' ")
     assert not result.embedding_service
+
+
+async def test_a_slow_embedding_service_is_asked_again_with_fewer_texts() -> None:
+    called: list[int] = []
+
+    async def slow(request: EmbedRequest) -> EmbedResponse:
+        called.append(len(request.texts))
+        if len(request.texts) > SMALL_BATCH:
+            await asyncio.Event().wait()
+        return await embed(request)
+
+    request = asked(target=CHOICE_OPTION_1, count=SMALL_BATCH + 1)
+    methods: dict[str, Any] = {"author": {"WriteScenario": write}, "embedding": {"Embed": slow}}
+    async with (
+        gateway_target(methods, judge_timeout_seconds=1) as target,
+        DramaturgClient(target) as client,
+    ):
+        result = [event async for event in client.write_scenarios(request, timeout=20)][-1].result
+    assert called == [SMALL_BATCH + 1, SMALL_BATCH, 1]
+    assert (result.duplicates_unchecked, result.embedding_service) == ("", "fake")
+    assert [one.id for one in result.scenarios if not one.duplicate_of] == ["option-1/0", "option-1/1"]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ words = st.text(
 def test_an_accepted_task_comes_back_as_it_was(name: str, description: str, request: str, kind: str) -> None:
     number = dialogue_pb2.SimulationKind.Value(f"SIMULATION_KIND_{kind.upper()}")
     task = SimulationTask(id="t", name=name, description=description, request_type=request, kind=number)
-    found = read_review([(2, {**sheet_row(task, "", "m"), "status": "accepted"})])
+    found = read_review([(2, {**sheet_row(task, "", "meaning", "m"), "status": "accepted"})])
     assert found.problems == []
     assert [one.task for one in found.requests] == [task]
 

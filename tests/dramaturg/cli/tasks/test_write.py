@@ -86,6 +86,7 @@ def test_people_accept_edit_and_reject_on_a_sheet(examples: Path, tmp_path: Path
         ("new/stateless/0/2", "0"),
     ]
     assert {one["model"] for one in lines} == {"my-model"}
+    assert {one["compared_by"] for one in lines} == {"words"}
     with (tmp_path / "review.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows == lines
