@@ -93,3 +93,53 @@ async def test_decisions_have_the_structure_of_the_paper(prompt: Any, told: str,
     assert f"{told}\n[END decision" in question
     assert question.endswith("3) Either, as both come to about the same for the Goal\n[Answer]:")
     assert response.choice == decision_pb2.CHOICE_OPTION_2
+
+
+BRIEF = pb.ScenarioBrief(goal="eat", overall_goal="be strong", option_1="cook", option_2="order")
+START = "Doe would like to be strong.\nOne step on the way there is to eat. For that Doe has two ways: "
+
+
+def shown_scenario(reason: str = "", scenario: str = "has no oven") -> pb.ScenarioDemonstration:
+    return pb.ScenarioDemonstration(
+        brief=BRIEF, target=decision_pb2.CHOICE_OPTION_1, scenario=scenario, base_scenario=reason
+    )
+
+
+async def write_scenarios(*answers: Any, **fields: Any) -> list[str]:
+    """The questions of the calls for the second option."""
+    remaining = list(answers)
+    request = pb.WriteScenarioRequest(brief=BRIEF, target=decision_pb2.CHOICE_OPTION_2, **fields)
+    async with (
+        OpenAIServer(lambda _: remaining.pop(0)) as server,
+        generation_service(server, prompts_dir=CHOICE75) as service,
+    ):
+        response = await service.authoring.WriteScenario(request)
+    assert response.scenario
+    return [body["messages"][-1]["content"] for body in server.bodies]
+
+
+async def test_scenarios_are_asked_for_as_gaps_of_a_text() -> None:
+    first, second = await write_scenarios(
+        {"scenario": "is ill"},
+        {"scenario": "sat in the rain"},
+        form=pb.SCENARIO_FORM_HARD_VERB_PHRASE,
+        demonstrations=[shown_scenario("cannot bake", "has no oven")],
+    )
+    # Way 1 is the way taken: for the second option the two are exchanged.
+    assert f"{START}1) cook or 2) order\nBecause Doe cannot bake, Doe takes way 1.\n[END example 1" in first
+    assert f"{START}1) order or 2) cook\nBecause Doe [INSERT], Doe takes way 1.\n[END decision" in first
+    assert "Because Doe has no oven, Doe cannot bake. So way 2 is closed to Doe" in second
+    assert "Because Doe [INSERT], Doe is ill. So way 2 is closed to Doe" in second
+
+
+async def test_a_profile_is_asked_for_after_the_decision() -> None:
+    [question] = await write_scenarios(
+        {"profile": ["Name: Doe", "Interests: naps"]},
+        form=pb.SCENARIO_FORM_USER_PROFILE,
+        demonstrations=[shown_scenario(scenario="- Name: Doe\n- Interests: pans")],
+    )
+    decided = "way 1 is to order, and way 2 is to cook.\nIn the end Doe took way 1 and not way 2.\n[END"
+    assert decided in question
+    assert "Profile of the user: - Name: Doe\n    - Interests: pans\n[END example 1" in question
+    assert "1: preferences\n2: interests\n3: financial situation\n" in question
+    assert question.endswith("Profile of the user:")

@@ -47,9 +47,23 @@ Near = Annotated[
 ]
 
 
-def overrides(form: FormName | None, count: int, near: float | None) -> WriteScenariosRequest:
+Demonstrations = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl",
+        help="Worked examples, shown to the models (ScenarioDemonstration). Default: those of the row.",
+    ),
+]
+
+
+def overrides(
+    form: FormName | None, count: int, near: float | None, demonstrations: Path | None
+) -> WriteScenariosRequest:
     """The settings of the command line as a request without a brief; absent ones are those of the row."""
     request = WriteScenariosRequest(count=count, duplicate_threshold=near)
+    if demonstrations is not None:
+        with checked_rows(str(demonstrations), ScenarioDemonstration) as (rows, _):
+            request.demonstrations.extend(row.request for row in rows)
     if form is not None:
         request.form = ScenarioForm.Value(f"SCENARIO_FORM_{form.value.upper().replace('-', '_')}")
     return request
@@ -62,13 +76,7 @@ def write(
     form: Form = None,
     count: Count = 0,
     near: Near = None,
-    demonstrations: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.jsonl",
-            help="Worked examples, shown to the models (ScenarioDemonstration). Default: those of the row.",
-        ),
-    ] = None,
+    demonstrations: Demonstrations = None,
     keep_duplicates: KeepDuplicates = False,
     judge: Annotated[
         list[str] | None,
@@ -98,18 +106,13 @@ def write(
         judges = parse_judges(judge or ())
     except ValueError as error:
         fail(str(error))
-    own = overrides(form, count, near)
-    shown: list[ScenarioDemonstration] = []
-    if demonstrations is not None:
-        with checked_rows(str(demonstrations), ScenarioDemonstration) as (rows, _):
-            shown = [row.request for row in rows]
+    own = overrides(form, count, near, demonstrations)
     folder = job.out or default_folder()
 
     def apply(request: WriteScenariosRequest) -> None:
-        request.MergeFrom(own)
-        if shown:
+        if own.demonstrations:
             request.ClearField("demonstrations")
-            request.demonstrations.extend(shown)
+        request.MergeFrom(own)
         set_judges(request.judges, judges, {})
         if model:
             request.models[:] = model

@@ -62,6 +62,9 @@ class ScenariosKind(RunKind):
         request.count = options.count or request.count
         if options.HasField("duplicate_threshold"):
             request.duplicate_threshold = options.duplicate_threshold
+        if options.demonstrations:
+            request.ClearField("demonstrations")
+            request.demonstrations.extend(options.demonstrations)
 
     def model_provenances(self, result: ScenariosResult) -> Iterator[tuple[str, Provenance]]:
         return ((one.model, one.provenance) for one in result.scenarios)

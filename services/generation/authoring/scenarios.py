@@ -26,7 +26,7 @@ from dramaturg.judge.shapes import ListOf, Record, Text
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, with_defaults
-from services.generation.authoring.excerpts import labelled
+from services.generation.authoring.excerpts import indented, labelled
 
 TEMPERATURE = 0.75
 """The default temperature (appendix B)."""
@@ -35,6 +35,10 @@ MUSTS = ("preferences", "interests", "financial situation")
 
 _TARGETS = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2)
 _LONGEST_MATERIAL = 200_000
+_SHOWN = ("overall_goal", "goal", "taken", "left", "scenario")
+_GAP, _NO_GAP = "gap", "none"
+# No text of a request has it: ``indented`` shows control characters as pictures.
+_ABSENT = "\0"
 
 
 class ScenarioWriter:
@@ -48,9 +52,19 @@ class ScenarioWriter:
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         fixed, content = (ANSWER_PLACEHOLDER,), ("demonstrations", "decision")
         self._author = author
-        self._direct = library.load("write_scenario", fixed=fixed, content=content)
-        self._indirect = library.load("write_scenario_behind", fixed=fixed, content=content)
-        self._profile = library.load("write_profile", fixed=fixed, content=(*content, "musts", "must_nots"))
+        lists = ("musts", "must_nots")
+        self._direct = _Question(
+            library.load("write_scenario", fixed=fixed, content=content),
+            library.load("scenario_decision", content=_SHOWN, parts=(_GAP,)),
+        )
+        self._indirect = _Question(
+            library.load("write_scenario_behind", fixed=fixed, content=content),
+            library.load("scenario_decision_behind", content=(*_SHOWN, "reason"), parts=(_GAP,)),
+        )
+        self._profile = _Question(
+            library.load("write_profile", fixed=fixed, content=(*content, *lists)),
+            library.load("scenario_decision_profile", content=_SHOWN, parts=(_GAP,)),
+        )
 
     async def write(self, request: pb.WriteScenarioRequest) -> pb.WriteScenarioResponse:
         """Writes one scenario.
@@ -112,20 +126,22 @@ class ScenarioWriter:
 
     async def _ask(
         self,
-        prompt: Prompt,
+        question: _Question,
         examples: Sequence[_Example],
-        question: _Example,
+        asked: _Example,
         form: PhraseForm | ProfileForm,
         options: JudgeOptions,
         **values: str,
     ) -> Answer[str]:
         shown = [
-            fence(f"example {number}", example.text, limit=_LONGEST_MATERIAL).text
+            fence(f"example {number}", question.show(example), limit=_LONGEST_MATERIAL).text
             for number, example in enumerate(examples, start=1)
         ]
         values["demonstrations"] = "\n".join(shown) or NONE
-        values["decision"] = fence("decision", question.text, limit=_LONGEST_MATERIAL).text
-        return await self._author.asker.ask(prompt, values, form, options)
+        values["decision"] = fence("decision", question.show(asked), limit=_LONGEST_MATERIAL).text
+        answer = await self._author.asker.ask(question.prompt, values, form, options)
+        answer.provenance.prompts.append(question.frame.reference)
+        return answer
 
 
 @dataclass(frozen=True)
@@ -146,18 +162,30 @@ class _Example:
         taken, left = ways if target == decision_pb2.CHOICE_OPTION_1 else ways[::-1]
         return cls(brief, taken, left, between, scenario)
 
-    @property
-    def text(self) -> str:
-        return labelled(
-            {
-                "Overall goal": self.brief.overall_goal,
-                "Goal": self.brief.goal,
-                "Way taken": self.taken,
-                "Way left": self.left,
-                "Reason": self.between,
-                "Scenario": self.scenario,
-            }
-        )
+
+@dataclass(frozen=True)
+class _Question:
+    """A prompt, and the frame of the decisions in it."""
+
+    prompt: Prompt
+    frame: Prompt
+
+    def show(self, example: _Example) -> str:
+        """The decision in the frame; without a scenario it has the frame's gap."""
+        values = {
+            "overall_goal": example.brief.overall_goal,
+            "goal": example.brief.goal,
+            "taken": example.taken,
+            "left": example.left,
+            "reason": example.between,
+            "scenario": example.scenario,
+        }
+        told = {name: indented(text) if text.strip() else _ABSENT for name, text in values.items()}
+        gap = self.frame.parts[_GAP]
+        if told["scenario"] == _ABSENT and gap != _NO_GAP:
+            told["scenario"] = gap
+        lines = self.frame.render(told)[-1].text.split("\n")
+        return "\n".join(line for line in lines if _ABSENT not in line)
 
 
 def _respond(answer: Answer[str], before: Provenance | None = None) -> pb.WriteScenarioResponse:

@@ -32,6 +32,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_NAIVE,
     DECISION_PROMPT_STORY,
     SCENARIO_FORM_USER_PROFILE,
+    ScenarioDemonstration,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH, ComparisonRules
 from gateway.evaluations.kinds import run_kind
@@ -191,9 +192,12 @@ def test_the_run_names_the_models_of_simulations() -> None:
 
 
 def test_a_seed_leaves_scenarios_the_temperature_of_their_author() -> None:
-    row = WriteScenariosRequest(count=3)
-    options = ScenariosRunOptions(form=SCENARIO_FORM_USER_PROFILE, duplicate_threshold=0.8)
+    row = WriteScenariosRequest(count=3, demonstrations=[ScenarioDemonstration(scenario="of the row")])
+    shown = ScenarioDemonstration(scenario="of the run")
+    options = ScenariosRunOptions(
+        form=SCENARIO_FORM_USER_PROFILE, duplicate_threshold=0.8, demonstrations=[shown]
+    )
     apply_spec(row, RunSpec(scenarios=options, seed=7, models=["a"]), repeat_offset=1)
     assert (row.form, row.count, row.duplicate_threshold) == (SCENARIO_FORM_USER_PROFILE, 3, 0.8)
-    assert row.models == ["a"]
+    assert (list(row.models), list(row.demonstrations)) == (["a"], [shown])
     assert row.options == JudgeOptions(sampling=Sampling(seed=7), repeat_index=1)

@@ -13,10 +13,11 @@ from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.cli.runs import app
 from dramaturg.cli.runs.spec import INLINE_BYTES
-from tests.support.command_line import dramaturg
+from tests.support.command_line import ROOT, dramaturg
 from tests.support.run_service import RUN, run_service, scripted_runs
 
 ADDRESS = "s3://bucket/rows.jsonl"
+DEMONSTRATIONS = ROOT / "examples" / "decisions" / "demonstrations.jsonl"
 ROWS = b'{"task": {"goal": "Make tea"}}\n'
 
 
@@ -83,7 +84,7 @@ async def test_what_is_left_out_is_absent() -> None:
 
 @pytest.mark.slow
 async def test_each_evaluation_has_options_of_its_own() -> None:
-    pairs, graphs, decisions, dialogues = await created(
+    pairs, graphs, decisions, dialogues, scenarios = await created(
         (
             "pairs",
             ADDRESS,
@@ -100,6 +101,7 @@ async def test_each_evaluation_has_options_of_its_own() -> None:
         ("graphs", ADDRESS, "--task", "pipeline", "--method", "pairwise", "--reduce"),
         ("decisions", ADDRESS, "--prompt", "naive", "--prompt", "story", "--order", "both"),
         ("dialogues", ADDRESS, "--model", "a", "--model", "b", "--pair", "all", "--no-ratings"),
+        ("scenarios", ADDRESS, "--count", "3", "--demonstrations", DEMONSTRATIONS),
     )
     assert pairs.pairs.order == pair_judge_service_pb2.PRESENTATION_ORDER_SWAPPED
     assert pairs.pairs.rules == pair_judge_service_pb2.ComparisonRules(forced_choice=True)
@@ -116,6 +118,8 @@ async def test_each_evaluation_has_options_of_its_own() -> None:
     assert (pair.first_model, pair.second_model) == ("a", "b")
     assert dialogues.dialogues.ratings_omitted
     assert list(dialogues.models) == ["a", "b"]
+    assert scenarios.scenarios.count == 3
+    assert [one.target for one in scenarios.scenarios.demonstrations] == [1, 1, 2, 2]
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ async def test_a_verb_phrase_takes_one_call() -> None:
     assert "Examples:\n(none)\n" in shown(body)
     assert body["temperature"] == 0.75
     assert response.provenance.parameters == {"temperature": "0.75"}
-    assert [prompt.name for prompt in response.provenance.prompts] == ["write_scenario"]
+    assert [prompt.name for prompt in response.provenance.prompts] == ["write_scenario", "scenario_decision"]
 
 
 @pytest.mark.parametrize("form", [pb.SCENARIO_FORM_VERB_PHRASE, pb.SCENARIO_FORM_USER_PROFILE])
@@ -99,7 +99,10 @@ async def test_a_hard_verb_phrase_takes_a_second_call_that_starts_from_the_first
     assert f"{TAKEN_2}Reason: finds the library closed\nScenario: is up at 3 am\n" in shown(second)
     assert f"\n{TAKEN_1}Reason: cannot go online\n[END decision" in shown(second)
     provenance = response.provenance
-    assert [prompt.name for prompt in provenance.prompts] == ["write_scenario", "write_scenario_behind"]
+    assert [prompt.name for prompt in provenance.prompts] == [
+        *("write_scenario", "scenario_decision"),
+        *("write_scenario_behind", "scenario_decision_behind"),
+    ]
     assert provenance.usage.provider_call_count == len(provenance.completions) == 2
 
 
