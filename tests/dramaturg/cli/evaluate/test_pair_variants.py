@@ -7,9 +7,9 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, BaselineName, OrderName, Variants, shuffle
 from dramaturg.datasets import Row
 from dramaturg.formats.goyal import SEED_TAG
+from tests.support.texts import POLITE
 
 READER = pb.Role(type="Driver", description="Crosses the bridge.")
-from tests.support.texts import POLITE
 
 
 def request(**fields: Any) -> EvaluatePairsRequest:
