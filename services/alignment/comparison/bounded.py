@@ -6,6 +6,9 @@ that loses one verdict says little about clusters that lose all. The interval he
 1. Fewer than half of the differences equal their median: Student's interval.
 2. At least half do, and the others lie on both sides of it often enough: Student's, ``widened``.
 3. Else the bound of Gaffke for means of bounded variables. It needs the width of the scale.
+
+Tasks that change as a whole are the hard case: a sample in which none happens to be lost looks like one of
+independent losses. Few losses and fewer gains, or few clusters of which none changes much, do not exclude it.
 """
 
 from __future__ import annotations
@@ -28,17 +31,26 @@ SPARSE = (
 )
 """The reason why a difference has no interval."""
 
-# The product of the effective numbers of differences above and below the median. Below it false GO of
-# Student's interval exceeds .03 in simulation (test_difference_go_rates.py).
+# The constants are from simulation (test_difference_go_rates.py): with them false GO is at most .03.
+# The product of the effective numbers of differences above and below the median.
 _LEAST_BALANCE = 3.0
+# The effective number of differences above the median, as a share of that below it.
+_LEAST_RATIO = 0.5
+# The square of the number of clusters that differ from the median, as a multiple of the number of clusters.
+# Clusters that change by more than ``_MUCH`` of the scale show that they are not unseen.
+_LEAST_SQUARE = 1.25
+_MUCH = 0.3
 # As many deviations of one side are enough without any on the other.
 _MANY = 100.0
 _TIED = 0.5
-# The weight of each pseudo-cluster. With more, power falls by more than .05 where Student's interval holds.
+# The weight of each pseudo-cluster, and that of Johnson's term. With more, power falls by more than .05 where
+# Student's interval holds.
 _PSEUDO_WEIGHT = 0.1
+_SKEWNESS_WEIGHT = 0.5
 _DRAWS = 20_000
 _FEWEST_DRAWS = 2_000
 _CHUNK_CELLS = 1 << 21
+_ROUNDING = 1e-9
 
 
 def is_tied(differences: Array) -> bool:
@@ -46,19 +58,38 @@ def is_tied(differences: Array) -> bool:
     return bool(np.mean(differences == np.median(differences)) >= _TIED)
 
 
-def is_sparse(differences: Array) -> bool:
-    """Whether tied differences deviate from their median too rarely, or on one side only, for Student's.
+def sparseness(differences: Array, *, span: float | None = None, whole: bool = False) -> str:
+    """Why tied differences say too little of those that are rare or unseen for Student's interval.
 
     The effective number of deviations of one side is (sum of squares)^2 / sum of fourth powers: their number
     if they are equal, 1 if one is much larger than the others.
+
+    Args:
+        differences: The differences, or their means by cluster; at least half equal their median.
+        span: The width of the scale; ``None`` if it is unknown.
+        whole: Whether differences may be much larger than those that are seen: of several items in a
+            cluster, or of scores. Differences of single verdicts are all of one size.
+
+    Returns:
+        The reason; empty if the differences are not sparse.
     """
     deviations = differences - np.median(differences)
     above, below = (
         _effective_number(deviations[deviations > 0]),
         _effective_number(deviations[deviations < 0]),
     )
+    if max(above, below) >= _MANY:
+        return ""
     # Numbers of equal deviations are whole; rounding must not take them below.
-    return above * below < _LEAST_BALANCE - 1e-9 and max(above, below) < _MANY
+    if above * below < _LEAST_BALANCE - _ROUNDING:
+        return "nearly all differences are equal or lie on one side"
+    if not whole:
+        return ""
+    moved = int(np.count_nonzero(deviations))
+    little = span is None or float(np.abs(deviations).max()) <= _MUCH * span
+    if little and moved**2 < _LEAST_SQUARE * differences.size:
+        return f"only {moved} of {differences.size} differ, and none by much"
+    return "fewer than half as many gain as lose" if above < _LEAST_RATIO * below - _ROUNDING else ""
 
 
 def widened(estimate: Estimate, sums: Array, sizes: Array, level: float) -> Estimate:
@@ -66,7 +97,7 @@ def widened(estimate: Estimate, sums: Array, sizes: Array, level: float) -> Esti
 
     As Agresti and Min (2005) and Bonett and Price (2012) add pairs that differ either way, a tenth of a
     cluster is added at each end of the observed range: few differences do not look like small ones. The
-    interval moves outwards on the side of the long tail by Johnson's term (1978, one-sided).
+    interval moves outwards on the side of the long tail by half of Johnson's term (1978, one-sided).
 
     Args:
         estimate: The mean difference with Student's interval.
@@ -86,7 +117,7 @@ def widened(estimate: Estimate, sums: Array, sizes: Array, level: float) -> Esti
     skewness = float(weights @ residuals**3) / count / deviation**3
     quantile = float(special.stdtrit(sums.size - 1, 0.5 + level / 2))
     error = deviation / float(np.sqrt(count))
-    shift = skewness * (1 + 2 * quantile**2) / (6 * count) * deviation
+    shift = _SKEWNESS_WEIGHT * skewness * (1 + 2 * quantile**2) / (6 * count) * deviation
     return replace(
         estimate,
         lower=min(estimate.value, centre - quantile * error + min(0.0, shift)),

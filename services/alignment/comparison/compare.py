@@ -12,7 +12,7 @@ from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.comparison.bounded import SPARSE
 from services.alignment.comparison.decision import adjusted, corrected, together
 from services.alignment.comparison.difference import PairedValues
-from services.alignment.comparison.model import Compared, Design, PolicyComparison, RunComparison, Runs
+from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
 from services.alignment.comparison.paired import minimum_detectable_effect
 from services.alignment.correlation.measure import CorrelationDifference, Series, correlate
 from services.alignment.errors import too_large
@@ -109,6 +109,7 @@ def _under_policy(
         p=tested.p if tested else None,
         test=tested.test if tested else "",
         minimum_detectable_effect=minimum_detectable_effect(difference.standard_error, level, design.power),
+        sparseness=pairs.sparseness,
     )
 
 
@@ -133,4 +134,8 @@ def _reason(one: RunComparison, part: PolicyComparison, design: Design) -> str:
     if difference.lower is None or difference.upper is None:
         return f"{subject}; the difference is {difference.value:.4g}, and its variance is unknown: {SPARSE}"
     interval = f"{difference.value:.4g} [{difference.lower:.4g}, {difference.upper:.4g}]"
-    return f"{subject}; the difference is {interval}, the margin {design.margin:.4g}"
+    found = f"{subject}; the difference is {interval}, the margin {design.margin:.4g}"
+    if part.gate is Gate.INCONCLUSIVE and part.sparseness:
+        unit = "clusters" if one.clusters else "items"
+        found += f"; {part.sparseness}: the interval allows for unseen losses, and more {unit} narrow it"
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,10 @@ class PairedValues:
         # Clusters of one item each are items: then the exact test of verdicts holds.
         return self.design.clustered and self.sizes.size < self.codes.size
 
+    @property
+    def _single_verdicts(self) -> bool:
+        return self.design.verdicts and not self._clustered
+
     def mean(self, values: Array, level: float) -> Estimate:
         sums = self._sums(values)
         if not self.design.verdicts:
@@ -80,23 +85,30 @@ class PairedValues:
             return paired.mcnemar(int((differences > 0).sum()), int((differences < 0).sum()))
         return paired.sign_flips(self._sums(differences), self.design.permutations, self.design.resampling)
 
+    @cached_property
+    def sparseness(self) -> str:
+        """Why Student's interval of the difference does not hold; empty if it does."""
+        means = self._sums(self.new - self.old) / self.sizes
+        if not means.size or not bounded.is_tied(means):
+            return ""
+        return bounded.sparseness(means, span=self.design.span, whole=not self._single_verdicts)
+
     def difference(self, level: float) -> Estimate:
         """The mean difference with its interval at a level."""
         differences = self.new - self.old
         if not differences.size:
             return absent(_NO_ITEMS)
         sums, span = self._sums(differences), self.design.span
-        means = sums / self.sizes
-        tied = bounded.is_tied(means)
-        if tied and bounded.is_sparse(means):
+        if self.sparseness:
             if span is None or self.sizes.size < _FEWEST_CLUSTERS:
                 return Estimate(float(differences.mean()), differences.size)
             return bounded.gaffke(sums, self.sizes, span, self.design.resampling, level)
-        if self.design.verdicts and not self._clustered:
+        if self._single_verdicts:
             better, worse = int((differences > 0).sum()), int((differences < 0).sum())
             return paired.difference_of_shares(better, worse, differences.size, level)
         method = paired.CLUSTERED_T if self._clustered else paired.PAIRED_T
         found = paired.mean(sums, self.sizes, level, method=method, undefined=_NO_ITEMS)
+        tied = bounded.is_tied(sums / self.sizes)
         return bounded.widened(found, sums, self.sizes, level) if tied else found
 
     def _sums(self, values: Array) -> Array:

@@ -87,6 +87,8 @@ class PolicyComparison:
     gate: Gate = Gate.INCONCLUSIVE
     corrected_gate: Gate | None = None
     """The gate, corrected for the number of systems; ``None`` if the comparison is not decided on."""
+    sparseness: str = ""
+    """Why the interval allows for rare or unseen differences; empty if it does not."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dramaturg.api.alignment.v1 import compare_pb2 as pb
 from services.alignment.bootstrap import Resampling
 from services.alignment.codec.compare import decode_runs
 from services.alignment.comparison import paired
-from services.alignment.comparison.bounded import GAFFKE, gaffke, is_sparse, is_tied
+from services.alignment.comparison.bounded import GAFFKE, gaffke, is_tied, sparseness
 from services.alignment.comparison.compare import compare
 from services.alignment.comparison.decision import gate, together
 from services.alignment.comparison.model import Compared, Gate
@@ -133,7 +133,7 @@ def test_the_interval_of_independent_scores_is_students(scores: list[float]) -> 
     difference, values = one.policies[0].difference, np.array(scores) - 1
     assert difference.value == pytest.approx(values.mean())
     if is_tied(values):
-        assert (difference.lower is None) == is_sparse(values)
+        assert (difference.lower is None) == bool(sparseness(values, whole=True))
         return
     low, high = stats.t.interval(0.95, len(scores) - 1, values.mean(), stats.sem(values))
     assert (difference.lower, difference.upper) == pytest.approx((low, high))
@@ -228,11 +228,11 @@ def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
     assert naive.p < excluded.p / 10
     assert excluded.difference.upper is not None
     assert excluded.difference.lower is not None
-    # Tied differences: Student's interval with a tenth of a cluster at -1 and at 1, and Johnson's shift.
+    # Tied differences: Student's with a tenth of a cluster at -1 and at 1, and half of Johnson's shift.
     tenfold = np.array([0] * 120 + [1] * 61 + [-1] * 21)
     size, mean, spread, t = 20.2, tenfold.mean(), tenfold.std(), stats.t.ppf(0.975, 19)
     deviation = spread * (size / (size - 1)) ** 0.5
-    shift = ((tenfold - mean) ** 3).mean() / deviation**2 * (1 + 2 * t**2) / (6 * size)
+    shift = ((tenfold - mean) ** 3).mean() / deviation**2 * (1 + 2 * t**2) / (12 * size)
     assert shift < 0
     reach = t * deviation / size**0.5
     assert excluded.difference.value == pytest.approx(0.2)
@@ -320,9 +320,36 @@ def test_sparse_scores_without_a_scale_have_no_interval() -> None:
 
 
 def test_the_effective_number_counts_equal_deviations() -> None:
-    assert is_sparse(np.array([0.0] * 10 + [1.0, -1.0, -1.0]))
-    assert not is_sparse(np.array([0.0] * 10 + [1.0, -1.0, -1.0, -1.0]))
-    assert is_sparse(np.array([0.0] * 10 + [1.0, -0.1, -0.1, -5.0]))
+    assert sparseness(np.array([0.0] * 10 + [1.0, -1.0, -1.0]))
+    assert not sparseness(np.array([0.0] * 10 + [1.0, -1.0, -1.0, -1.0]))
+    assert sparseness(np.array([0.0] * 10 + [1.0, -0.1, -0.1, -5.0]))
+
+
+def test_differences_are_sparse_where_whole_clusters_may_be_unseen() -> None:
+    def moved(gained: int, lost: int, size: float = 1 / 7, clusters: int = 50) -> str:
+        values = np.array([size] * gained + [-size] * lost + [0.0] * (clusters - gained - lost))
+        assert not sparseness(values, span=1.0)
+        return sparseness(values, span=1.0, whole=True)
+
+    assert moved(3, 7) == "fewer than half as many gain as lose"
+    assert not moved(4, 8)
+    assert moved(3, 4) == "only 7 of 50 differ, and none by much"
+    assert not moved(4, 4)
+    assert not moved(3, 4, size=3 / 7)
+    assert not moved(10, 110, clusters=400)
+
+
+def test_the_gate_says_why_it_withholds_go() -> None:
+    """Three tasks gain a verdict and four lose one: whole tasks may be lost that these 50 do not show."""
+    tags = [{"task": str(index // 7)} for index in range(350)]
+    items: list[dict[str, Value]] = [{"old": True, "new": True} for _ in range(350)]
+    for task in range(7):
+        items[task * 7] = {"old": task >= 3, "new": task < 3}
+    found = compared(items, tags, cluster_tag="task", margin=0.05)
+    assert found.gate is Gate.INCONCLUSIVE
+    assert "only 7 of 50 differ, and none by much" in found.reasons[0]
+    assert "more clusters narrow it" in found.reasons[0]
+    assert compared(items, margin=0.05).gate is Gate.GO
 
 
 def test_go_of_several_systems_is_corrected_for_their_number() -> None:

@@ -1,7 +1,8 @@
 """How often the gate says GO to systems that are worse by the margin, and to systems that are not worse.
 
 Each of G tasks has seven verdicts. Losses and gains are beta-binomial by task with an intra-cluster
-correlation. The tables in docs/alignment.md have the same scenarios with 20,000 repetitions.
+correlation, or all seven verdicts of a task are one draw with that probability ("copied"). The tables in
+docs/alignment.md have the same scenarios with 20,000 repetitions.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Scenario:
     """The share of verdicts that are gained, independently of those lost."""
     difference: float
     """The true difference."""
+    copied: bool = False
+    """Whether tasks change as wholes."""
     span: float | None = 1.0
 
 
@@ -54,8 +57,7 @@ def go_rate(scenario: Scenario, repetitions: int, seed: int = 1) -> float:
     known: dict[bytes, bool] = {}
     passed = 0
     for _ in range(repetitions):
-        losses = _counts(generator, scenario.gains - scenario.difference, scenario)
-        gains = np.minimum(_counts(generator, scenario.gains, scenario), ITEMS - losses)
+        losses, gains = _changes(generator, scenario)
         patterns = np.sort(losses * (ITEMS + 1) + gains)
         key = patterns.tobytes()
         if key not in known:
@@ -69,6 +71,22 @@ def go_rate(scenario: Scenario, repetitions: int, seed: int = 1) -> float:
     return passed / repetitions
 
 
+def _changes(
+    generator: np.random.Generator, scenario: Scenario
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of verdicts lost and gained by task."""
+    share = scenario.gains - scenario.difference
+    if not scenario.copied:
+        losses = _counts(generator, share, scenario)
+        return losses, np.minimum(_counts(generator, scenario.gains, scenario), ITEMS - losses)
+    shares = [share, scenario.gains, 1 - share - scenario.gains]
+    alone = generator.multinomial(ITEMS, shares, scenario.tasks)
+    wholes = ITEMS * generator.multinomial(1, shares, scenario.tasks)
+    whole = generator.random((scenario.tasks, 1)) < scenario.correlation
+    losses, gains, _ = np.where(whole, wholes, alone).T
+    return losses, gains
+
+
 def _counts(generator: np.random.Generator, share: float, scenario: Scenario) -> NDArray[np.int64]:
     if share <= 0:
         return np.zeros(scenario.tasks, np.int64)
@@ -80,23 +98,30 @@ def _counts(generator: np.random.Generator, share: float, scenario: Scenario) ->
 
 
 SCENARIOS = [
-    Scenario(tasks, correlation, margin, gains, -margin)
-    for tasks, margin, correlation, gains in product(
-        (20, 50, 200), (0.02, 0.05), (0.0, 0.3, 0.6), (0.0, 0.05)
-    )
+    *(
+        Scenario(tasks, correlation, margin, gains, -margin)
+        for tasks, margin, correlation, gains in product(
+            (20, 50, 200), (0.02, 0.05), (0.0, 0.3, 0.6), (0.0, 0.02, 0.05)
+        )
+    ),
+    *(
+        Scenario(tasks, correlation, margin, gains, -margin, copied=True)
+        for tasks, margin, correlation, gains in product(
+            (20, 50, 200), (0.02, 0.05), (0.3, 0.6), (0.02, 0.05)
+        )
+    ),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_system_that_is_worse_by_the_margin_is_rarely_go(
-    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_that_is_worse_by_the_margin_is_rarely_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "_DRAWS", 2000)
-    repetitions = 4000 if scenario.gains else 1000
-    # Three standard errors of the simulation above .03.
-    assert go_rate(scenario, repetitions) <= 0.03 + 3 * (0.03 * 0.97 / repetitions) ** 0.5
+    rates = {scenario: go_rate(scenario, 1500) for scenario in SCENARIOS}
+    # Four standard errors of the simulation above .03.
+    assert not {scenario: rate for scenario, rate in rates.items() if rate > 0.0476}
+    # Tasks that change as wholes, of which Student's interval has a mean of .051: the error is .001.
+    assert np.mean([rate for scenario, rate in rates.items() if scenario.copied]) <= 0.022
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
@@ -109,12 +134,13 @@ def test_sparse_losses_are_rarely_go(tasks: int, correlation: float) -> None:
 @pytest.mark.parametrize(
     ("scenario", "power"),
     [
-        # Student's interval, where its false GO is at most .03: .465, .846, .304, .300, .677.
-        (Scenario(20, 0.0, 0.05, 0.05, 0.0), 0.425),
-        (Scenario(50, 0.0, 0.05, 0.05, 0.0), 0.83),
-        (Scenario(50, 0.6, 0.05, 0.05, 0.0), 0.245),
-        (Scenario(200, 0.3, 0.02, 0.05, 0.0), 0.297),
-        (Scenario(200, 0.0, 0.02, 0.05, 0.0), 0.665),
+        # Student's interval, where its false GO is at most .03: .466, .845, .296, .674.
+        (Scenario(20, 0.0, 0.05, 0.05, 0.0), 0.423),
+        (Scenario(50, 0.0, 0.05, 0.05, 0.0), 0.796),
+        (Scenario(200, 0.3, 0.02, 0.05, 0.0), 0.287),
+        (Scenario(200, 0.0, 0.02, 0.05, 0.0), 0.663),
+        # Where verdicts change rarely, power is the price: Student's has .993.
+        (Scenario(50, 0.0, 0.05, 0.02, 0.0), 0.801),
     ],
 )
 def test_power_where_verdicts_move_both_ways(scenario: Scenario, power: float) -> None:
