@@ -33,6 +33,9 @@ PATCHING_SERVICES = ("assigned-uids", "cpu-limits", "mtls", "tracing")
 ADDING_PODS = ("edges", "migration", "postgres", "vllm")
 """Components that add pods."""
 
+EGRESSES = ("egress-proxy", "vllm")
+"""Components that replace the egress of generation. One excludes the other."""
+
 Object = dict[str, Any]
 
 

@@ -1,7 +1,8 @@
-"""Custom resources hold to the types of the projects that they are of.
+"""Custom resources hold to the types and to the schemas of the projects that they are of.
 
-The packages ``@kubernetes-models/*`` carry TypeScript types made from the projects' Go sources. An object of
-JSON is a literal of TypeScript, and the compiler refuses a literal with a field that its type does not have.
+The packages ``@kubernetes-models/*`` carry TypeScript types and validators made from the projects' Go
+sources. An object of JSON is a literal of TypeScript, and the compiler refuses a literal with a field that
+its type does not have. The validators check required fields, lengths, ranges, patterns and enumerations.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.rendered import COMPONENTS, ROOT, Object, combined, folder
+from tests.k8s.rendered import EGRESSES, OVERLAYS, ROOT, Object, combined, folder, ordered
 
 PACKAGES = {
     "cert-manager.io": "cert-manager",
@@ -24,14 +25,26 @@ PACKAGES = {
     "postgresql.cnpg.io": "cloudnative-pg",
 }
 MODULES = ROOT / ".tools" / "k8s" / "node_modules"
+MOST_MATCHES = 8
+"""How many matches Gateway API 1.1 allows in a rule of a GRPCRoute; the packages are of a newer version."""
+VALIDATOR = """
+import { readFileSync } from "node:fs";
+for (const [module, value] of JSON.parse(readFileSync("resources.json", "utf-8"))) {
+  const Model = (await import(module))[value.kind];
+  try {
+    new Model(value).validate();
+  } catch (error) {
+    console.log(`${value.kind}/${value.metadata.name}: ${error.message}`);
+  }
+}
+"""
 
 
 def custom_resources() -> list[Object]:
     """The custom resources of all components and overlays, each once."""
     renderings = [
-        *(combined((name,)) for name in COMPONENTS),
-        folder("overlays/local"),
-        folder("overlays/production"),
+        *(combined(ordered(left_out)) for left_out in EGRESSES),
+        *(folder(f"overlays/{name}") for name in OVERLAYS),
     ]
     found = {
         json.dumps(value, sort_keys=True): value
@@ -47,18 +60,27 @@ def group(value: Object) -> str:
     return str(value["apiVersion"]).rpartition("/")[0]
 
 
+def module(value: Object) -> str:
+    """The module of an object's kind, without the kind."""
+    return f"@kubernetes-models/{PACKAGES[group(value)]}/{value['apiVersion']}"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder in which the packages are found."""
+    if not (MODULES / ".bin" / "tsc").exists() or shutil.which("node") is None:
+        pytest.skip("the types of the custom resources are not installed: run `make k8s-check`")
+    (tmp_path / "node_modules").symlink_to(MODULES)
+    return tmp_path
+
+
 def compiled(resources: Sequence[Object], place: Path) -> str:
     """What the compiler says of the objects; empty where all hold to their types."""
-    compiler = MODULES / ".bin" / "tsc"
-    if not compiler.exists() or shutil.which("node") is None:
-        pytest.skip("the types of the custom resources are not installed: run `make k8s-check`")
     lines = []
     for index, value in enumerate(resources):
-        module = f"@kubernetes-models/{PACKAGES[group(value)]}/{value['apiVersion']}"
-        lines.append(f'import type {{I{value["kind"]} as T{index}}} from "{module}";')
+        lines.append(f'import type {{I{value["kind"]} as T{index}}} from "{module(value)}";')
         lines.append(f"export const value{index}: T{index} = {json.dumps(value)};")
     (place / "resources.ts").write_text("\n".join(lines), encoding="utf-8")
-    (place / "node_modules").symlink_to(MODULES)
     options = [
         "--noEmit",
         "--strict",
@@ -69,20 +91,44 @@ def compiled(resources: Sequence[Object], place: Path) -> str:
         "nodenext",
     ]
     done = subprocess.run(
-        [compiler, *options, "resources.ts"], cwd=place, capture_output=True, text=True, check=False
+        [MODULES / ".bin" / "tsc", *options, "resources.ts"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout + done.stderr
 
 
+def validated(resources: Sequence[Object], place: Path) -> str:
+    """What the validators say of the objects; empty where all hold to their schemas."""
+    given = [(f"{module(value)}/{value['kind']}", value) for value in resources]
+    (place / "resources.json").write_text(json.dumps(given), encoding="utf-8")
+    (place / "validate.mjs").write_text(VALIDATOR, encoding="utf-8")
+    done = subprocess.run(["node", "validate.mjs"], cwd=place, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
-def test_custom_resources_hold_to_their_types(tmp_path: Path) -> None:
+def test_custom_resources_hold_to_their_types_and_schemas(place: Path) -> None:
     resources = custom_resources()
     assert {group(value) for value in resources} == set(PACKAGES)
-    assert compiled(resources, tmp_path) == ""
+    assert compiled(resources, place) == ""
+    assert validated(resources, place) == ""
 
 
 @pytest.mark.slow
-def test_a_misspelt_field_is_seen(tmp_path: Path) -> None:
+def test_a_misspelt_field_and_a_list_that_is_too_long_are_seen(place: Path) -> None:
     scaled = json.loads(json.dumps(combined(("keda",)).one("ScaledObject", "gateway")))
     scaled["spec"]["minReplicas"] = scaled["spec"].pop("minReplicaCount")
-    assert "'\"minReplicas\"' does not exist" in compiled([scaled], tmp_path)
+    assert "'\"minReplicas\"' does not exist" in compiled([scaled], place)
+    route = json.loads(json.dumps(combined(("gateway-api",)).one("GRPCRoute", "dramaturg")))
+    route["spec"]["rules"][0]["matches"] *= 20
+    assert "GRPCRoute/dramaturg: data/spec/rules/0/matches must NOT have more than 64 items" in validated(
+        [route], place
+    )
+
+
+def test_rules_of_the_route_are_short_enough_for_the_oldest_gateway_api() -> None:
+    rules = combined(("gateway-api",)).one("GRPCRoute", "dramaturg")["spec"]["rules"]
+    assert max(len(rule["matches"]) for rule in rules) <= MOST_MATCHES

@@ -15,6 +15,7 @@ from tests.k8s.promises import PROMISES
 from tests.k8s.rendered import (
     ADDING_PODS,
     COMPONENTS,
+    EGRESSES,
     K8S,
     OVERLAYS,
     PATCHING_SERVICES,
@@ -27,8 +28,6 @@ from tests.k8s.rendered import (
 
 OLDEST, NEWEST = "1.31", "1.36"
 """The versions of Kubernetes that the manifests are for."""
-EGRESSES = ("egress-proxy", "vllm")
-"""Components that replace the egress of generation. One excludes the other."""
 
 
 @pytest.fixture(autouse=True, scope="module")
