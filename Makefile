@@ -81,7 +81,7 @@ test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports and the console
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
-k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
+k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) $(RELEASE)/uv ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
 	@$(PYTEST) -m k8s tests/k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.

@@ -17,6 +17,9 @@ from tests.k8s.rendered import ROOT, combined, folder
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ROOT / "requirements"
+RESOLVER = ROOT / ".tools" / "release" / "bin" / "uv"
+SOURCES = ("rouge-score",)
+"""Packages without wheels. Their code is Python alone."""
 EXTRAS = {
     "platform.txt": ["cli", "platform", "datasets"],
     "embeddings.txt": ["cli", "platform", "datasets", "embeddings"],
@@ -132,6 +135,30 @@ def test_torch_is_locked_for_the_image_that_needs_it_alone() -> None:
     assert "torch" not in pins("platform.txt")
     shared = pins("platform.txt")
     assert {name: versions for name, versions in pins("embeddings.txt").items() if name in shared} == shared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["aarch64-manylinux_2_28", "x86_64-manylinux_2_28"])
+@pytest.mark.parametrize("lock", [*sorted(EXTRAS), "build.txt"])
+def test_locked_packages_have_wheels_for_both_platforms(lock: str, platform: str) -> None:
+    """An image is built without a compiler. The registry is asked, and nothing is downloaded."""
+    if not RESOLVER.exists():
+        pytest.skip("uv is not installed: run `make k8s-check`")
+    (version,) = re.findall(r"^ARG PYTHON_IMAGE=\S+python:(\d+\.\d+)-", DOCKERFILE, re.MULTILINE)
+    command = [
+        str(RESOLVER),
+        "pip",
+        "compile",
+        "--no-config",
+        "--quiet",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+    ]
+    command += [argument for name in SOURCES for argument in ("--no-binary", name)]
+    command += ["--python-platform", platform, "--python-version", version, str(LOCKS / lock)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 HEAVY = ("pyarrow", "scipy", "torch")
