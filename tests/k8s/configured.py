@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import dramaturg.service
 import gateway
@@ -26,7 +27,14 @@ def variables() -> dict[str, type[Settings]]:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.endswith(".settings"):
                 importlib.import_module(module.name)
-    return {kind.variable(field): kind for kind in kinds(Settings) for field in kind.model_fields}
+    found = {}
+    for kind in kinds(Settings):
+        for field, info in kind.model_fields.items():
+            found[kind.variable(field)] = kind
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                nested = (f"{kind.variable(field)}__{name.upper()}" for name in info.annotation.model_fields)
+                found |= dict.fromkeys(nested, kind)
+    return found
 
 
 def kinds(base: type[Settings]) -> Iterator[type[Settings]]:

@@ -44,6 +44,11 @@ PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
         found, lambda pod: "runAsUser" not in pod.spec["securityContext"]
     ),
     "backend-tls": lambda found: has(found, ("BackendTLSPolicy", "gateway")),
+    "console": lambda found: (
+        pod_of(found, "gateway").environment().get("DRAMATURG_GATEWAY_CONSOLE") == "true"
+        and "http" in {port["name"] for port in pod_of(found, "gateway").container["ports"]}
+        and has(found, ("Service", "console"), ("NetworkPolicy", "console"))
+    ),
     "cpu-limits": lambda found: every_pod(found, lambda pod: "cpu" in pod.container["resources"]["limits"]),
     "edges": lambda found: (
         'name = "trained"' in judge_file(found, "10-edges.toml") and has(found, ("Deployment", "edges"))

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
+from gateway.settings import GatewaySettings, JudgeEntry, PanelTable, RetryTable, RoleEntry, ShadowTable
+from services.generation.settings import GenerationSettings
 from tests.k8s.charts import CHART, HOOK, comparable, is_test, production, render
-from tests.k8s.rendered import Rendering, folder
+from tests.k8s.configured import load_judges, load_settings
+from tests.k8s.rendered import Rendering, combined, folder
 from tests.k8s.test_schemas import NEWEST, OLDEST, assert_valid
 
+CLUSTER = {"cluster": {"enabled": True}}
+PROXY = {"url": "http://proxy.example.com:3128", "cidr": "192.0.2.10/32", "port": 3128}
+PROXIED = {"enabled": True, "backendTls": True}
 ENCODER = {"images": {"dramaturg-embedding": {"digest": f"sha256:{'0' * 64}"}}}
 
 
@@ -31,6 +38,29 @@ def test_the_defaults_are_the_base() -> None:
 
 def test_the_values_of_production_are_the_overlay() -> None:
     assert_equal(production(), folder("overlays/production"))
+
+
+@pytest.mark.parametrize(
+    ("values", "components"),
+    [
+        ({"store": CLUSTER}, ("postgres",)),
+        ({"migration": {"enabled": True}, "store": CLUSTER}, ("postgres", "migration")),
+        ({"autoscaling": "keda", "store": CLUSTER}, ("postgres", "keda")),
+        ({"tls": {"enabled": True}}, ("mtls",)),
+        ({"tracing": {"enabled": True}}, ("tracing",)),
+        ({"monitoring": {"enabled": True}}, ("monitoring",)),
+        ({"ingress": {"enabled": True}}, ("gateway-api",)),
+        ({"ingress": PROXIED, "tls": {"enabled": True}}, ("mtls", "gateway-api", "backend-tls")),
+        ({"console": {"enabled": True}}, ("console",)),
+        ({"console": {"enabled": True}, "tls": {"enabled": True}}, ("console", "mtls")),
+        ({"egressProxy": PROXY}, ("egress-proxy",)),
+        ({"cpuLimit": "4", "store": CLUSTER}, ("postgres", "cpu-limits")),
+        ({"assignedUids": True, "migration": {"enabled": True}}, ("migration", "assigned-uids")),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
+)
+def test_values_do_what_components_do(values: dict[str, Any], components: tuple[str, ...]) -> None:
+    assert_equal(render(values), combined(components))
 
 
 def test_the_variables_stand_before_their_use() -> None:
@@ -95,6 +125,11 @@ def test_every_value_is_described_and_checked() -> None:
         {"services": {"critic": {"replica": 3}}},
         {"replicas": {"minimum": 0}},
         {"judges": [{"role": "critic"}]},
+        {"judges": [{"role": "critic", "name": "other"}]},
+        {"judges": [{"role": "critic", "name": "other", "target": "other:1", "shadow": {"queue_size": 0}}]},
+        {"roles": [{"name": "Style", "criteria": ["polite"]}]},
+        {"console": {"port": 80}},
+        {"scheduling": {"nodeName": "one"}},
         {"autoscaling": "always"},
         {"egressProxy": {"url": "http://proxy:3128"}},
     ],
@@ -152,6 +187,86 @@ def test_a_judge_is_added_without_a_rollout() -> None:
     assert [key for key in ours if ours[key] != theirs[key]] == [("ConfigMap", "judges")]
 
 
+def test_every_key_of_a_judge_is_a_value(tmp_path: Path) -> None:
+    """Nested tables belong to their judge, and the gateway reads all of them."""
+    judges: list[dict[str, Any]] = [
+        {
+            "role": "critic",
+            "name": "other",
+            "target": "critic.other-team:50051",
+            "expect_version": ">=1.4,<2",
+            "version_policy": "pause",
+            "timeout_seconds": 90.5,
+            "max_concurrent_calls": 4000,
+            "retry": {"attempts": 2, "codes": ["UNAVAILABLE", "ABORTED"]},
+            "owner": "other-team",
+            "labels": {"cost-centre": "[17]"},
+            "connection": {"tls": True, "token_file": "/etc/dramaturg/judges/token"},
+        },
+        {"role": "critic", "name": "next", "target": "next:50051", "shadow": {"of": "llm", "queue_size": 64}},
+        {
+            "role": "critic",
+            "name": "panel",
+            "panel": {"rule": "weighted", "members": ["llm", {"judge": "other", "weight": 2}], "quorum": 1},
+        },
+        {"role": "style", "name": "ours", "target": "style:50051", "default": True},
+    ]
+    roles = [{"name": "style", "criteria": ["polite", {"id": "plain", "definition": "Short words."}]}]
+    tables = load_judges(render({"judges": judges, "roles": roles}), tmp_path)
+    expected = [JudgeEntry.model_validate(judge) for judge in judges]
+    assert [one for one in tables.judges if one.name != "llm" and one.role in {"critic", "style"}] == expected
+    assert list(tables.roles) == [RoleEntry.model_validate(role) for role in roles]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("judges", JudgeEntry),
+        ("judges.panel", PanelTable),
+        ("judges.shadow", ShadowTable),
+        ("judges.retry", RetryTable),
+        ("roles", RoleEntry),
+    ],
+)
+def test_the_schema_has_the_keys_of_the_settings(path: str, kind: type[BaseModel]) -> None:
+    first, _, nested = path.partition(".")
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))["properties"]
+    properties = schema[first]["items"]["properties"]
+    found = properties[nested]["properties"] if nested else properties
+    assert set(found) == set(kind.model_fields)
+
+
+def test_settings_of_a_service_are_variables(tmp_path: Path) -> None:
+    """Numbers keep their digits, which a float of Helm does not."""
+    environment = {
+        "DRAMATURG_GATEWAY_WORKER_PROCESSES": 4,
+        "DRAMATURG_GATEWAY_WORKER_MEMORY_BYTES": 1_073_741_824,
+        "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": 0.5,
+        "DRAMATURG_GATEWAY_CONSOLE": False,
+        "DRAMATURG_GATEWAY_JUDGE_TARGETS": '["*.judges.svc:50051"]',
+    }
+    rendering = render({"services": {"gateway": {"environment": environment}}})
+    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    settings = load_settings(rendering, pod, tmp_path)
+    assert isinstance(settings, GatewaySettings)
+    assert (settings.worker_processes, settings.worker_memory_bytes) == (4, 1 << 30)
+    assert settings.judge_timeout_seconds == 0.5
+    assert settings.console is False
+    assert settings.judge_targets == ("*.judges.svc:50051",)
+
+
+def test_pods_run_where_the_values_say() -> None:
+    scheduling = {
+        "nodeSelector": {"pool": "evaluation"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "batch",
+    }
+    rendering = render({"scheduling": scheduling, "migration": {"enabled": True}})
+    for pod in rendering.pods():
+        assert {name: pod.spec.get(name) for name in scheduling} == scheduling, pod.owner
+    assert_valid(rendering, NEWEST)
+
+
 def test_a_changed_configuration_rolls_its_service_alone() -> None:
     configuration = "[graph]\nsolvers = 4\n"
     changed, base = render({"services": {"graph": {"configuration": configuration}}}), render()
@@ -164,9 +279,14 @@ def test_a_changed_configuration_rolls_its_service_alone() -> None:
     assert templates["critic"][0] == templates["critic"][1]
 
 
-def test_providers_and_quotas_are_tables_of_the_configuration() -> None:
-    providers = [
-        {"name": "vllm", "kind": "openai", "base_url": "https://vllm.example.com/v1"},
+def test_providers_and_quotas_are_tables_of_the_configuration(tmp_path: Path) -> None:
+    providers: list[dict[str, Any]] = [
+        {
+            "name": "vllm",
+            "kind": "openai",
+            "base_url": "https://vllm.example.com/v1",
+            "concurrency": {"maximum": 64},
+        },
         {"name": "openai", "kind": "openai", "api_key_file": "/etc/dramaturg/providers/openai"},
     ]
     quotas = {"default": {"max_active_runs": 5}, "tenants": {"research": {"max_active_runs": 20}}}
@@ -174,7 +294,11 @@ def test_providers_and_quotas_are_tables_of_the_configuration() -> None:
     text = rendering.one("ConfigMap", "generation")["data"]["dramaturg.toml"]
     tables = tomllib.loads(text)["generation"]["providers"]
     assert list(tables) == ["vllm", "openai"]
-    assert tables["vllm"] == {"kind": "openai", "base_url": "https://vllm.example.com/v1"}
+    assert tables["vllm"] == {name: value for name, value in providers[0].items() if name != "name"}
+    pod = next(pod for pod in rendering.services() if pod.name == "generation")
+    settings = load_settings(rendering, pod, tmp_path)
+    assert isinstance(settings, GenerationSettings)
+    assert list(settings.providers) == ["vllm", "openai"]
     found = tomllib.loads(rendering.one("ConfigMap", "gateway")["data"]["dramaturg.toml"])
     assert found["quotas"] == quotas
     assert found["gateway"]

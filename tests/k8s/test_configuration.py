@@ -18,6 +18,7 @@ from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerS
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
 from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings
 from services.embedding.settings import EmbeddingSettings
 from services.generation.settings import GenerationSettings, OpenAISettings
 from tests.k8s.configured import load_judges, load_settings, variables, write_configuration
@@ -71,7 +72,9 @@ def test_ports_are_those_that_the_server_listens_on(render: Render, tmp_path: Pa
             server = ServerSettings()
         public = {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
         declared = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
-        assert declared == {**public, "probe": server.probe_port}
+        settings = load_settings(rendering, pod, tmp_path)
+        http = settings.http.port if isinstance(settings, GatewaySettings) else None
+        assert declared == {**public, "probe": server.probe_port, **({"http": http} if http else {})}
         service = rendering.one("Service", pod.name)
         assert {entry["name"]: entry["port"] for entry in service["spec"]["ports"]} == public
         assert all(entry["targetPort"] == entry["name"] for entry in service["spec"]["ports"])
@@ -246,7 +249,7 @@ def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> 
     scaled = combined(("keda",)).one("ScaledObject", "gateway")
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
     assert f"'{BATCHES_QUEUE}'" in trigger["metadata"]["query"]
-    assert int(trigger["metadata"]["targetQueryValue"]) <= RunsSettings().max_concurrent_batches
+    assert int(trigger["metadata"]["targetQueryValue"]) * 4 == RunsSettings().max_concurrent_batches
 
 
 def test_the_migration_is_done_by_the_job_alone(tmp_path: Path) -> None:

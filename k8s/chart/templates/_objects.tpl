@@ -54,12 +54,23 @@
 {{- range $field, $value := omit . "containers" "volumes" -}}{{- $_ := set $pod $field $value -}}{{- end -}}
 {{- include "dramaturg.list" (dict "into" $pod "patch" . "list" "volumes" "key" "name") -}}
 {{- range .containers -}}
-{{- range $field, $value := omit . "name" "env" "volumeMounts" "resources" -}}{{- $_ := set $container $field $value -}}{{- end -}}
+{{- range $field, $value := omit . "name" "env" "ports" "volumeMounts" "resources" -}}{{- $_ := set $container $field $value -}}{{- end -}}
 {{- include "dramaturg.list" (dict "into" $container "patch" . "list" "env" "key" "name") -}}
+{{- include "dramaturg.list" (dict "into" $container "patch" . "list" "ports" "key" "name") -}}
 {{- include "dramaturg.list" (dict "into" $container "patch" . "list" "volumeMounts" "key" "mountPath") -}}
 {{- with .resources -}}{{- $_ := set $container "resources" (mergeOverwrite (deepCopy $container.resources) .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A value of an environment variable. Values come as floats, whose exponents the services do not read. Argument: the value. */}}
+{{- define "dramaturg.variable" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) -}}{{- printf "%.0f" . -}}{{- else -}}{{- toString . -}}{{- end -}}
+{{- end -}}
+
+{{/* The keys of a TOML table with the given name, nested tables with their full names. Arguments: name, table. */}}
+{{- define "dramaturg.table" -}}
+{{- regexReplaceAll "(?m)^(\\s*\\[+)" (toToml .table) (printf "${1}%s." .name) -}}
 {{- end -}}
 
 {{/* The reference of an image. Arguments: root, name. */}}
@@ -73,6 +84,7 @@
 {{- $pod := .object.spec.template.spec -}}
 {{- $container := first $pod.containers -}}
 {{- with .root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
+{{- range $field, $value := .root.Values.scheduling -}}{{- if $value -}}{{- $_ := set $pod $field $value -}}{{- end -}}{{- end -}}
 {{- with .root.Values.cpuLimit -}}{{- $_ := set $container.resources.limits "cpu" . -}}{{- end -}}
 {{- if .root.Values.assignedUids -}}{{- $_ := set $pod "securityContext" (omit $pod.securityContext "runAsUser" "runAsGroup" "fsGroup") -}}{{- end -}}
 {{- end -}}
