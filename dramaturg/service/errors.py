@@ -125,8 +125,8 @@ class ServiceError(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.metadata = dict(metadata)
-        self.violations = tuple(violations)
+        self.metadata: Mapping[str, str] = dict(metadata)
+        self.violations: Sequence[Violation] = tuple(violations)
         self.retry_after = retry_after
 
     @property

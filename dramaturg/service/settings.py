@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     section: ClassVar[str]
     """The TOML table and, in upper case with underscores, the part of the variables' names."""
 
-    model_config = SettingsConfigDict(
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
