@@ -18,7 +18,7 @@ _UPRIGHT = 10
 _MARKERS = ("o", "s", "D", "^")
 
 Values = Sequence[float | None]
-"""The values of a series; None leaves a gap."""
+"""The values of a series. None: there is none."""
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,29 @@ class BarChart(Figure):
 
 
 class LineChart(Figure):
-    """A line with markers for each series."""
+    """A line with markers for each series. It passes over places without a value."""
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
         for name, values in self.series.items():
-            axes.plot(
-                range(len(self.labels)),
-                [float("nan") if value is None else value for value in values],
-                marker="o",
-                label=name,
-            )
+            known = [(place, value) for place, value in enumerate(values) if value is not None]
+            axes.plot([place for place, _ in known], [value for _, value in known], marker="o", label=name)
         _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
         return max(5.0, 1.6 + 0.7 * len(self.labels)), 4.2
+
+
+class RankChart(LineChart):
+    """A line for each series; rank 1 is on top."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        super().draw(axes)
+        axes.locator_params(axis="y", integer=True)
+        axes.invert_yaxis()
 
 
 class HeatMap(Figure):

@@ -20,12 +20,9 @@ from dramaturg.reproduction.abseval.rates import (
     tag_values,
 )
 from dramaturg.reproduction.abseval.tables import AGENTS
-from dramaturg.reproduction.figures import BarChart, Figure, HeatMap, LineChart
+from dramaturg.reproduction.figures import BarChart, Figure, HeatMap, LineChart, RankChart
 from dramaturg.reproduction.tables import Table
 from dramaturg.results.variants import BASE, VARIANTS
-
-# Section A.4: the criteria of Figure 12.
-_BY_LENGTH = ("order_correct", "executable", "no_redundant_steps", "satisfies_constraints")
 
 
 def make_figures(
@@ -58,7 +55,6 @@ def make_figures(
     if summaries:
         yield from _topic_maps(summaries[AGENTS], list(own))
         yield _overall(summaries[AGENTS])
-        yield _by_steps(summaries[AGENTS])
     else:
         values = [float(value) for value in ALL.split()]
         title = "Figure 10: Accuracy of all models, as printed"
@@ -84,17 +80,14 @@ def make_figures(
         )
 
 
-def ranks_figure(ranks: Table) -> LineChart:
-    """The ranks of each method, from the table of Figure 6."""
-    methods = [column.name for column in ranks.columns[1:]]
-    return LineChart(
+def ranks_figure(ranks: Table) -> RankChart:
+    """The rank of each model by each metric, from the table of Figure 6."""
+    return RankChart(
         "figure-6",
         ranks.title,
-        [row.cells[0].text for row in ranks.rows],
-        {method: [row.cells[place].value for row in ranks.rows] for place, method in enumerate(methods, 1)},
+        [column.name for column in ranks.columns[1:]],
+        {row.cells[0].text: [cell.value for cell in row.cells[1:]] for row in ranks.rows},
         value_name="rank",
-        # The first rank is on top.
-        limits=(len(ranks.rows) + 0.5, 0.5),
     )
 
 
@@ -177,20 +170,16 @@ def _overall(summary: Summary) -> BarChart:
     )
 
 
-def _by_steps(summary: Summary) -> LineChart:
-    steps = tag_values(summary, "steps")
+def steps_figure(table: Table) -> LineChart:
+    """The rates by the number of steps, from the table of Figure 12."""
+    names = [column.name for column in table.columns[2:]]
     return LineChart(
         "figure-12",
-        "Figure 12: Rates by the number of steps",
-        steps,
-        {
-            criterion.replace("_", " "): [
-                rate_of(find_figures(summary, criterion, steps=one)) for one in steps
-            ]
-            for criterion in _BY_LENGTH
-        },
+        table.title,
+        [row.cells[0].text for row in table.rows],
+        {name: [row.cells[place].value for row in table.rows] for place, name in enumerate(names, 2)},
         value_name="share of scripts",
         label_name="steps of the script",
         limits=(0, 1),
-        notes=["All models together. The paper prints no values."],
+        notes=table.notes,
     )

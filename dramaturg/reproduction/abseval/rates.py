@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
@@ -12,6 +13,10 @@ from dramaturg.judge.criteria import ABSEVAL
 
 SHORT = dict(zip(ABSEVAL, ("NM", "NR", "ND", "EX", "SC", "CG", "OC"), strict=True))
 """The heads of the criteria, in the order of Table 5."""
+STEPS_TAG = "steps"
+"""The tag of a summary that groups scripts by their number of steps."""
+QUANTILES = 4
+"""The groups of Figure 12."""
 MODEL_GROUP = "model_group"
 """The tag of a summary that groups models by size."""
 _SIZE = re.compile(r"(?<![a-z0-9])(\d+(?:\.\d+)?(?:x\d+(?:\.\d+)?)?b)(?![a-z0-9])", re.IGNORECASE)
@@ -79,3 +84,36 @@ def model_groups(models: Sequence[str]) -> Mapping[str, str]:
             parameters = prod(float(part) for part in size.split("x"))
             found[model] = next(name for name, bound in SIZES.items() if parameters < bound)
     return found
+
+
+def quantiles_of_steps(summary: Summary) -> Mapping[str, Sequence[VerdictFigures]]:
+    """The figures of scripts of all models by their number of steps, in ``QUANTILES`` of about equal size.
+
+    Returns:
+        By the numbers of steps, such as "4 to 6": the figures for each number and criterion.
+    """
+    found = [
+        one
+        for one in summary.scripts.figures
+        if one.all_models and one.criterion and list(one.tags) == [STEPS_TAG]
+    ]
+    counts = Counter({int(one.tags[STEPS_TAG]): one.verdict_count for one in found})
+    total, before = counts.total(), 0
+    groups: dict[int, list[int]] = {}
+    for steps in sorted(counts):
+        middle = before + counts[steps] / 2
+        groups.setdefault(int(QUANTILES * middle / total), []).append(steps)
+        before += counts[steps]
+    return {
+        f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]): [
+            one for one in found if int(one.tags[STEPS_TAG]) in group
+        ]
+        for group in groups.values()
+    }
+
+
+def pooled_rate(figures: Iterable[VerdictFigures], criterion: str) -> float | None:
+    """The share of verdicts of a criterion that pass. None: no verdict has an answer."""
+    mine = [one for one in figures if one.criterion == criterion]
+    passed, failed = (sum(getattr(one, name) for one in mine) for name in ("pass_count", "fail_count"))
+    return passed / (passed + failed) if passed + failed else None

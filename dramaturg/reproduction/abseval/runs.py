@@ -23,9 +23,9 @@ from dramaturg.formats.coscript import convert, read_file
 from dramaturg.perturbations.originals import Originals
 from dramaturg.perturbations.rules import RULES
 from dramaturg.perturbations.variants import Skipped, Variant, by_rule
-from dramaturg.reproduction.abseval.figures import ablation_figures, make_figures, ranks_figure
+from dramaturg.reproduction.abseval.figures import ablation_figures, make_figures, ranks_figure, steps_figure
 from dramaturg.reproduction.abseval.printed import TABLE_5
-from dramaturg.reproduction.abseval.rates import MODEL_GROUP, model_groups, model_rates
+from dramaturg.reproduction.abseval.rates import MODEL_GROUP, STEPS_TAG, model_groups, model_rates
 from dramaturg.reproduction.abseval.tables import (
     AGENTS,
     BERTSCORE,
@@ -36,6 +36,7 @@ from dramaturg.reproduction.abseval.tables import (
     ablations_table,
     figure_5,
     figure_6,
+    figure_12,
     table_2,
     table_4,
     table_5,
@@ -90,7 +91,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             (SINGLE, scripts_pb2.MECHANISM_SINGLE_JUDGE),
         ):
             spec = RunSpec(models=session.models, scripts=ScriptsRunOptions(mechanism=mechanism))
-            options = session.options(["topic"], ["steps"], [MODEL_GROUP])
+            options = session.options(["topic"], [STEPS_TAG], [MODEL_GROUP])
             options.model_groups.update(model_groups(session.models))
             summaries[name] = await session.run(name, spec, rows, options, judge_roles=_JUDGES[name])
         if session.ablations:
@@ -134,7 +135,9 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         made.figures += ablation_figures(ablated)
     sizes = accuracies["fig5_heat_size_by_metric"] if accuracies is not None else None
     if AGENTS in summaries:
-        made.tables.append(figure_5(session, summaries[AGENTS], sizes))
+        by_steps = figure_12(summaries[AGENTS])
+        made.tables += [figure_5(session, summaries[AGENTS], sizes), by_steps]
+        made.figures.append(steps_figure(by_steps))
     made.figures += make_figures(summaries, rates, printed, heat_map, accuracies)
     if ranks is not None:
         made.figures.append(ranks_figure(ranks))

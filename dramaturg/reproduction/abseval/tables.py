@@ -20,6 +20,8 @@ from dramaturg.reproduction.abseval.rates import (
     find_figures,
     model_groups,
     pass_rate,
+    pooled_rate,
+    quantiles_of_steps,
     size_of,
 )
 from dramaturg.reproduction.session import Session
@@ -38,6 +40,8 @@ METRICS = ("rouge-1", "rouge-2", "rouge-l", "bleu", "chrf", BERTSCORE)
 """The text metrics of Figure 6."""
 
 _DIGITS = 3
+# Section A.4: the criteria of Figure 12.
+_BY_LENGTH = ("order_correct", "executable", "no_redundant_steps", "satisfies_constraints")
 # Section 4.2: the annotated scripts.
 _ANNOTATED = 200
 
@@ -284,7 +288,7 @@ async def figure_6(
     """The ranks of models by the judges and by text metrics, and the rank correlations of those.
 
     Returns:
-        ``figure-6``, a column for each method, and ``figure-6-correlations``, a row for each pair of methods.
+        ``figure-6``, a column for each metric, and ``figure-6-correlations``, a row for each metric.
     """
     group = await _rank(service, rates, scores.items)
     scored = [name for name in METRICS if any(name in item.scores for item in scores.items)]
@@ -304,23 +308,45 @@ async def figure_6(
                 *([] if scores.missing else [f"{BERTSCORE}: {scores.method}."]),
             ],
         ),
-        Table(
-            "figure-6-correlations",
-            "Figure 6: Rank correlations of the evaluation metrics",
-            [*map(Column, ("Metric", "Other metric", "Kendall's tau", "Spearman's rho"))],
-            [
-                Row(
-                    [
-                        words(one.first_method),
-                        words(one.second_method),
-                        estimate(one.kendall, _DIGITS),
-                        estimate(one.spearman, _DIGITS),
-                    ]
-                )
-                for one in group.correlations
-            ],
-            label_count=2,
-        ),
+        _correlations(group, list(ranks), list(rates)),
+    )
+
+
+def _correlations(group: ranking_pb2.RankGroup, metrics: Sequence[str], judges: Sequence[str]) -> Table:
+    """A row for each metric, and the correlations of its ranks with those of each mechanism of judges."""
+    found = {frozenset((one.first_method, one.second_method)): one for one in group.correlations}
+    rows = []
+    for metric in metrics[1:]:
+        cells = [words(metric)]
+        for judge in judges:
+            one = found.get(frozenset((metric, judge)), ranking_pb2.RankCorrelation())
+            cells += [estimate(one.kendall, _DIGITS), estimate(one.spearman, _DIGITS)]
+        rows.append(Row(cells))
+    return Table(
+        "figure-6-correlations",
+        "Figure 6: Rank correlations of the evaluation metrics",
+        [
+            Column("Metric"),
+            *(Column(name, judge) for judge in judges for name in ("Kendall's tau", "Spearman's rho")),
+        ],
+        rows,
+        notes=["They are not defined for fewer than three models."],
+    )
+
+
+def figure_12(summary: Summary) -> Table:
+    """The rates of the criteria of section A.4 by quantiles of the number of steps."""
+    rows = []
+    for steps, figures in quantiles_of_steps(summary).items():
+        scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
+        rates = (number(pooled_rate(figures, criterion), _DIGITS) for criterion in _BY_LENGTH)
+        rows.append(Row([words(steps), count(scripts), *rates]))
+    return Table(
+        "figure-12",
+        "Figure 12: Rates by the number of steps",
+        [Column("Steps"), Column("Scripts"), *(Column(NAMES[SHORT[one]]) for one in _BY_LENGTH)],
+        rows,
+        notes=["All models together, in quarters of about equal size. The paper prints no values."],
     )
 
 

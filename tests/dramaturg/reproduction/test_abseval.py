@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.reproduction.abseval.printed import TABLE_5
 from dramaturg.reproduction.abseval.rates import model_groups
 from dramaturg.reproduction.abseval.runs import RECOVERED
+from dramaturg.reproduction.abseval.tables import Scores, figure_6
+from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
 from dramaturg.testing.schemas import smallest_instance
+from services.alignment.app import App as AlignmentApp
 from tests.support.openai_server import Body
 from tests.support.reproductions import (
     check_outputs,
@@ -175,9 +180,6 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     singles = {model: fmean(rate(kept, model, short, single=True) for short in CRITERIA) for model in MODELS}
     assert (singles[best] > singles[other]) == (ranks[best]["single-judge"] < ranks[other]["single-judge"])
     assert [float(ranks[model]["agents"]) for model in (best, other)] == [1, 2]
-    correlations = read_csv(tmp_path / "out" / "figure-6-correlations.csv")
-    taus = {(row["Metric"], row["Other metric"]): row["Kendall's tau"] for row in correlations}
-    assert float(taus["agents", "single-judge"]) == (1 if singles[best] > singles[other] else -1)
     # The second model adds the script of the data.
     for metric in ("rouge-1", "rouge-2", "rouge-l", "bertscore"):
         assert [ranks[model][metric] for model in MODELS] == ["2.0", "1.0"], metric
@@ -196,6 +198,12 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
         for size, model in SIZES.items():
             assert float(by_size[size][short]) == pytest.approx(rate(kept, model, short), abs=1e-9)
     assert by_size["40b"]["NM (paper)"] == "0.09"
+    by_steps = read_csv(tmp_path / "out" / "figure-12.csv")
+    steps = sorted([3] * LIMIT + [3 + len(script) for script in released.values()])
+    assert by_steps[0]["Steps"] == "3"
+    assert int(by_steps[0]["Scripts"]) == steps.count(3)
+    assert sum(int(row["Scripts"]) for row in by_steps) == len(steps)
+    assert float(by_steps[0]["Order Correct"]) == pytest.approx(rate(kept, MODELS[0], "OC"))
     faults = {row["Perturbations category"]: row for row in read_csv(tmp_path / "out" / "table-4.csv")}
     for category, short in FAULTS.items():
         alarms = {goal: false_alarm(CRITERIA[short], goal) for goal in kept}
@@ -216,6 +224,27 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()
     }
+
+
+async def test_rank_correlations_are_those_of_the_ranks() -> None:
+    agents = {"a": [0.9] * 7, "b": [0.5] * 7, "c": [0.1] * 7}
+    rates = {"agents": agents, "single-judge": {"a": [0.5] * 7, "b": [0.9] * 7, "c": [0.1] * 7}}
+    two = {name: {model: found[model] for model in ("a", "b")} for name, found in rates.items()}
+    none = Scores([], "", "there is no encoder")
+    async with (
+        AlignmentApp().open() as contracts,
+        serve(*contracts) as server,
+        open_channel(server.target) as channel,
+    ):
+        service = AlignmentServiceStub(channel)
+        ranks, correlations = await figure_6(service, rates, none)
+        _, undefined = await figure_6(service, two, none)
+    assert [[cell.value for cell in row.cells[1:]] for row in ranks.rows] == [[1, 2], [2, 1], [3, 3]]
+    (row,) = correlations.rows
+    assert row.cells[0].text == "single-judge"
+    # One of three pairs of models is in the other order.
+    assert [cell.value for cell in row.cells[1:3]] == pytest.approx([1 / 3, 0.5])
+    assert [cell.value for cell in undefined.rows[0].cells[1:3]] == [None, None]
 
 
 @pytest.mark.slow
