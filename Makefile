@@ -32,8 +32,8 @@ test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slo
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript and not go"
 
-conformance: $(VENV)/.dev ## Checks our services and a faulty judge with the conformance kit; prints a table.
-	@$(BIN)/python -m tests.dramaturg.conformance.table
+conformance: $(VENV)/.dev ## Checks our services and faulty judges with the conformance kit; prints tables.
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.dramaturg.conformance.table
 
 SERVERS := .tools/servers
 test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock $(SERVERS)/.transformers ## Installs servers of other projects and tests the providers against them.

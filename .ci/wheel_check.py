@@ -62,7 +62,7 @@ async def main() -> None:
 
     critic = runpy.run_path(str(EXAMPLE))["TerseCritic"]
     async with serve(judge_contract(critic())) as server:
-        broken = [one for one in await conformance.run(CRITIC, server.target, timeout=20) if not one.passed]
+        broken = [one for one in await conformance.run(CRITIC, server.target, timeout=20) if one.broken]
     assert not broken, broken
 
     fake = FakeJudge(criteria=["brief"])

@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT", "DRAMATURG_TEST_PREVIOUS"}
 """Variables that configure the tests themselves."""
 
+# Workers of the tests share the cores: threads of one would wait for those of the others.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # The time to draw an input depends on the load of the machine.
 settings.register_profile("dramaturg", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("dramaturg")

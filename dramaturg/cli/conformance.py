@@ -1,13 +1,15 @@
-"""``dramaturg conformance``: checks that a judge keeps its contract."""
+"""``dramaturg conformance``: checks that a server keeps its contract."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from dramaturg import conformance as kit
@@ -20,26 +22,45 @@ app = typer.Typer()
 @app.command("conformance")
 def conformance(
     role: Annotated[
-        str, typer.Argument(help="The role of the judge; judge: a judge of texts, for any role.")
+        str,
+        typer.Argument(
+            help="The role of the server. judge: a judge of texts, for any role. generation, embedding."
+        ),
     ],
-    target: Annotated[str, typer.Option(help="Address of the judge, HOST:PORT.")],
+    target: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")] = "",
+    command: Annotated[
+        str,
+        typer.Option(
+            help="Command that starts the server, in place of its address; {port} in it, PORT and "
+            "DRAMATURG_SERVER_PORT are the port. Checks the drain too."
+        ),
+    ] = "",
     criteria: Annotated[
         list[str] | None,
         typer.Option("--criterion", help="A criterion of a role that is not built in. Repeatable."),
     ] = None,
     model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
     timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
+    burst: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Calls at once of the check of overload.")
+    ] = kit.BURST,
+    quality: Annotated[
+        bool, typer.Option(help="Whether detection and false alarms on planted faults are measured.")
+    ] = True,
     as_json: AsJson = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Writes a JUnit XML file, a test case for each check.")
     ] = None,
 ) -> None:
-    """Checks a running judge against its contract. Exit code 1: a requirement is broken.
+    """Checks a server against its contract. Exit code 1: a requirement is broken.
 
-    Each failure names the requirement, what was seen, and how to mend it.
+    Each failure names the requirement, what was seen, and how to mend it. Detection and false alarms on
+    planted faults are reported and do not change the exit code.
 
     Examples:
         dramaturg conformance critic --target localhost:50099
+
+        dramaturg conformance critic --command "python judge.py --port {port}"
 
         dramaturg conformance judge --criterion polite --target localhost:50099 --junit conformance.xml
     """
@@ -47,20 +68,48 @@ def conformance(
         checked = kit.checked_role(role, criteria or ())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
+    if bool(target) == bool(command):
+        raise typer.BadParameter("give one of --target and --command", param_hint="--target")
     console = Terminal(stderr=as_json)
 
     def show(outcome: kit.Outcome) -> None:
         mark = ("holds", "green") if outcome.passed else ("broken", "red")
+        if outcome.skipped:
+            mark = ("SKIPPED", "yellow")
         console.print(Text.assemble(mark, f"  {outcome.check.requirement}"))
-        if not outcome.passed:
+        if outcome.skipped:
+            console.print(Text(f"        {outcome.skipped}"))
+        if outcome.broken:
             console.print(Text(f"        {outcome.failure}", style="red"))
             console.print(Text(f"        To mend it: {outcome.check.mend}"))
 
-    outcomes = asyncio.run(kit.run(checked, target, model=model, timeout=timeout, on_outcome=show))
-    broken = sum(not outcome.passed for outcome in outcomes)
-    console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold")
+    async def check() -> tuple[Sequence[kit.Outcome], kit.Quality | None]:
+        outcomes = await kit.run(
+            checked,
+            target,
+            command=command,
+            model=model,
+            timeout=timeout,
+            burst=burst,
+            on_outcome=show,
+        )
+        # A server without health may not answer at all, and every call would wait for it.
+        if not quality or outcomes[0].broken:
+            return outcomes, None
+        return outcomes, await kit.measure(checked, target, command=command, model=model, timeout=timeout)
+
+    try:
+        outcomes, measured = asyncio.run(check())
+    except kit.StartError as error:
+        raise typer.BadParameter(str(error), param_hint="--command") from error
+    broken, skipped = sum(one.broken for one in outcomes), sum(bool(one.skipped) for one in outcomes)
+    tried = len(outcomes) - skipped
+    console.print(f"{tried - broken} of {tried} requirements hold, {skipped} are not tried")
+    if measured is not None:
+        console.print(_table(measured))
+    server = target or command
     if junit:
-        junit.write_text(kit.junit_xml(role, target, outcomes), encoding="utf-8")
+        junit.write_text(kit.junit_xml(role, server, outcomes, measured), encoding="utf-8")
     if as_json:
         checks = [
             {
@@ -68,10 +117,21 @@ def conformance(
                 "requirement": one.check.requirement,
                 "passed": one.passed,
                 "failure": one.failure,
-                "mend": "" if one.passed else one.check.mend,
+                "skipped": one.skipped,
+                "mend": one.check.mend if one.broken else "",
                 "seconds": round(one.seconds, 3),
             }
             for one in outcomes
         ]
-        print(json.dumps({"role": role, "target": target, "broken": broken, "checks": checks}))  # noqa: T201
+        found = None if measured is None else measured.to_json()
+        whole = {"role": role, "target": server, "broken": broken, "checks": checks, "quality": found}
+        print(json.dumps(whole))  # noqa: T201
     raise typer.Exit(1 if broken else 0)
+
+
+def _table(quality: kit.Quality) -> Table:
+    """Detection and false alarms by item."""
+    table = Table("planted faults", "detected", "false alarms", "abstained")
+    for one in quality.rates:
+        table.add_row(one.item, one.detected.text, one.false_alarms.text, one.abstained.text)
+    return table

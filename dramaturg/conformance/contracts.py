@@ -26,6 +26,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJ
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
+from dramaturg.conformance.common import CLIENT_MESSAGE_BYTES
 from dramaturg.conformance.kit import require
 from dramaturg.conformance.unary import UnaryContract, unary_suite
 
@@ -229,6 +230,7 @@ SYNTHESIZERS = unary_suite(
         require_sound=_require_sound_script,
         provenance=lambda response: response.provenance,
         mend="Give a script with steps, or a failure; sort pool_ids, ids of the candidates.",
+        answer_bytes=CLIENT_MESSAGE_BYTES,
     )
 )
 """The checks of a synthesizer."""
@@ -274,6 +276,7 @@ EDGE_PREDICTORS = unary_suite(
         require_sound=_require_sound_edges,
         provenance=lambda response: response.provenance,
         mend="Give the method and edges or probabilities of the request's events, or an abstain_reason.",
+        answer_bytes=CLIENT_MESSAGE_BYTES,
     )
 )
 """The checks of a predictor of the order of events."""

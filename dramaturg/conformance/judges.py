@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 import grpc
 
@@ -11,6 +13,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     Criterion,
     CriterionScale,
@@ -19,27 +22,14 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     ScaleAnchor,
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
-from dramaturg.conformance.basics import (
-    MEND_BAD_REQUESTS,
-    MEND_CONCURRENCY,
-    MEND_HEALTH,
-    MEND_PROVENANCE,
-    MEND_TEXTS,
-    MEND_USAGE,
-    UNUSUAL_TEXTS,
-    identity,
-    require_identity,
-    require_refused,
-    require_sane_usage,
-    require_serving,
-    require_signed,
-)
-from dramaturg.conformance.kit import RequirementError, Subject, Suite, require
+from dramaturg.conformance.basics import identity, refusal
+from dramaturg.conformance.common import Calls, ItemError, call_checks, identity_checks, provenance_checks
+from dramaturg.conformance.kit import NotApplicableError, RequirementError, Subject, Suite, require
 from dramaturg.judge import criteria
 from dramaturg.judge.client import judge_request
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.service.errors import from_error_status, from_rpc_error
+from dramaturg.service.errors import from_error_status
 
 TASK = Task(goal="Make a cup of tea without a kettle", constraints=["without a kettle"], topic="Food")
 STEPS = (
@@ -56,10 +46,6 @@ SCORED = Criterion(
     scale=CriterionScale(lowest=1, highest=5, anchors=[ScaleAnchor(value=5, meaning="At first sight.")]),
 )
 """A criterion with a scale."""
-
-JUDGES = Suite()
-"""The checks of a judge of texts."""
-check = JUDGES.check
 
 
 def script(steps: Sequence[str], candidate_id: str = "candidate") -> Candidate:
@@ -120,14 +106,22 @@ async def judge(
     task: Task = TASK,
     asked: Sequence[str] = (),
     pool: Sequence[Candidate] = (),
+    timeout: float | None = None,
 ) -> Sequence[Assessment]:
     """The assessments of candidates, in their order.
 
     Raises:
-        RequirementError: A candidate has no response, several, or an error.
+        RequirementError: A candidate has no response, or several.
+        ItemError: It has an error.
     """
     sent = await request(subject, *candidates, task=task, asked=asked, pool=pool)
-    responses = await send(subject, sent)
+    return assessments_of(candidates, await send(subject, sent, timeout))
+
+
+def assessments_of(
+    candidates: Sequence[Candidate], responses: Sequence[JudgeResponse]
+) -> Sequence[Assessment]:
+    """The assessments of candidates, in their order; raises as ``judge``."""
     ids = sorted(response.candidate_id for response in responses)
     expected = sorted(candidate.id for candidate in candidates)
     require(ids == expected, f"the candidates {expected} were answered by responses for {ids}")
@@ -136,8 +130,9 @@ async def judge(
         response = by_id[candidate.id]
         result = response.WhichOneof("result")
         if result == "error":
-            error = from_error_status(response.error)
-            raise RequirementError(f"the candidate {candidate.id!r} has the error {error!r}")
+            raise ItemError(
+                f"the candidate {candidate.id!r} has the error", from_error_status(response.error)
+            )
         require(result is not None, f"the response for {candidate.id!r} has neither assessment nor error")
     return [by_id[candidate.id].assessment for candidate in candidates]
 
@@ -181,30 +176,73 @@ def require_sound(assessment: Assessment, expected: Sequence[str], step_count: i
             )
 
 
-@check(
-    "The server reports the contract as SERVING through grpc.health.v1.Health.",
-    mend=MEND_HEALTH,
-)
-async def health(subject: Subject) -> None:
-    """Checks the health service."""
-    await require_serving(subject)
-
-
-@check(
-    "IdentityService names the judge, its version, its contract and its criteria.",
-    mend="Serve IdentityService: name in kebab-case, version as 1.2.3, contract, criteria in snake_case.",
-)
-async def says_who_it_is(subject: Subject) -> None:
-    """Checks the identity."""
-    answer = await identity(subject)
+def _require_criteria(answer: Identity, subject: Subject) -> None:
     any_criterion = ANY_CRITERION in answer.capabilities
-    require_identity(answer, subject, needs_criteria=not any_criterion)
+    require(bool(answer.criteria) or any_criterion, "no criteria are named")
     role = judge_role(subject).criteria
     missing = [one for one in role if one not in answer.criteria and not any_criterion]
     require(not missing, f"the role's criteria {missing} are not named")
     require(
         bool(role or answer.criteria), "no criteria are named, nor known of the role: name some to check with"
     )
+
+
+async def _send(subject: Subject, text: str, timeout: float | None = None) -> Assessment:
+    (assessment,) = await judge(
+        subject, script([*STEPS, text], f"candidate-{_digest(text)}"), timeout=timeout
+    )
+    return assessment
+
+
+async def _ask(subject: Subject, text: str, timeout: float | None = None) -> Assessment:
+    assessment = await _send(subject, text, timeout)
+    require_sound(assessment, await wanted(subject), len(STEPS) + 1)
+    return assessment
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+LARGEST = (
+    (script(["Stir the tea. " * 700, *STEPS], "long"),),
+    (Candidate(id="prose", text="You stir the tea. " * 11_000),),
+    tuple(script([f"{step} ({n})" for step in STEPS], f"candidate-{n}") for n in range(40)),
+)
+"""The candidates of large requests: a long step, a long text, and many."""
+
+
+async def _ask_largest(subject: Subject) -> None:
+    expected = await wanted(subject)
+    for candidates in LARGEST:
+        responses = await send(subject, await request(subject, *candidates))
+        subject.largest_answers.extend(responses)
+        for one, assessment in zip(candidates, assessments_of(candidates, responses), strict=True):
+            require_sound(assessment, expected, len(one.script.steps))
+
+
+def _invalid(subject: Subject) -> Sequence[tuple[Callable[[], Awaitable[Any]], str]]:
+    async def refused(*candidates: Candidate, task: Task = TASK) -> None:
+        await send(subject, await request(subject, *candidates, task=task))
+
+    return [
+        (partial(refused, script(STEPS), task=Task()), "task.goal"),
+        (partial(refused, script(STEPS), script(STEPS[:2])), "candidates[1].id"),
+    ]
+
+
+JUDGES = Suite()
+"""The checks of a judge of texts."""
+check = JUDGES.check
+_CALLS = Calls(
+    _send,
+    _ask,
+    _ask_largest,
+    _invalid,
+    provenance=lambda assessment: assessment.provenance,
+    require_identity=_require_criteria,
+)
+identity_checks(JUDGES, _CALLS)
 
 
 @check(
@@ -240,7 +278,7 @@ async def judges_the_criteria_asked_for(subject: Subject) -> None:
 async def keeps_to_scales(subject: Subject) -> None:
     """Checks a scored criterion beside one that passes or fails, of judges that judge any criterion."""
     if ANY_CRITERION not in (await identity(subject)).capabilities:
-        return
+        raise NotApplicableError("the judge has criteria of its own")
     plain = (await wanted(subject))[:1]
     sent = await request(subject, script(STEPS), asked=plain)
     sent.criteria.append(SCORED)
@@ -269,19 +307,14 @@ async def keeps_to_scales(subject: Subject) -> None:
 async def refuses_unknown_criteria(subject: Subject) -> None:
     """Checks the error of an unknown criterion."""
     if ANY_CRITERION in (await identity(subject)).capabilities:
-        return
+        raise NotApplicableError("the judge judges any criterion")
     sent = await request(subject, script(STEPS), asked=["is_written_in_verse"])
-    try:
-        await send(subject, sent)
-    except grpc.aio.AioRpcError as error:
-        decoded = from_rpc_error(error)
-        require(decoded.code == grpc.StatusCode.INVALID_ARGUMENT, f"the code is {decoded.code.name}")
-        require(
-            decoded.reason == error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN,
-            f"the ErrorInfo's reason is {decoded.reason_name}",
-        )
-    else:
-        raise RequirementError("the request was answered")
+    error = await refusal(send(subject, sent))
+    require(error.code == grpc.StatusCode.INVALID_ARGUMENT, f"the code is {error.code.name}")
+    require(
+        error.reason == error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN,
+        f"the ErrorInfo's reason is {error.reason_name}",
+    )
 
 
 @check(
@@ -294,38 +327,6 @@ async def answers_each_candidate(subject: Subject) -> None:
     expected = await wanted(subject)
     for candidate, assessment in zip(candidates, await judge(subject, *candidates), strict=True):
         require_sound(assessment, expected, len(candidate.script.steps))
-
-
-@check(
-    "Provenance names the judge as its identity does, and the model calls of a judge that makes any.",
-    mend=MEND_PROVENANCE,
-)
-async def says_where_verdicts_come_from(subject: Subject) -> None:
-    """Checks the provenance."""
-    (assessment,) = await judge(subject, script(STEPS))
-    require_signed(assessment.provenance, await identity(subject))
-
-
-@check(
-    "The usage is possible: not negative, not above ten million tokens a call, none without model calls.",
-    mend=MEND_USAGE,
-)
-async def reports_possible_usage(subject: Subject) -> None:
-    """Checks the usage of the provenance."""
-    (assessment,) = await judge(subject, script(STEPS))
-    require_sane_usage(assessment.provenance)
-
-
-@check(
-    "Characters of every Unicode plane, control characters and other scripts have a well-formed result.",
-    mend=MEND_TEXTS,
-)
-async def bears_every_plane(subject: Subject) -> None:
-    """Checks characters that are rare in tests."""
-    expected = await wanted(subject)
-    candidates = [script([*STEPS, text], f"unusual-{n}") for n, text in enumerate(UNUSUAL_TEXTS)]
-    for assessment in await judge(subject, *candidates):
-        require_sound(assessment, expected, len(STEPS) + 1)
 
 
 @check(
@@ -409,22 +410,6 @@ async def keeps_candidates_apart(subject: Subject) -> None:
 
 
 @check(
-    "Long steps, other scripts than Latin and forty candidates have a well-formed result.",
-    mend="Accept every length and script up to the limits of the contract; cut what the model cannot read.",
-)
-async def bears_unusual_input(subject: Subject) -> None:
-    """Checks uncommon sizes and languages."""
-    expected = await wanted(subject)
-    chinese = script(["在锅里装满水。", "把水烧开。", "把茶包放进杯子。", "把热水倒在茶包上。"])
-    long = script(["Stir the tea. " * 700, *STEPS])
-    many = [script([f"{step} ({n})" for step in STEPS], f"candidate-{n}") for n in range(40)]
-    for candidates in ([chinese], [long], many):
-        assessments = await judge(subject, *candidates)
-        for candidate, assessment in zip(candidates, assessments, strict=True):
-            require_sound(assessment, expected, len(candidate.script.steps))
-
-
-@check(
     "Candidates of the pool are not judged.",
     mend="Send responses for JudgeRequest.candidates only; the pool is context.",
 )
@@ -433,18 +418,6 @@ async def leaves_the_pool_alone(subject: Subject) -> None:
     pool = [script([f"{step} ({n})" for step in STEPS], f"other-{n}") for n in range(12)]
     (assessment,) = await judge(subject, script(STEPS), pool=pool)
     require_sound(assessment, await wanted(subject), len(STEPS))
-
-
-@check(
-    "Invalid requests are refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
-    mend=MEND_BAD_REQUESTS,
-)
-async def refuses_bad_requests(subject: Subject) -> None:
-    """Checks the errors of a request without a goal, and of one that names a candidate twice."""
-    without_goal = await request(subject, script(STEPS), task=Task())
-    await require_refused(send(subject, without_goal), "task.goal")
-    twice = await request(subject, script(STEPS), script(STEPS[:2]))
-    await require_refused(send(subject, twice), "candidates[1].id")
 
 
 @check(
@@ -460,34 +433,5 @@ async def is_blind_to_the_id(subject: Subject) -> None:
     require(outcomes[0] == outcomes[1], f"outcomes {outcomes[0]} became {outcomes[1]} with another id")
 
 
-@check(
-    "After a call that is cancelled, and one whose deadline is too short, others are answered.",
-    mend="Stop the work of a call that ended, release what it holds, and keep to the deadline of the call.",
-)
-async def survives_ended_calls(subject: Subject) -> None:
-    """Checks that ended calls leave the server able to judge."""
-    sent = await request(subject, *(script(STEPS, f"candidate-{n}") for n in range(8)))
-    cancelled = JudgeServiceStub(subject.channel).Judge(sent, timeout=subject.timeout)
-    cancelled.cancel()
-    try:
-        await send(subject, sent, timeout=0.001)
-    except grpc.aio.AioRpcError as error:
-        code = error.code()
-        require(
-            code is grpc.StatusCode.DEADLINE_EXCEEDED,
-            f"a call with a deadline of a millisecond fails with {code.name}",
-        )
-    (assessment,) = await judge(subject, script(STEPS))
-    require_sound(assessment, await wanted(subject), len(STEPS))
-
-
-@check(
-    "Twenty calls at once are all answered.",
-    mend=MEND_CONCURRENCY,
-)
-async def answers_side_by_side(subject: Subject) -> None:
-    """Checks concurrent calls."""
-    candidates = [script([*STEPS, f"Drink cup number {n}."]) for n in range(20)]
-    expected = await wanted(subject)
-    for (assessment,) in await asyncio.gather(*(judge(subject, candidate) for candidate in candidates)):
-        require_sound(assessment, expected, len(STEPS) + 1)
+provenance_checks(JUDGES, _CALLS)
+call_checks(JUDGES, _CALLS)

@@ -7,33 +7,38 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from dramaturg.conformance.kit import Outcome
+from dramaturg.conformance.quality import Quality
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that XML 1.0 does not have, for example U+0000."""
 
 
-def junit_xml(role: str, target: str, outcomes: Sequence[Outcome]) -> str:
+def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Quality | None = None) -> str:
     """A document with one ``testsuite`` and one ``testcase`` for each check.
 
     The message of a failure is the requirement. Its text says what was seen and how to mend it. A character
-    that XML does not have is replaced by U+FFFD.
+    that XML does not have is replaced by U+FFFD. Rates are properties, for example ``quality.detected.all``
+    with the value "12/20".
 
     Args:
         role: The role that was checked.
         target: The address of the server.
         outcomes: The outcomes, in the order of the test cases.
+        quality: The rates of the server on planted faults, if they were measured.
     """
     suite = ET.Element(
         "testsuite",
         name=_text(f"dramaturg conformance {role}"),
         tests=str(len(outcomes)),
-        failures=str(sum(not one.passed for one in outcomes)),
+        failures=str(sum(one.broken for one in outcomes)),
         errors="0",
-        skipped="0",
+        skipped=str(sum(bool(one.skipped) for one in outcomes)),
         time=f"{sum(one.seconds for one in outcomes):.3f}",
     )
     properties = ET.SubElement(suite, "properties")
-    ET.SubElement(properties, "property", name="target", value=_text(target))
+    facts = {"target": target, **(_rates(quality) if quality is not None else {})}
+    for name, value in facts.items():
+        ET.SubElement(properties, "property", name=name, value=_text(value))
     for one in outcomes:
         case = ET.SubElement(
             suite,
@@ -42,13 +47,23 @@ def junit_xml(role: str, target: str, outcomes: Sequence[Outcome]) -> str:
             name=one.check.name,
             time=f"{one.seconds:.3f}",
         )
-        if not one.passed:
+        if one.skipped:
+            ET.SubElement(case, "skipped", message=_text(one.skipped))
+        if one.broken:
             failure = ET.SubElement(case, "failure", type="requirement", message=one.check.requirement)
             failure.text = _text(f"{one.failure}\nTo mend it: {one.check.mend}")
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def _rates(quality: Quality) -> dict[str, str]:
+    return {
+        f"quality.{name}.{one.item}": getattr(one, name).text or "0/0"
+        for one in quality.rates
+        for name in ("detected", "false_alarms", "abstained")
+    }
 
 
 def _text(value: str) -> str:

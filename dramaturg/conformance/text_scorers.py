@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
-from dramaturg.conformance.basics import (
-    MEND_BAD_REQUESTS,
-    MEND_CONCURRENCY,
-    MEND_HEALTH,
-    MEND_PROVENANCE,
-    UNUSUAL_TEXTS,
-    identity,
-    require_identity,
-    require_refused,
-    require_serving,
-    require_signed,
-)
+from dramaturg.conformance.basics import identity
+from dramaturg.conformance.common import Calls, call_checks, identity_checks, provenance_checks
 from dramaturg.conformance.kit import Subject, Suite, require
 
 TEXTS = (
@@ -30,16 +22,12 @@ TEXTS = (
 MOST_TEXTS = 100
 """The most texts of a request, by the contract."""
 
-TEXT_SCORERS = Suite()
-"""The checks of a scorer of texts."""
-check = TEXT_SCORERS.check
 
-
-async def ask(subject: Subject, texts: Sequence[str]) -> ScoreTextsResponse:
+async def ask(subject: Subject, texts: Sequence[str], timeout: float | None = None) -> ScoreTextsResponse:
     """Has the scorer under test score texts."""
     request = ScoreTextsRequest(texts=texts, options=JudgeOptions(model=subject.model))
     response: ScoreTextsResponse | None = await TextScorerServiceStub(subject.channel).ScoreTexts(
-        request, timeout=subject.timeout
+        request, timeout=timeout or subject.timeout
     )
     # gRPC hands over None where the bytes do not parse as the response.
     return ScoreTextsResponse() if response is None else response
@@ -60,24 +48,47 @@ def require_sound(response: ScoreTextsResponse, count: int) -> None:
         )
 
 
-@check(
-    "The server reports the contract as SERVING through grpc.health.v1.Health.",
-    mend=MEND_HEALTH,
-)
-async def health(subject: Subject) -> None:
-    """Checks the health service."""
-    await require_serving(subject)
+async def _send(subject: Subject, text: str, timeout: float | None = None) -> ScoreTextsResponse:
+    return await ask(subject, [text], timeout)
 
 
-@check(
-    "IdentityService names the scorer, its version, its contract and its attribute as the one criterion.",
-    mend="Serve IdentityService: a name in kebab-case, a version as 1.2.3, the contract, one criterion.",
-)
-async def says_who_it_is(subject: Subject) -> None:
-    """Checks the identity."""
-    answer = await identity(subject)
-    require_identity(answer, subject)
+async def _ask(subject: Subject, text: str, timeout: float | None = None) -> ScoreTextsResponse:
+    response = await ask(subject, [text], timeout)
+    require_sound(response, 1)
+    return response
+
+
+LARGEST = (["Stir the tea. " * 14_000], [f"Cup number {number}." for number in range(MOST_TEXTS)])
+"""The texts of large requests: a long one, and as many as may be."""
+
+
+async def _ask_largest(subject: Subject) -> None:
+    for texts in LARGEST:
+        response = await ask(subject, texts)
+        subject.largest_answers.append(response)
+        require_sound(response, len(texts))
+
+
+def _require_attribute(answer: Identity, _: Subject) -> None:
+    require(bool(answer.criteria), "no criteria are named")
     require(len(answer.criteria) == 1, f"the criteria are {list(answer.criteria)}, not one attribute")
+
+
+TEXT_SCORERS = Suite()
+"""The checks of a scorer of texts."""
+check = TEXT_SCORERS.check
+_CALLS = Calls(
+    _send,
+    _ask,
+    _ask_largest,
+    lambda subject: [
+        (partial(ask, subject, ()), "texts"),
+        (partial(ask, subject, ["Tea."] * (MOST_TEXTS + 1)), "texts"),
+    ],
+    provenance=lambda response: response.provenance,
+    require_identity=_require_attribute,
+)
+identity_checks(TEXT_SCORERS, _CALLS)
 
 
 @check(
@@ -93,15 +104,6 @@ async def scores_every_text(subject: Subject) -> None:
         [response.attribute] == list(answer.criteria),
         f"the attribute is {response.attribute!r}, the identity's are {list(answer.criteria)}",
     )
-
-
-@check(
-    "Provenance names the scorer as its identity does, and the model calls of one that makes any.",
-    mend=MEND_PROVENANCE,
-)
-async def says_where_scores_come_from(subject: Subject) -> None:
-    """Checks the provenance."""
-    require_signed((await ask(subject, TEXTS)).provenance, await identity(subject))
 
 
 @check(
@@ -123,38 +125,13 @@ async def scores_each_text_by_itself(subject: Subject) -> None:
 
 
 @check(
-    "Empty and long texts, every Unicode plane and as many texts as may be have a well-formed result.",
-    mend="Accept every text up to the limits of the contract; abstain from what cannot be scored.",
+    "Empty and blank texts have a well-formed result.",
+    mend="Score texts without content, or abstain from them.",
 )
-async def bears_unusual_input(subject: Subject) -> None:
-    """Checks uncommon sizes and languages."""
-    cases: list[Sequence[str]] = [
-        ["", " \n\t"],
-        UNUSUAL_TEXTS,
-        ["Stir the tea. " * 14_000],
-        [f"Cup number {number}." for number in range(MOST_TEXTS)],
-    ]
-    for texts, response in zip(
-        cases, await asyncio.gather(*(ask(subject, texts) for texts in cases)), strict=True
-    ):
-        require_sound(response, len(texts))
+async def answers_empty_input(subject: Subject) -> None:
+    """Checks texts without content."""
+    require_sound(await ask(subject, ["", " \n\t"]), 2)
 
 
-@check(
-    "A request without texts is refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
-    mend=MEND_BAD_REQUESTS,
-)
-async def refuses_bad_requests(subject: Subject) -> None:
-    """Checks the error of an invalid request."""
-    await require_refused(ask(subject, ()), "texts")
-
-
-@check(
-    "Twenty calls at once are all answered.",
-    mend=MEND_CONCURRENCY,
-)
-async def answers_side_by_side(subject: Subject) -> None:
-    """Checks concurrent calls."""
-    answers = await asyncio.gather(*(ask(subject, [f"Drink cup number {n}."]) for n in range(20)))
-    for response in answers:
-        require_sound(response, 1)
+provenance_checks(TEXT_SCORERS, _CALLS)
+call_checks(TEXT_SCORERS, _CALLS)

@@ -147,8 +147,13 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
             for one in (*request.candidates, *request.pool)
             if one.reading == verdict_pb2.READING_UNSPECIFIED
         )
-        batch = await text_pool.parse(unread, decode_batch, request, _asked(request, self._judge))
-        _require_unique_ids(request)
+        batch = await text_pool.parse(
+            unread,
+            decode_batch,
+            request,
+            requested_criteria(request, self._judge.criteria, self._judge.capabilities),
+        )
+        require_unique_ids(request)
         started = time.perf_counter()
         items: list[JudgeItem] = []
         for candidate in batch.candidates[: len(request.candidates)]:
@@ -243,14 +248,21 @@ class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer)
         return response
 
 
-def _asked(request: JudgeRequest, judge: Implementation) -> Sequence[str]:
+def requested_criteria(
+    request: JudgeRequest, known: Sequence[str], capabilities: Sequence[str]
+) -> Sequence[str]:
     """Returns the criteria to judge: those of the request, else all of the judge.
+
+    Args:
+        request: The request.
+        known: The criteria of the judge.
+        capabilities: Its capabilities.
 
     Raises:
         ServiceError: A criterion is unknown to the judge or repeated, or there are no criteria.
     """
-    wanted, known = [one.id for one in request.criteria], judge.criteria
-    any_criterion = ANY_CRITERION in judge.capabilities
+    wanted = [one.id for one in request.criteria]
+    any_criterion = ANY_CRITERION in capabilities
     for index, criterion in enumerate(wanted):
         if criterion not in known and not any_criterion:
             raise ServiceError(
@@ -273,7 +285,12 @@ def _asked(request: JudgeRequest, judge: Implementation) -> Sequence[str]:
     return wanted or known
 
 
-def _require_unique_ids(request: JudgeRequest) -> None:
+def require_unique_ids(request: JudgeRequest) -> None:
+    """Checks the ids of the candidates and of the pool.
+
+    Raises:
+        ServiceError: An id is repeated.
+    """
     candidates = [one.id for one in request.candidates]
     if len({*candidates, *(one.id for one in request.pool)}) == len(candidates) + len(request.pool):
         return

@@ -23,6 +23,11 @@ CALLS_MODELS = "calls-models"
 ANY_CRITERION = "any-criterion"
 """The capability of a judge that judges any criterion by its definition."""
 
+MAX_ANSWER_BYTES = 256 * 1024
+"""The most bytes of an answer about one candidate, a comparison or a rating. A gateway cuts larger ones."""
+MAX_CALL_TOKENS = 10_000_000
+"""The most tokens of one model call that count: several times the largest window of a model."""
+
 
 class Implementation(Protocol):
     """The identity of an implementation: the fields of ``identity.v1.Identity``."""

@@ -9,10 +9,20 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_NOT_APPLICABLE,
+    READING_EMPTY,
+    Assessment,
+    Verdict,
+)
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest, JudgeResponse
-from dramaturg.judge.verdicts import passed, scored
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest, JudgeResponse
+from dramaturg.judge.batches import decode_candidate
+from dramaturg.judge.contracts import requested_criteria, require_unique_ids
+from dramaturg.judge.criteria import SATISFIES_CONSTRAINTS
+from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.roles import JUDGE_CONTRACT
+from dramaturg.judge.verdicts import abstained, empty_candidate, passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, to_error_status
 from dramaturg.testing.servers import as_ready
@@ -26,6 +36,10 @@ Judge: TypeAlias = "Callable[[JudgeRequest, JudgeCandidate], Judgement | Awaitab
 class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
     """Serves ``judging.v1.JudgeService`` as scripted and records every request.
 
+    It keeps the contract: unknown criteria and repeated ids are refused, empty candidates have their defined
+    verdicts, and verdicts have a provenance and the reading of the candidate. An assessment of the script is
+    sent as it is.
+
     Example:
         >>> judge = FakeJudge(lambda request, candidate: [failed("fluent")], criteria=["fluent"])
         >>> async with serve(judge.contract()) as server, open_channel(server.target) as channel:
@@ -33,11 +47,13 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
         >>> assert judge.requests == [request]
 
     Args:
-        judge: Judges one candidate; a ``ServiceError`` that it returns or raises is that candidate's error.
-            Default: every criterion passes, or has the highest score of its scale.
+        judge: Judges one candidate that is not empty; a ``ServiceError`` that it returns or raises is that
+            candidate's error. Default: every criterion passes, or has the
+            highest score of its scale; satisfies_constraints abstains where there are none.
         name: The judge's name.
         version: Its version.
-        criteria: The criteria that its identity lists.
+        criteria: The criteria that its identity lists; others are refused. Default: "fluent", and any other
+            criterion by the capability "any-criterion".
         capabilities: The capabilities that its identity lists.
         delay: Seconds before each response. The candidates of a request wait side by side.
 
@@ -51,7 +67,7 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
         *,
         name: str = "fake-judge",
         version: str = "1.0.0",
-        criteria: Iterable[str] = ("fluent",),
+        criteria: Iterable[str] | None = None,
         capabilities: Iterable[str] = (),
         delay: float = 0.0,
     ) -> None:
@@ -59,8 +75,9 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
         self._judge = judge or self._passes
         self._name = name
         self._version = version
-        self._criteria = tuple(criteria)
-        self._capabilities = tuple(capabilities)
+        self._criteria = ("fluent",) if criteria is None else tuple(criteria)
+        any_criterion = (ANY_CRITERION,) if criteria is None else ()
+        self._capabilities = tuple(dict.fromkeys((*capabilities, *any_criterion)))
         self._delay = delay
 
     def contract(self) -> Contract:
@@ -80,14 +97,23 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
         """Judges the candidates of a request, each as soon as its judgement is there."""
         del context
         self.requests.append(request)
-        async with aclosing(as_ready(self._respond(request, one) for one in request.candidates)) as responses:
+        criteria = requested_criteria(request, self._criteria, self._capabilities)
+        require_unique_ids(request)
+        async with aclosing(
+            as_ready(self._respond(request, one, criteria) for one in request.candidates)
+        ) as responses:
             async for response in responses:
                 yield response
 
-    async def _respond(self, request: JudgeRequest, candidate: JudgeCandidate) -> JudgeResponse:
+    async def _respond(
+        self, request: JudgeRequest, candidate: JudgeCandidate, criteria: Sequence[str]
+    ) -> JudgeResponse:
         response = JudgeResponse(candidate_id=candidate.id)
+        reading = decode_candidate(candidate).reading
         try:
-            judgement = self._judge(request, candidate)
+            judgement: Any = (
+                empty_candidate(criteria) if reading == READING_EMPTY else self._judge(request, candidate)
+            )
             if self._delay:
                 await asyncio.sleep(self._delay)
             if inspect.isawaitable(judgement):
@@ -98,18 +124,20 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
             response.error.CopyFrom(to_error_status(error))
             return response
         if not isinstance(judgement, Assessment):
-            provenance = Provenance(name=self._name, version=self._version)
-            judgement = Assessment(verdicts=judgement, provenance=provenance)
+            provenance = Provenance(name=self._name, version=self._version, contract=JUDGE_CONTRACT)
+            judgement = Assessment(verdicts=judgement, provenance=provenance, reading=reading)
         response.assessment.CopyFrom(judgement)
         return response
 
     def _passes(self, request: JudgeRequest, candidate: JudgeCandidate) -> Judgement:
         del candidate
-        if not request.criteria:
-            return [passed(criterion, rationale="Fine.") for criterion in self._criteria]
-        return [
-            scored(one.id, one.scale.highest, rationale="Fine.")
-            if one.HasField("scale")
-            else passed(one.id, rationale="Fine.")
-            for one in request.criteria
-        ]
+        asked = request.criteria or [Criterion(id=one) for one in self._criteria]
+        return [_best(one, request) for one in asked]
+
+
+def _best(criterion: Criterion, request: JudgeRequest) -> Verdict:
+    if criterion.HasField("scale"):
+        return scored(criterion.id, criterion.scale.highest, rationale="Fine.")
+    if criterion.id == SATISFIES_CONSTRAINTS and not request.task.constraints:
+        return abstained(criterion.id, ABSTAIN_REASON_NOT_APPLICABLE, "There are no constraints.")
+    return passed(criterion.id, rationale="Fine.")

@@ -12,10 +12,10 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.judge_answers import MAX_ANSWER_BYTES
 
 # Addresses as gRPC writes them ("ipv4:10.0.0.7:50051", "ipv6:[::1]:50051", "unix:/run/judge"), and HOST:PORT.
 _ADDRESS = re.compile(

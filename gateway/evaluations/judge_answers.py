@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.validation import violations
@@ -28,8 +29,6 @@ UNEXPECTED_VERSION = "unexpected-version"
 CLAIMED_USAGE = "claimed-usage"
 """The parameter of a provenance with the usage that the judge claims, where it was not counted."""
 
-MAX_ANSWER_BYTES = 256 * 1024
-"""The most bytes of an answer about one candidate. In a larger one texts are cut."""
 MAX_RESULT_BYTES = 16 << 20
 """The bytes of a result above which the texts of model answers in it are cut."""
 MAX_TEXT_CHARACTERS = 20_000
@@ -38,8 +37,6 @@ SHORT_TEXT_CHARACTERS = 500
 """The same in an answer that is still too large."""
 MAX_ELEMENTS = 200
 """The most elements of a list in an answer that is cut."""
-MAX_TOKENS = 10_000_000
-"""The most tokens of one model call that count."""
 MAX_COST_USD = 1_000.0
 """The highest cost of one model call that counts, in US dollars."""
 
@@ -233,10 +230,10 @@ def _limit_usage(usage: Usage) -> Iterator[str]:
         "cost_usd": not 0.0 <= usage.cost_usd <= MAX_COST_USD,  # also true for NaN
         "unused_cost_usd": not 0.0 <= usage.unused_cost_usd <= MAX_COST_USD,
         "estimated_cost_usd": not 0.0 <= usage.estimated_cost_usd <= MAX_COST_USD,
-        "estimated_token_count": usage.estimated_token_count > MAX_TOKENS,
-        "prompt_token_count": usage.prompt_token_count > MAX_TOKENS,
-        "completion_token_count": usage.completion_token_count > MAX_TOKENS,
-        "cached_prompt_token_count": usage.cached_prompt_token_count > MAX_TOKENS,
+        "estimated_token_count": usage.estimated_token_count > MAX_CALL_TOKENS,
+        "prompt_token_count": usage.prompt_token_count > MAX_CALL_TOKENS,
+        "completion_token_count": usage.completion_token_count > MAX_CALL_TOKENS,
+        "cached_prompt_token_count": usage.cached_prompt_token_count > MAX_CALL_TOKENS,
     }
     for field, amount in list(usage.ListFields()):
         if impossible.get(field.name):

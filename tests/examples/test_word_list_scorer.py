@@ -37,8 +37,8 @@ async def test_a_scorer_of_forty_lines_is_a_whole_server(target: str) -> None:
     assert response.scores[3].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
     assert response.provenance.name == "word-list-scorer"
     outcomes = await conformance.run(TEXT_SCORER, target, timeout=20)
-    assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
-    assert len(outcomes) == 8
+    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
+    assert len(outcomes) > 10
 
 
 def test_it_has_about_forty_lines_of_code() -> None:

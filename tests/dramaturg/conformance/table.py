@@ -1,7 +1,8 @@
-"""``make conformance``: the kit against our own services and against a judge with a fault, as one table.
+"""``make conformance``: the kit against our own services and against judges with a fault each, as tables.
 
-Judges that call models have a generation service with scripted answers; the offline agents have the real
-embedding service. The exit code is 1 if a service of ours breaks a requirement, or the faulty judge does not
+Judges that call models have a generation service with scripted answers, so that their rates on planted faults
+mean nothing; the offline agents have the real embedding service. A judge of the examples is started by its
+command, and stopped. The exit code is 1 if a service of ours breaks a requirement, or a faulty judge does not
 fail exactly what it breaks.
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from rich.table import Table
 from dramaturg import conformance
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.cli.terminal import Terminal
-from dramaturg.judge.roles import RATING_JUDGE, RUBRIC_JUDGE, SCRIPT_JUDGE
+from dramaturg.judge.roles import CRITIC, EDGES, EMBEDDING, RATING_JUDGE, RUBRIC_JUDGE, SCRIPT_JUDGE
 from dramaturg.service.contract import Contract
 from dramaturg.testing import FakeGeneration, completion, serve
 from dramaturg.testing.generation import plain_answer
@@ -35,14 +36,23 @@ from services.agents.execute.settings import ExecuteSettings
 from services.agents.synthesize.app import App as SynthesizeApp
 from services.agents.synthesize.settings import SynthesizeSettings
 from services.embedding.settings import EmbeddingSettings
+from services.generation.app import App as GenerationApp
 from services.judging.app import App as ScriptJudgeApp
 from services.judging.rubrics.app import App as RubricJudgeApp
 from services.judging.rubrics.settings import RubricJudgeSettings
 from services.judging.settings import ScriptJudgeSettings
+from tests.dramaturg.conformance.faults import FAULTS
 from tests.dramaturg.conformance.test_contracts import FORM, rate, service, too_high
+from tests.dramaturg.conformance.test_generation import answer
+from tests.support.command_line import ROOT
 from tests.support.embedding import WarmApp
 from tests.support.evaluations import dialogue_judges
+from tests.support.generation import endpoint, generation_settings
 from tests.support.judges import all_pass
+from tests.support.openai_server import OpenAIServer
+
+TIMEOUT = 60.0
+"""The most seconds of one answer."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,30 @@ class Row:
 
     service: str
     role: str
-    checks: int
-    failing: AbstractSet[str]
+    outcomes: Sequence[conformance.Outcome]
     expected: AbstractSet[str]
-    seconds: float
+    quality: conformance.Quality | None = None
+
+    @property
+    def failing(self) -> AbstractSet[str]:
+        """The names of the checks that fail."""
+        return {one.check.name for one in self.outcomes if one.broken}
+
+    @property
+    def cells(self) -> Sequence[str]:
+        """The cells of the table."""
+        outcomes, rates = self.outcomes, self.quality and self.quality.total
+        return [
+            self.service,
+            self.role,
+            str(sum(one.passed for one in outcomes)),
+            str(len(self.failing)),
+            str(sum(bool(one.skipped) for one in outcomes)),
+            rates.detected.text if rates else "",
+            rates.false_alarms.text if rates else "",
+            f"{sum(one.seconds for one in outcomes):.1f}",
+            "yes" if self.as_expected else "NO",
+        ]
 
     @property
     def as_expected(self) -> bool:
@@ -84,46 +114,75 @@ def _apps(generation: str, embedding: str) -> Iterator[tuple[str, Any]]:
         yield app.name, app
 
 
-@asynccontextmanager
-async def _faulty() -> AsyncIterator[list[Contract]]:
-    yield [service(RATING_JUDGE.name, rate(too_high), "faulty")]
-
-
-async def _check(
-    role: str, opened: AbstractAsyncContextManager[Any], expected: AbstractSet[str] = frozenset()
-) -> Row:
+async def _check(role: str, opened: AbstractAsyncContextManager[Any]) -> Row:
+    checked = conformance.checked_role(role)
     async with opened as contracts, serve(*contracts) as server:
-        started = time.perf_counter()
-        outcomes = await conformance.run(conformance.checked_role(role), server.target, timeout=30)
-        seconds = time.perf_counter() - started
-    failing = {one.check.name for one in outcomes if not one.passed}
-    return Row(contracts[0].identity.name, role, len(outcomes), failing, expected, seconds)
+        outcomes = await conformance.run(checked, server.target, timeout=TIMEOUT)
+        quality = await conformance.measure(checked, server.target, timeout=TIMEOUT)
+    (tested,) = [one for one in contracts if one.full_name == checked.contract]
+    return Row(tested.identity.name, role, outcomes, frozenset(), quality)
+
+
+async def _check_command() -> Row:
+    """The judge of the examples, which is started, and stopped by the check of the drain."""
+    command = [sys.executable, str(ROOT / "examples" / "judges" / "terse_critic.py")]
+    role = conformance.checked_role(CRITIC.name)
+    outcomes = await conformance.run(role, command=command, timeout=TIMEOUT)
+    quality = await conformance.measure(role, command=command, timeout=TIMEOUT)
+    return Row("terse-critic", role.name, outcomes, frozenset(), quality)
+
+
+async def _check_faulty(role: str, contract: Contract, expected: AbstractSet[str]) -> Row:
+    async with serve(contract) as server:
+        outcomes = await conformance.run(conformance.checked_role(role), server.target, timeout=TIMEOUT)
+    return Row(", ".join(sorted(expected)), role, outcomes, expected)
 
 
 async def rows() -> list[Row]:
     """Checks every service, one after the other."""
     async with (
+        OpenAIServer(answer, record=False) as provider,
         serve(FakeGeneration(_answer).contract()) as generation,
         WarmApp(EmbeddingSettings()).open() as contracts,
         serve(*contracts) as embedding,
     ):
         checked = [await _check(role, app.open()) for role, app in _apps(generation.target, embedding.target)]
-    return [*checked, await _check(RATING_JUDGE.name, _faulty(), FORM)]
+        checked.append(await _check(EMBEDDING.name, WarmApp(EmbeddingSettings()).open()))
+        for role in (conformance.GENERATION, EDGES.name):
+            app = GenerationApp(generation_settings(providers={"p0": endpoint(provider)}))
+            checked.append(await _check(role, app.open()))
+    checked.append(await _check_command())
+    return checked
+
+
+async def faulty_rows() -> list[Row]:
+    """Checks every judge with a fault."""
+    found = [await _check_faulty(conformance.JUDGE, fault.make(), {fault.check}) for fault in FAULTS]
+    rating_judge = service(RATING_JUDGE.name, rate(too_high), "faulty")
+    return [*found, await _check_faulty(RATING_JUDGE.name, rating_judge, FORM)]
 
 
 def main() -> int:
-    checked = asyncio.run(rows())
-    table = Table("service", "role", "checks", "broken", "seconds", "as expected")
-    for row in checked:
-        figures = (str(row.checks), str(len(row.failing)), f"{row.seconds:.1f}")
-        table.add_row(row.service, row.role, *figures, "yes" if row.as_expected else "NO")
-    terminal = Terminal()
+    logging.disable()
+    ours, theirs = asyncio.run(rows()), asyncio.run(faulty_rows())
+    names = ("holds", "broken", "skipped", "detected", "false alarms", "seconds", "as expected")
+    table, faulty = Table("service", "role", *names), Table("fault of a judge", "broken", "as expected")
+    for row in ours:
+        table.add_row(*row.cells)
+    for row in theirs:
+        faulty.add_row(row.service, str(len(row.failing)), "yes" if row.as_expected else "NO")
+    terminal = Terminal(width=120)
     terminal.print(table)
+    terminal.print(faulty)
+    checked = [*ours, *theirs]
     for row in checked:
-        if row.failing or not row.as_expected:
+        if not row.as_expected:
             terminal.print(
                 f"{row.service} breaks {', '.join(sorted(row.failing)) or 'nothing'}", soft_wrap=True
             )
+            for one in row.outcomes:
+                if one.broken:
+                    terminal.print(f"  {one.check.name}: {one.failure}", soft_wrap=True)
     return 0 if all(row.as_expected for row in checked) else 1
 
 

@@ -65,7 +65,7 @@ async def broken(contract: Contract, *criteria: str, name: str = "judge") -> dic
     """The checks that fail, with how."""
     async with serve(contract) as server:
         outcomes = await conformance.run(checked_role(name, criteria), server.target, timeout=20)
-    return {one.check.name: one.failure for one in outcomes if not one.passed}
+    return {one.check.name: one.failure for one in outcomes if one.broken}
 
 
 async def test_a_judge_of_criteria_of_its_own_keeps_the_contract() -> None:
@@ -92,7 +92,7 @@ async def test_a_careless_server_breaks_what_it_breaks() -> None:
         "answers-each-candidate",
         "judges-the-criteria-asked-for",
         "refuses-unknown-criteria",
-        "says-where-verdicts-come-from",
+        "says-where-answers-come-from",
         "defines-the-empty-candidate",
     } <= failures.keys()
 

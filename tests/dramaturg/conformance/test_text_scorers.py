@@ -40,7 +40,7 @@ class Shouting:
 async def test_a_scorer_that_keeps_its_contract_passes() -> None:
     async with serve(text_scorer_contract(Shouting())) as server:
         outcomes = await conformance.run(TEXT_SCORER, server.target, timeout=20)
-    assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
+    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
 
 
 def broken(change: Callable[[ScoreTextsResponse], None]) -> Method:
@@ -85,7 +85,7 @@ def relative(response: ScoreTextsResponse) -> None:
         (relative, "scores-each-text-by-itself", "in other company"),
         (lambda _: None, "scores-every-text", "the attribute is ''"),
         (lambda _: None, "says-who-it-is", "no criteria are named"),
-        (lambda _: None, "says-where-scores-come-from", "provenance.name is ''"),
+        (lambda _: None, "says-where-answers-come-from", "provenance.name is ''"),
     ],
 )
 async def test_what_is_broken_is_named(

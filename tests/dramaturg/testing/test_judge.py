@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import grpc
+import pytest
 
+from dramaturg import conformance
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
@@ -9,6 +11,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest, JudgeResponse
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
+from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import failed
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError
@@ -29,7 +32,7 @@ async def ask(judge: FakeJudge, asked: JudgeRequest) -> dict[str, JudgeResponse]
 
 
 async def test_every_criterion_passes_by_default() -> None:
-    judge = FakeJudge(criteria=["fluent"])
+    judge = FakeJudge()
     own = await ask(judge, request("a", "b"))
     named = await ask(judge, request("a", criteria=("brief",)))
     assert {one: [v.criterion for v in own[one].assessment.verdicts] for one in own} == {
@@ -51,6 +54,16 @@ async def test_each_candidate_is_judged_or_fails_alone() -> None:
     responses = await ask(FakeJudge(judged, delay=0.01), request("a", "b"))
     assert responses["a"].assessment.verdicts[0].outcome == verdict_pb2.OUTCOME_FAIL
     assert responses["b"].error.reason == error_reason_pb2.ERROR_REASON_OVERLOADED
+
+
+@pytest.mark.parametrize(
+    "judge", [FakeJudge(), FakeJudge(criteria=ABSEVAL), FakeJudge(lambda *_: [failed("a")], criteria=["a"])]
+)
+async def test_it_keeps_its_contract(judge: FakeJudge) -> None:
+    async with serve(judge.contract()) as server:
+        outcomes = await conformance.run(conformance.checked_role("judge"), server.target, timeout=20)
+    assert len(outcomes) > 20
+    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
 
 
 async def test_it_says_what_it_is() -> None:

@@ -26,6 +26,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role as Reader
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, GenerateRolesResponse
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 from dramaturg.judge.roles import (
     AUTHOR,
     CHALLENGE_JUDGE,
@@ -43,7 +44,6 @@ from gateway.evaluations.failures import of_error
 from gateway.evaluations.judge_answers import (
     CLAIMED_USAGE,
     CORRECTIONS,
-    MAX_ANSWER_BYTES,
     MAX_RESULT_BYTES,
     MAX_TEXT_CHARACTERS,
     empty_breach,

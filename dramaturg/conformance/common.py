@@ -1,0 +1,309 @@
+"""The requirements that all contracts share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.conformance.basics import (
+    UNUSUAL_TEXTS,
+    check_health,
+    fetch_identity,
+    identity,
+    require_identity,
+    require_possible_usage,
+    require_refused,
+    require_signed,
+)
+from dramaturg.conformance.kit import NotApplicableError, RequirementError, Subject, Suite, require
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.validation import violations
+
+CALLS_UNDER_WAY = 50
+"""The calls that a server has when it is stopped."""
+_MEND_CONCURRENCY = "Keep the state of a call in the call; queue calls above the concurrency of the server."
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+
+
+CLIENT_MESSAGE_BYTES = 4 << 20
+"""The largest message that gRPC clients of most languages read by default."""
+
+
+class ItemError(RequirementError):
+    """An answer has an error in place of a result."""
+
+    def __init__(self, message: str, error: ServiceError) -> None:
+        super().__init__(f"{message} {error!r}")
+        self.error = error
+
+
+class Ask(Protocol):
+    """Sends an ordinary request and returns its answer."""
+
+    def __call__(self, subject: Subject, text: str, timeout: float | None = None) -> Awaitable[Any]:
+        """Sends a request that contains a text.
+
+        Args:
+            subject: The server.
+            text: The text.
+            timeout: The time limit in seconds; default: that of the subject.
+
+        Raises:
+            RequirementError: There is no answer to the request.
+            ItemError: An error stands in the place of the answer.
+            grpc.aio.AioRpcError: The call failed.
+        """
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls to a service that the checks of all contracts make."""
+
+    send: Ask
+    """Whose answers may be of any form."""
+    ask: Ask
+    """Whose answers must be well formed and those to the request, else RequirementError."""
+    ask_largest: Callable[[Subject], Awaitable[None]]
+    """Sends requests of the largest size, whose answers must be well formed, and adds their messages to
+    ``Subject.largest_answers``."""
+    invalid: Callable[[Subject], Sequence[tuple[Callable[[], Awaitable[Any]], str]]]
+    """Calls with requests that the contract forbids, each with the path of the field that is wrong."""
+    provenance: Callable[[Any], Provenance] | None = None
+    """The provenance of an answer of ``send``. None: answers have none."""
+    require_identity: Callable[[Identity, Subject], None] = lambda *_: None
+    """Raises RequirementError unless the identity has what the contract needs besides."""
+    answer_bytes: int = MAX_ANSWER_BYTES
+    """The most bytes of a message of an answer."""
+
+
+def identity_checks(suite: Suite, calls: Calls) -> None:
+    """Adds the checks of health and identity, the first ones of each contract."""
+    check = suite.check
+
+    @check(
+        "The server reports the contract as SERVING through grpc.health.v1.Health.",
+        mend="Serve grpc.health.v1.Health and set the contract's full name to SERVING.",
+    )
+    async def health(subject: Subject) -> None:
+        status = await check_health(subject)
+        require(status == "SERVING", f"the health of {subject.role.contract} is {status}")
+
+    @check(
+        "IdentityService names the implementation, its version, its contract and the criteria of a judge.",
+        mend="Serve IdentityService: name in kebab-case, version as 1.2.3, contract, criteria in snake_case.",
+    )
+    async def says_who_it_is(subject: Subject) -> None:
+        answer = await fetch_identity(subject)
+        require_identity(answer, subject)
+        calls.require_identity(answer, subject)
+
+
+def provenance_checks(suite: Suite, calls: Calls) -> None:
+    """Adds the checks of provenance and usage."""
+    check = suite.check
+    read = calls.provenance
+    assert read is not None
+
+    @check(
+        "Provenance names the implementation as its identity does, and the model calls if it makes any.",
+        mend="Set name, version and contract; completions and prompts too if models are called.",
+    )
+    async def says_where_answers_come_from(subject: Subject) -> None:
+        require_signed(read(await calls.send(subject, "Heat the water.")), await identity(subject))
+
+    @check(
+        "The usage is possible: not negative, not above ten million tokens a call, none without model calls.",
+        mend="Copy the usage of the answers of GenerationService; leave it empty where no model is called.",
+    )
+    async def reports_possible_usage(subject: Subject) -> None:
+        provenance = read(await calls.send(subject, "Heat the water."))
+        require_possible_usage(provenance.usage, len(provenance.completions))
+
+
+def call_checks(suite: Suite, calls: Calls) -> None:
+    """Adds the checks of texts, sizes, errors, deadlines, cancellation, concurrency, overload and drain."""
+    check = suite.check
+
+    @check(
+        "Characters of every Unicode plane, control characters and other scripts have a well-formed answer.",
+        mend="Pass every character on, or replace what the model cannot read; do not fail the call.",
+    )
+    async def bears_every_plane(subject: Subject) -> None:
+        for text in UNUSUAL_TEXTS:
+            await calls.ask(subject, text)
+
+    @check(
+        "Requests of the largest size have well-formed answers.",
+        mend="Accept every length up to the limits of the contract; cut what the model cannot read.",
+    )
+    async def answers_the_largest_input(subject: Subject) -> None:
+        await calls.ask_largest(subject)
+
+    @check(
+        "Answers to requests of the largest size keep to the limits of the contract, and to its size.",
+        mend="Cut rationales, lists and raw texts of models before the answer is sent.",
+    )
+    async def keeps_answers_small(subject: Subject) -> None:
+        if not subject.largest_answers:
+            raise NotApplicableError("no request of the largest size was answered")
+        for answer in subject.largest_answers:
+            size = answer.ByteSize()
+            require(
+                size <= calls.answer_bytes,
+                f"an answer has {size} bytes; at most {calls.answer_bytes} are read",
+            )
+            for violation in violations(answer):
+                raise RequirementError(f"{violation.field} of an answer {violation.description}")
+
+    @check(
+        "Invalid requests are refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
+        mend="Check the limits of the contract first; name the field in a BadRequest with an ErrorInfo.",
+    )
+    async def refuses_bad_requests(subject: Subject) -> None:
+        await identity(subject)
+        for call, field in calls.invalid(subject):
+            await require_refused(call(), field)
+
+    @check(
+        "A call whose deadline is too short ends with DEADLINE_EXCEEDED, and the next is answered.",
+        mend="Keep to the deadline of the call, and release what it holds when it ends.",
+    )
+    async def keeps_to_deadlines(subject: Subject) -> None:
+        await identity(subject)
+        try:
+            await calls.send(subject, "Heat the water.", timeout=0.001)
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            require(
+                code is grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"a call with a deadline of a millisecond fails with {code.name}",
+            )
+        await calls.send(subject, "Heat the water.")
+
+    @check("Twenty calls at once are all answered, each by its own request.", mend=_MEND_CONCURRENCY)
+    async def keeps_calls_apart(subject: Subject) -> None:
+        await asyncio.gather(*(calls.ask(subject, f"Cup number {n}.") for n in range(20)))
+
+    @check(
+        "Of too many calls at once each is answered, or refused with RESOURCE_EXHAUSTED or UNAVAILABLE and "
+        "an ErrorInfo; health is answered meanwhile, and calls after them too.",
+        mend="Refuse calls above a limit with RESOURCE_EXHAUSTED, ErrorInfo and RetryInfo; health never.",
+    )
+    async def sheds_load(subject: Subject) -> None:
+        await identity(subject)
+        burst = [asyncio.ensure_future(calls.send(subject, "Pour the water.")) for _ in range(subject.burst)]
+        async with _ended(burst):
+            async with open_channel(subject.target) as probe:
+                await check_health(subject, probe)
+            await _require_answered_or_refused(burst)
+        await calls.send(subject, "Heat the water.")
+
+    @check(
+        "Cancelled calls leave the server able to answer.",
+        mend="Stop the work of a call that is cancelled, and release what it holds.",
+    )
+    async def survives_cancellation(subject: Subject) -> None:
+        await identity(subject)
+        cancelled = [asyncio.ensure_future(calls.ask_largest(subject)) for _ in range(3)]
+        await asyncio.wait(cancelled, timeout=0.05)
+        for one in cancelled:
+            one.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+        await calls.send(subject, "Heat the water.")
+
+    @check(
+        "After SIGTERM calls in progress are answered, the health is NOT_SERVING, and the process ends.",
+        mend="On SIGTERM report NOT_SERVING to watchers, refuse new calls, end those in progress, then exit.",
+    )
+    async def drains(subject: Subject) -> None:
+        process = subject.process
+        if process is None:
+            raise NotApplicableError("the kit did not start the server; it does with its command")
+        await identity(subject)
+        async with open_channel(subject.target) as watching:
+            statuses: list[int] = []
+            is_watched = asyncio.Event()
+            watch = asyncio.ensure_future(_watch(subject, watching, statuses, is_watched))
+            async with _ended([watch]):
+                await is_watched.wait()
+                under_way = [
+                    asyncio.ensure_future(calls.send(subject, "Drink the tea."))
+                    for _ in range(CALLS_UNDER_WAY)
+                ]
+                async with _ended(under_way):
+                    await asyncio.sleep(0)
+                    # The calls are sent. The answer of a later one shows that the server has them.
+                    await check_health(subject)
+                    process.stop()
+                    await _require_answered_or_refused(under_way)
+                try:
+                    await asyncio.wait_for(process.ended(), subject.timeout)
+                except TimeoutError:
+                    raise RequirementError(
+                        f"the process runs {subject.timeout:g} seconds after SIGTERM"
+                    ) from None
+                code = await watch
+        require(
+            code is grpc.StatusCode.UNIMPLEMENTED or _NOT_SERVING in statuses,
+            "the process ended, and a watch of its health did not get NOT_SERVING",
+        )
+
+
+@asynccontextmanager
+async def _ended(tasks: Sequence[asyncio.Future[Any]]) -> AsyncIterator[None]:
+    """Cancels what is left of tasks at the end, and waits for them."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _require_answered_or_refused(calls: Sequence[asyncio.Future[Any]]) -> None:
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    problems = [problem for result in results if (problem := _loss(result))]
+    if problems:
+        raise RequirementError(f"{len(problems)} of {len(calls)} calls at once are lost; one {problems[0]}")
+
+
+def _loss(result: object) -> str:
+    """How a call ended that was neither answered nor refused in form. Empty: it was."""
+    if isinstance(result, ItemError):
+        error = result.error
+    elif isinstance(result, grpc.aio.AioRpcError):
+        error = from_rpc_error(result)
+    elif isinstance(result, BaseException):
+        return f"has a bad answer: {result}"
+    else:
+        return ""
+    if error.code not in _BUSY:
+        return f"fails with {error.code.name}: {error.message}"
+    return "" if error.reason else f"fails with {error.code.name} without an ErrorInfo: {error.message}"
+
+
+async def _watch(
+    subject: Subject, channel: grpc.aio.Channel, statuses: list[int], is_watched: asyncio.Event
+) -> grpc.StatusCode:
+    """Collects the statuses of a watch of the health, and returns the status with which it ended."""
+    request = health_pb2.HealthCheckRequest(service=subject.role.contract)
+    try:
+        async for response in health_pb2_grpc.HealthStub(channel).Watch(request):
+            statuses.append(response.status)
+            is_watched.set()
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    finally:
+        is_watched.set()
+    return grpc.StatusCode.OK
