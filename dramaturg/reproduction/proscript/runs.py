@@ -40,7 +40,7 @@ SHEETS = "sheets"
 DEV = "proscript_dev.json"
 """The released development part."""
 TRAIN = "proscript_simple_train.json"
-"""The released train part, whose scripts have no root. Optional."""
+"""The released train part, where some roots are left out. Optional."""
 PREDICTIONS, REFERENCES, PUBLISHED = (
     "results_v4-flash.json",
     "reference_for_eval_summary.json",

@@ -135,4 +135,5 @@ def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     assert [parts["train"][name] for name in degrees] == ["2198", "914", "108", "32"]
     assert [parts["train"][f"{name} (paper)"] for name in degrees] == ["2198", "915", "108", "31"]
     assert float(parts["dev"]["Events"]) == pytest.approx(5.412, abs=5e-4)
+    assert parts["train"]["Events"] == ""
     assert parts["dev"]["Scripts"] == parts["dev"]["Scripts (paper)"] == "1085"
