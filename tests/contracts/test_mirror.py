@@ -23,6 +23,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg/cli/perturb": {"whole_path"},
     "dramaturg/cli/scripts": {"whole_path"},
     "dramaturg/datasets": {"csv", "hostile"},
+    "dramaturg/reproduction": {"printed"},
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},
     "dramaturg/service/auth": {"matrix"},
     "dramaturg/service/telemetry": {"metrics"},
