@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,12 @@ class Replica:
         return self._process is not None and self._process.returncode is None
 
     @property
+    def memory_bytes(self) -> int:
+        """The resident memory of its processes. Pages that they share count for each of them."""
+        assert self._process is not None
+        return sum(_resident_bytes(pid) for pid in _with_children(self._process.pid))
+
+    @property
     def served(self) -> bool:
         """Whether it has answered calls, beside those for its health and its identity."""
         self._served = self._served or _SERVED.search(self.log.read_text()) is not None
@@ -123,6 +129,18 @@ class Replica:
             self._process = await asyncio.create_subprocess_exec(
                 *command, cwd=self.checkout, env=self.environment, stdout=log, stderr=log
             )
+
+
+def _with_children(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from _with_children(int(child))
+
+
+def _resident_bytes(pid: int) -> int:
+    (found,) = re.findall(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found) * 1024
 
 
 def environment(pod: Pod, namespace: str, secrets: Secrets) -> dict[str, str]:

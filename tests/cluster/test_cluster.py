@@ -6,7 +6,9 @@ The tests share one cluster and are in this order: the last leaves judges behind
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,6 +90,25 @@ async def test_no_call_fails_while_every_service_is_rolled(cluster: Cluster) -> 
         run = await ended(client, run)
     assert run.state == RUN_STATE_SUCCEEDED, run
     assert (run.progress.succeeded_count, run.progress.failed_count) == (40, 0)
+
+
+async def test_replicas_take_no_more_memory_than_they_request(cluster: Cluster) -> None:
+    """Those that were called and those at rest, and a gateway with the process that made a report."""
+    async with cluster.client() as client:
+        run = await ended(client, await create_run(client, 10, "reported"))
+        report = b"".join([part async for part in client.runs.report(run.id)])
+    assert b"</html>" in report
+    taken = {replica.name: replica.memory_bytes for replica in cluster.replicas}
+    for replica in cluster.replicas:
+        requested = bytes_of(replica.pod.container["resources"]["requests"]["memory"])
+        assert taken[replica.name] <= requested, replica.name
+    sys.stdout.write(f"resident: { {name: value // 1_000_000 for name, value in taken.items()} } MB\n")
+
+
+def bytes_of(quantity: str) -> int:
+    """The number of bytes of a quantity of Kubernetes, as far as the manifests use them."""
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()  # type: ignore[union-attr]
+    return int(number) << {"Mi": 20, "Gi": 30}[unit]
 
 
 async def test_no_call_fails_while_the_authority_is_replaced(cluster: Cluster) -> None:

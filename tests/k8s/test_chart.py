@@ -355,6 +355,14 @@ def test_the_test_asks_the_gateway_as_a_client_of_the_namespace_does() -> None:
                 "ports": [{"protocol": "TCP", "port": "grpc"}]} in egress  # fmt: skip
 
 
+def test_containers_of_hooks_fit_a_quota_on_limits_of_the_processor() -> None:
+    rendering = render({"cpuLimit": "2", "assignedUids": True, "migration": {"enabled": True}})
+    specs = [pod.spec for pod in rendering.pods()] + [found["spec"] for found in rendering.of("Pod")]
+    for spec in specs:
+        assert spec["containers"][0]["resources"]["limits"]["cpu"] == "2"
+        assert "runAsUser" not in spec["securityContext"]
+
+
 def test_the_notes_name_the_next_three_commands() -> None:
     helm = pytest.importorskip("helm_python")
     with helm.Chart.load(str(CHART)) as chart:

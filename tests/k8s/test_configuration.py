@@ -176,6 +176,19 @@ def test_the_judges_are_read_without_a_rollout() -> None:
         assert not [one for one in pod.container["volumeMounts"] if "subPath" in one]
 
 
+def test_the_gateways_memory_has_room_for_its_processes(tmp_path: Path) -> None:
+    """Two readers of datasets, and those that compute reports; a process has code of its own besides."""
+    rendering = folder("base")
+    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    settings = load_settings(rendering, pod, tmp_path)
+    assert isinstance(settings, GatewaySettings)
+    code, gateway = 64 << 20, 200 << 20
+    readers = 2 * (RunsSettings().dataset_memory_bytes + code)
+    workers = settings.worker_processes * (settings.worker_memory_bytes + code)
+    assert pod.container["resources"]["limits"]["memory"] == "2Gi"
+    assert gateway + readers + workers <= 2 << 30
+
+
 def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
     def stores(rendering: Rendering) -> tuple[Any, Any]:
         found = {pod.name: pod for pod in rendering.services()}

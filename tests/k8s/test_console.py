@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from dramaturg.testing import until
-from tests.cluster.probes import wait_for
-from tests.cluster.replicas import Replica, entrypoint
-from tests.cluster.trust import Tokens
-from tests.cluster.volumes import issue
-from tests.k8s.rendered import Rendering, combined
-from tests.support.certificates import Authority
+from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.rendered import combined
 
-_ADDRESS = f"127.{32 + (os.getpid() >> 8) % 32}.{os.getpid() % 256}.1"
 _START_SECONDS = 60.0
-
-
-@asynccontextmanager
-async def started(
-    rendering: Rendering, place: Path, variables: Mapping[str, str], without: str = ""
-) -> AsyncIterator[tuple[Replica, asyncio.subprocess.Process]]:
-    """The gateway of a rendering, with a store of its own and without its judges."""
-    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
-    secrets = {
-        "callers": Tokens(place).callers,
-        "store-app": {"uri": f"sqlite:///{place}/runs.sqlite3"},
-        "store-ca": {"ca.crt": ""},
-    }
-    replica = Replica(
-        pod, rendering, name="gateway", address=_ADDRESS, folder=place, secrets=secrets, overrides=variables
-    )
-    if replica.volumes.certificate is not None:
-        authority = Authority(place / "authority")
-        certificate = issue(authority, pod, rendering.namespace)
-        replica.volumes.certificate.put(certificate, [authority.certificate])
-    environment = {name: value for name, value in replica.environment.items() if name != without}
-    with replica.log.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *entrypoint(), *pod.container["args"], cwd=place, env=environment, stdout=log, stderr=log
-        )
-    try:
-        yield replica, process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 @pytest.mark.slow
@@ -61,12 +22,10 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
     rendering = combined(("console", "mtls"))
     service = rendering.one("Service", "console")["spec"]
     (port,) = service["ports"]
-    url = f"https://{_ADDRESS}:{port['port']}"
-    host = {"DRAMATURG_GATEWAY_HTTP__HOST": _ADDRESS}
+    url = f"https://{ADDRESS}:{port['port']}"
+    host = {"DRAMATURG_GATEWAY_HTTP__HOST": ADDRESS}
     async with started(rendering, tmp_path, host) as (replica, process):
-        probe = replica.pod.container["readinessProbe"]
-        alive = await wait_for(probe | {"failureThreshold": 12}, _ADDRESS, lambda: process.returncode is None)
-        assert alive, replica.log.read_text()
+        await wait_until_ready(replica, process)
         await until(lambda: "listening for HTTP" in replica.log.read_text())
         assert replica.volumes.certificate is not None
         context = ssl.create_default_context(cafile=replica.volumes.certificate.authorities)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from dramaturg.service.channel import LOOKUP_SECONDS
 from tests.k8s.rendered import COREDNS_SECONDS, K8S, Rendering, combined, every_rendering, folder, ordered
@@ -205,6 +206,22 @@ def test_pods_name_no_ids_where_the_platform_assigns_them() -> None:
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
         }, pod.owner
+
+
+def test_a_model_server_writes_to_its_volumes_alone_and_runs_on_nodes_with_accelerators() -> None:
+    """Its user has no entry in the passwd of the image, and the root cannot be written to."""
+    pod = next(pod for pod in combined(("vllm",)).pods() if pod.name == "vllm")
+    variables = pod.environment()
+    assert variables["USER"]
+    folders = {"HOME", "XDG_CACHE_HOME", "HF_HOME", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR"}
+    folders |= {"TORCHINDUCTOR_CACHE_DIR"}
+    writable = [mount["mountPath"] for mount in pod.container["volumeMounts"] if not mount.get("readOnly")]
+    for name in folders:
+        assert any(Path(variables[name]).is_relative_to(place) for place in writable), name
+    assert pod.spec["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    assert pod.container["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
 def test_the_production_overlay_names_the_secrets_that_a_site_creates() -> None:

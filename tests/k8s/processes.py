@@ -1,0 +1,64 @@
+"""The gateway of a rendering as a process on this machine, without its judges."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.cluster.probes import wait_for
+from tests.cluster.replicas import Replica, entrypoint
+from tests.cluster.trust import Tokens
+from tests.cluster.volumes import issue
+from tests.k8s.rendered import Rendering
+from tests.support.certificates import Authority
+
+ADDRESS = f"127.{32 + (os.getpid() >> 8) % 32}.{os.getpid() % 256}.1"
+"""Where the ports of the process are."""
+
+
+@asynccontextmanager
+async def started(
+    rendering: Rendering, place: Path, variables: Mapping[str, str], without: str = ""
+) -> AsyncIterator[tuple[Replica, asyncio.subprocess.Process]]:
+    """The gateway, with a SQLite store and the token of the file ``token``.
+
+    Args:
+        rendering: Its manifests.
+        place: Where everything that it reads and writes is.
+        variables: Further variables.
+        without: A variable that it does not get.
+    """
+    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    secrets = {
+        "callers": Tokens(place).callers,
+        "store-app": {"uri": f"sqlite:///{place}/runs.sqlite3"},
+        "store-ca": {"ca.crt": ""},
+    }
+    replica = Replica(
+        pod, rendering, name="gateway", address=ADDRESS, folder=place, secrets=secrets, overrides=variables
+    )
+    if replica.volumes.certificate is not None:
+        authority = Authority(place / "authority")
+        certificate = issue(authority, pod, rendering.namespace)
+        replica.volumes.certificate.put(certificate, [authority.certificate])
+    environment = {name: value for name, value in replica.environment.items() if name != without}
+    with replica.log.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *entrypoint(), *pod.container["args"], cwd=place, env=environment, stdout=log, stderr=log
+        )
+    try:
+        yield replica, process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def wait_until_ready(replica: Replica, process: asyncio.subprocess.Process) -> None:
+    """Waits for the readiness probe of the manifest, for up to a minute."""
+    probe = {**replica.pod.container["readinessProbe"], "failureThreshold": 12}
+    ready = await wait_for(probe, ADDRESS, lambda: process.returncode is None)
+    assert ready, replica.log.read_text()
