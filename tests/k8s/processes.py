@@ -34,11 +34,12 @@ async def started(
     pod = next(pod for pod in rendering.services() if pod.name == "gateway")
     secrets = {
         "callers": Tokens(place).callers,
-        "store-app": {"uri": f"sqlite:///{place}/runs.sqlite3"},
+        "store-app": {"uri": ""},
         "store-ca": {"ca.crt": ""},
     }
+    own = {"DRAMATURG_RUNS_URL": f"sqlite:///{place}/runs.sqlite3", **variables}
     replica = Replica(
-        pod, rendering, name="gateway", address=ADDRESS, folder=place, secrets=secrets, overrides=variables
+        pod, rendering, name="gateway", address=ADDRESS, folder=place, secrets=secrets, overrides=own
     )
     if replica.volumes.certificate is not None:
         authority = Authority(place / "authority")
