@@ -80,6 +80,15 @@ async def test_the_judge_passes_the_kit(language: Language) -> None:
     assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
 
 
+@pytest.mark.typescript
+async def test_the_judge_in_typescript_drains() -> None:
+    program, *arguments = TYPESCRIPT.command
+    command = [program, *(str(ROOT / one) for one in arguments)]
+    outcomes = await conformance.run(roles.CRITIC, command=command, timeout=20)
+    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
+    assert [one.check.name for one in outcomes if one.skipped] == ["keeps-to-scales"]
+
+
 async def test_the_judge_finds_repeated_steps(language: Language) -> None:
     async with terse_critic(language) as (target, _), open_channel(target) as channel:
         one = candidate("Heat it.", "Wait.", "heat  it.")

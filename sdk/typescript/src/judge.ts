@@ -101,7 +101,9 @@ export interface JudgeServer {
 
 /** Serves a judge until the server is closed. */
 export async function serveJudge(judge: Judge, options: ServeOptions = {}): Promise<JudgeServer> {
-  const state = { serving: true, calls: 0, maxCalls: options.maxCalls ?? 256 };
+  let stop = () => {};
+  const stopped = new Promise<void>((resolve) => (stop = resolve));
+  const state = { serving: true, calls: 0, maxCalls: options.maxCalls ?? 256, stopped };
   const concurrency = options.concurrency ?? 16;
   const routes = (router: ConnectRouter) => {
     router.service(JudgeService, {
@@ -112,7 +114,11 @@ export async function serveJudge(judge: Judge, options: ServeOptions = {}): Prom
       check: ({ service }) => ({ status: health(state, service) }),
       watch: async function* ({ service }, context) {
         yield { status: known(service) ? health(state, service) : Serving.SERVICE_UNKNOWN };
-        await new Promise((ended) => context.signal.addEventListener("abort", ended));
+        await Promise.race([
+          new Promise((ended) => context.signal.addEventListener("abort", ended)),
+          state.stopped,
+        ]);
+        if (!context.signal.aborted) yield { status: known(service) ? health(state, service) : Serving.SERVICE_UNKNOWN };
       },
     });
   };
@@ -133,6 +139,7 @@ export async function serveJudge(judge: Judge, options: ServeOptions = {}): Prom
     port: (server.address() as AddressInfo).port,
     close: () => {
       state.serving = false;
+      stop();
       // A session closes when its calls in progress have ended.
       const closed = new Promise<void>((ended) => server.close(() => ended()));
       for (const session of sessions) session.close();
@@ -145,6 +152,8 @@ interface State {
   serving: boolean;
   calls: number;
   readonly maxCalls: number;
+  /** Resolves when the server is closed. Watches of the health end then. */
+  readonly stopped: Promise<void>;
 }
 
 async function* admitted(state: State, call: () => AsyncIterable<JudgeResponse>): AsyncIterable<JudgeResponse> {
