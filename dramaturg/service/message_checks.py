@@ -26,11 +26,13 @@ from dramaturg.service.value_rules import (
     limits_of,
     required_rules,
     text_rules,
+    time_fault,
     value_rules,
 )
 
 MAX_VIOLATIONS = 1000
 """The most violations that are found in a request."""
+_TIMES = frozenset({"google.protobuf.Duration", "google.protobuf.Timestamp"})
 
 _SHOWN_KEY_LENGTH = 40
 Check = Callable[[Any], Sequence[Violation]]
@@ -61,6 +63,9 @@ def _compiled(descriptor: Descriptor, size_bound: int) -> Check:
     key = descriptor, size_bound
     if key in _making:  # a type that contains itself: the check is made by the time of its first call
         return lambda message: message_check(descriptor, size_bound)(message)
+    if descriptor.full_name in _TIMES:
+        _known[key] = _check_time
+        return _check_time
     _making.add(key)
     try:
         checks = [_field_check(field, size_bound) for field in descriptor.fields]
@@ -84,6 +89,11 @@ def _all(checks: Sequence[Check]) -> Check:
         return found
 
     return check_all
+
+
+def _check_time(message: Any) -> Sequence[Violation]:
+    fault = time_fault(message)
+    return (Violation("", fault),) if fault else ()
 
 
 def _field_check(field: FieldDescriptor, size_bound: int) -> Check | None:
@@ -117,7 +127,7 @@ def _singular_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int
 
         def check_message(message: Message) -> Sequence[Violation]:
             broken = check_inside(read(message)) if check_inside else ()
-            return [Violation(f"{name}.{path}", text) for path, text in broken] if broken else ()
+            return [Violation(_joined(name, path), text) for path, text in broken] if broken else ()
 
         return check_message if check_inside else None
     rules = (*(required_rules(field) if limits.required else ()), *value_rules(field, limits, size_bound))
@@ -183,7 +193,7 @@ def _elements_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int
             return found
         for index, message in enumerate(islice(messages, bound)):
             if broken := check_inside(message):
-                found += [Violation(f"{name}[{index}].{path}", text) for path, text in broken]
+                found += [Violation(_joined(f"{name}[{index}]", path), text) for path, text in broken]
                 if len(found) >= MAX_VIOLATIONS:
                     break
         return found
@@ -225,7 +235,7 @@ def _entries_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int)
             wrong += [fault for rule in rules_of_values if (fault := rule(entry_value))]
             found += [Violation(f"{name}[{_shown(entry_key)}]", text) for text in wrong]
             for path, inner in check_inside(entry_value) if check_inside else ():
-                found.append(Violation(f"{name}[{_shown(entry_key)}].{path}", inner))
+                found.append(Violation(_joined(f"{name}[{_shown(entry_key)}]", path), inner))
         return found
 
     return check_entries
@@ -235,7 +245,10 @@ def _inside(descriptor: Descriptor, size_bound: int) -> Check | None:
     """The check of messages in a field; ``None`` where there is nothing to check in them, at any depth."""
     seen, waiting = {descriptor.full_name}, [descriptor]
     while waiting:
-        for field in waiting.pop().fields:
+        kind = waiting.pop()
+        if kind.full_name in _TIMES:
+            return message_check(descriptor, size_bound)
+        for field in kind.fields:
             if can_break(field, size_bound):
                 return message_check(descriptor, size_bound)
             inner = field.message_type
@@ -243,6 +256,11 @@ def _inside(descriptor: Descriptor, size_bound: int) -> Check | None:
                 seen.add(inner.full_name)
                 waiting.append(inner)
     return None
+
+
+def _joined(name: str, path: str) -> str:
+    """The path of what is in a field; the field's own where that is a time."""
+    return f"{name}.{path}" if path else name
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from dramaturg.service.fair_semaphore import FairSemaphore, FairShare
 
@@ -31,10 +32,14 @@ class ThreadPool:
         self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
         """Returns the result of a blocking call, which has the context of its caller."""
+        return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
+
+    def submit(
+        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Future[Result]:
+        """Begins a blocking call, which has the context of its caller."""
         context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: context.run(function, *args, **kwargs)
-        )
+        return self._executor.submit(lambda: context.run(function, *args, **kwargs))
 
     def start(self, function: Callable[[], object]) -> None:
         """Makes a blocking call without waiting for it: here if the threads have ended."""
@@ -110,9 +115,9 @@ class TenantTurns:
 class TenantThreads:
     """Threads in which tenants take turns.
 
-    No tenant holds all threads, so that a call of another one begins at once. The default is for long calls:
-    those of one tenant delay neither short calls nor the long calls of another tenant by more than one piece
-    each.
+    No tenant holds all threads, so that a call of another one begins at once; a thread is held until its
+    call returns, also where the caller has cancelled it. The default is for long calls: those of one tenant
+    delay neither short calls nor the long calls of another tenant by more than one piece each.
 
     Args:
         size: The number of threads.
@@ -133,10 +138,63 @@ class TenantThreads:
         """Returns the result of a blocking call, in the fair turn of a tenant."""
         turn = await self._turns.take(tenant)
         try:
-            return await self._threads(function, *args, **kwargs)
-        finally:
+            call = self._threads.submit(function, *args, **kwargs)
+            result = await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            if call.cancel() or call.done():
+                turn.end()
+            else:
+                _when_done(call, turn)
+            raise
+        except BaseException:
             turn.end()
+            raise
+        turn.end()
+        return result
 
     def close(self) -> None:
         """Ends the threads after their current calls; calls that wait are cancelled."""
         self._threads.close()
+
+
+def _when_done(call: Future[Result], turn: Turn) -> None:
+    """Ends a turn in the current event loop when a call has returned."""
+    loop = asyncio.get_running_loop()
+
+    def end(_: Future[Result]) -> None:
+        try:
+            loop.call_soon_threadsafe(turn.end)
+        except RuntimeError:  # the loop has ended
+            turn.end()
+
+    call.add_done_callback(end)
+
+
+class StoppedError(Exception):
+    """A computation ended early, since no caller waits for its result."""
+
+
+IsStopped = Callable[[], bool]
+"""Whether the caller of a computation was cancelled."""
+
+
+async def until_cancelled(
+    run: Callable[[Callable[[], Result]], Awaitable[Result]],
+    function: Callable[Concatenate[IsStopped, Parameters], Result],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> Result:
+    """Runs a long computation in a thread, which ends soon after its caller is cancelled.
+
+    Args:
+        run: Runs a blocking call in a thread, for example ``asyncio.to_thread``.
+        function: The computation. It calls its first argument between its parts, and raises StoppedError or
+            returns once that is True.
+        args: Its further arguments.
+        kwargs: Its keyword arguments.
+    """
+    stopped = threading.Event()
+    try:
+        return await run(lambda: function(stopped.is_set, *args, **kwargs))
+    finally:
+        stopped.set()

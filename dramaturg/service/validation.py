@@ -18,9 +18,9 @@ __all__ = ["MAX_VIOLATIONS", "validate", "violations"]
 def validate(message: Message, size: int | None = None) -> None:
     """Refuses a message that breaks a limit.
 
-    Checked, at any depth: the members of ``FieldLimits``, and that an enum's value is one that this server
-    has. In a map, ``max_length`` and ``pattern`` hold for keys and values. Elements beyond ``max_items``
-    are not checked.
+    Checked, at any depth: the members of ``FieldLimits``, that an enum's value is one that this server has,
+    and that durations and times are in the range of their types. In a map, ``max_length`` and ``pattern``
+    hold for keys and values. Elements beyond ``max_items`` are not checked.
 
     Args:
         message: The message.

@@ -72,6 +72,19 @@ def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
         yield lambda value: None if value else REQUIRED
 
 
+def time_fault(time: Any) -> Fault | None:
+    """The fault of a ``google.protobuf.Duration`` or ``Timestamp`` that is out of the range of its type.
+
+    Neither JSON nor most languages can state such a value.
+    """
+    try:
+        time.ToJsonString()
+    except ValueError:
+        name = time.DESCRIPTOR.name
+        return Fault(f"is {time.seconds} s and {time.nanos} ns; it is no valid {name}", "OUT_OF_RANGE")
+    return None
+
+
 def can_break(field: FieldDescriptor, size_bound: int) -> bool:
     """Whether a field can break its limits in a message of fewer than ``size_bound`` bytes."""
     limits = limits_of(field)

@@ -14,13 +14,14 @@ from typing import Any
 from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
-from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.validation import violations
+from dramaturg.service.value_rules import time_fault
 
 CORRECTIONS = "gateway-corrections"
 """The parameter of a provenance that lists the corrections of the judge's answer."""
@@ -39,6 +40,9 @@ MAX_ELEMENTS = 200
 """The most elements of a list in an answer that is cut."""
 MAX_COST_USD = 1_000.0
 """The highest cost of one model call that counts, in US dollars."""
+
+MAX_LATENCY_SECONDS = 86_400
+"""The longest time of an answer or of a model call that is kept."""
 
 _JUDGING = "dramaturg.api.judging."
 _WRITING = ("dramaturg.api.generation.", "dramaturg.api.agents.", "dramaturg.api.roles.")
@@ -211,8 +215,10 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
             stated = f"{provenance.name!r} {provenance.version!r}"
             yield f"replaced the name {stated} by that of the judge's identity"
         provenance.name, provenance.version = identity.name, identity.version
+    yield from _limit_latency(provenance, "an answer")
     for completion in provenance.completions:
         yield from _limit_usage(completion.usage)
+        yield from _limit_latency(completion, "a model call")
     if not provenance.HasField("usage") or not provenance.usage.ListFields():
         return
     known = total_usage(completion.usage for completion in provenance.completions)
@@ -222,6 +228,16 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
         )
         provenance.usage.CopyFrom(known)
         yield "replaced the usage by that of the listed model calls"
+
+
+def _limit_latency(timed: Provenance | CompletionReference, what: str) -> Iterator[str]:
+    """Removes an impossible latency; yields its description. Neither JSON nor sums can state some of them."""
+    if not timed.HasField("latency"):
+        return
+    seconds = timed.latency.seconds
+    if time_fault(timed.latency) or not 0 <= timed.latency.ToNanoseconds() <= MAX_LATENCY_SECONDS * 10**9:
+        timed.ClearField("latency")
+        yield f"dropped the latency of {seconds} s of {what}"
 
 
 def _limit_usage(usage: Usage) -> Iterator[str]:

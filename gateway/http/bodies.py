@@ -15,6 +15,7 @@ from aiohttp import StreamReader
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import TenantThreads
 from gateway.http.messages import UnreadableMessageError
 
 COMPRESSED = 1
@@ -22,6 +23,7 @@ COMPRESSED = 1
 ENCODINGS = ("identity", "gzip")
 _PREFIX = struct.Struct(">BI")
 _GZIP = 16 + zlib.MAX_WBITS
+_threads = TenantThreads(2, per_tenant=1)
 _BASE64_PART = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -37,12 +39,14 @@ class Body:
         content: Its bytes.
         limit: The most bytes of a message, before and after decompression.
         encoding: The encoding of compressed messages.
+        caller: Identifies the caller, for turns in decompression.
 
     Raises:
         ServiceError: UNIMPLEMENTED for an encoding other than gzip.
     """
 
-    def __init__(self, content: StreamReader, limit: int, encoding: str) -> None:
+    def __init__(self, content: StreamReader, limit: int, encoding: str, caller: str = "") -> None:
+        self._caller = caller
         self._content = content
         self._limit = limit
         if encoding not in ENCODINGS:
@@ -134,7 +138,7 @@ class Body:
     async def _inflated(self, data: bytes) -> bytes:
         if not data:
             return data
-        return await asyncio.to_thread(_inflate, data, self._limit)
+        return await _threads(self._caller, _inflate, data, self._limit)
 
 
 def too_large(limit: int) -> ServiceError:

@@ -11,9 +11,10 @@ from aiohttp import web
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.rpc import Metadata
 from gateway.http.bodies import envelope
-from gateway.http.forwarding import CallError, Exchange
+from gateway.http.forwarding import CallError, Exchange, from_service_error
 from gateway.http.headers import to_base64, to_headers
 from gateway.http.messages import Codec
 
@@ -82,6 +83,7 @@ async def answer_stream(
         await begun.prepare(request)
         return begun
 
+    trailing: Metadata = ()
     try:
         async for response in exchange.responses():
             if answer is None:
@@ -93,6 +95,8 @@ async def answer_stream(
         end["error"] = error_json(error)
         if answer is None:
             answer = await begin(error.initial)
+    except ServiceError as error:  # a response that JSON cannot state
+        end["error"] = error_json(from_service_error(error))
     if answer is None:
         answer = await begin(await exchange.initial_metadata())
     metadata: dict[str, list[str]] = {}
@@ -142,6 +146,6 @@ def _detail(detail: Any) -> Mapping[str, Any]:
     try:
         kind = message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))
         encoded["debug"] = json_format.MessageToDict(kind.FromString(detail.value))
-    except (KeyError, DecodeError):
+    except (KeyError, DecodeError, json_format.SerializeToJsonError):
         pass  # It is for people alone.
     return encoded

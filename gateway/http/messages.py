@@ -58,7 +58,11 @@ class Codec(Protocol):
         """
 
     async def encode(self, data: bytes) -> bytes:
-        """Returns a response, given in Protobuf's binary form, in the caller's form."""
+        """Returns a response, given in Protobuf's binary form, in the caller's form.
+
+        Raises:
+            ServiceError: INTERNAL: it cannot be written in that form.
+        """
 
 
 class BinaryCodec:
@@ -95,8 +99,19 @@ class JsonCodec:
 
 
 def to_json(message: Message) -> bytes:
-    """A message as ProtoJSON, on one line."""
-    return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+    """A message as ProtoJSON, on one line.
+
+    Raises:
+        ServiceError: INTERNAL: it holds a value that JSON cannot state.
+    """
+    try:
+        return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+    except json_format.SerializeToJsonError as error:
+        raise ServiceError(
+            grpc.StatusCode.INTERNAL,
+            error_reason_pb2.ERROR_REASON_INTERNAL,
+            "the response holds a value that JSON cannot state: ask for Protobuf's binary form",
+        ) from error
 
 
 def _parse(data: bytes, kind: type[Message]) -> bytes:

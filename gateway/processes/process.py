@@ -26,6 +26,7 @@ from typing import IO, Any, Concatenate, ParamSpec, Self, cast
 import grpc
 
 from dramaturg.service.errors import Fault, ServiceError, Violation
+from dramaturg.service.threads import StoppedError
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +50,6 @@ Task = Callable[Concatenate[Ask, Arguments], Iterator[bytes]]
 
 class ProcessDiedError(Exception):
     """The process died. The message has the reason."""
-
-
-class StoppedError(Exception):
-    """The caller stopped reading."""
 
 
 class TaskError(Exception):

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
@@ -25,7 +26,7 @@ from dramaturg.judge.prompts import CHARACTERS_PER_TOKEN
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.errors import ServiceError, invalid
-from dramaturg.service.fair_semaphore import FairSemaphore
+from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
 from gateway.evaluations.estimates import PlannedCalls
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
@@ -81,7 +82,7 @@ class Estimator:
         self._context = context
         self._access = access
         self._limits = limits
-        self._turns = FairSemaphore(_CONCURRENT_READS)
+        self._threads = TenantThreads(_CONCURRENT_READS, per_tenant=1)
         self.store: RunStore | None = None
 
     async def estimate(self, request: EstimateRunRequest, tenant: str) -> EstimateRunResponse:
@@ -94,11 +95,12 @@ class Estimator:
         check_spec(spec, self._context.registry)
         access = self._access.of(tenant)
         check_dataset(spec.dataset, access)
-        async with self._turns.single(tenant):
-            try:
-                rows = await asyncio.to_thread(self._read, spec, tenant, access, request.pilot_sample_count)
-            except StoreError as error:
-                raise store_unavailable(error) from error
+        try:
+            rows = await until_cancelled(
+                partial(self._threads, tenant), self._read, spec, tenant, access, request.pilot_sample_count
+            )
+        except StoreError as error:
+            raise store_unavailable(error) from error
         if rows.planned == 0:
             raise _unplannable(rows)
         response = EstimateRunResponse(sample_count=rows.valid, invalid_row_count=rows.invalid)
@@ -111,7 +113,9 @@ class Estimator:
             response.budget_exceeded[:] = _exceeded(spec, response)
         return response
 
-    def _read(self, spec: RunSpec, tenant: str, access: DatasetAccess, pilot: int) -> _Rows:
+    def _read(
+        self, is_stopped: IsStopped, spec: RunSpec, tenant: str, access: DatasetAccess, pilot: int
+    ) -> _Rows:
         if spec.dataset.dataset_id and self.store is None:
             raise invalid("spec.dataset.dataset_id", "is not known: this gateway has no runs")
         if spec.dataset.dataset_id and self.store is not None:
@@ -123,8 +127,8 @@ class Estimator:
         if bare.dataset.WhichOneof("source") == "content":
             bare.dataset.content = b"carried apart"
         try:
-            with as_file(bare, tenant, self.store, access) as (local, readable):
-                for sample in sample_reader(local, content, readable, self._limits):
+            with as_file(bare, tenant, self.store, access, is_stopped) as (local, readable):
+                for sample in sample_reader(local, content, readable, self._limits, is_stopped):
                     if sample.failure is not None:
                         rows.invalid += 1
                         continue

@@ -14,6 +14,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import IsStopped, StoppedError
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.records import DatasetRecord
 from gateway.runs.store.base import RunStore
@@ -54,7 +55,11 @@ def dataset_not_found(dataset_id: str) -> ServiceError:
 
 @contextmanager
 def as_file(
-    spec: RunSpec, tenant: str, store: RunStore | None, access: DatasetAccess
+    spec: RunSpec,
+    tenant: str,
+    store: RunStore | None,
+    access: DatasetAccess,
+    is_stopped: IsStopped = lambda: False,
 ) -> Iterator[tuple[RunSpec, DatasetAccess]]:
     """A spec whose dataset is a local file with the content of the uploaded one, and the access to that file.
 
@@ -62,6 +67,7 @@ def as_file(
 
     Raises:
         DatasetError: The dataset was deleted, or there is no room for the file.
+        StoppedError: ``is_stopped`` returned True between two pieces of the dataset.
     """
     if spec.dataset.WhichOneof("source") != "dataset_id":
         yield spec, access
@@ -77,6 +83,8 @@ def as_file(
         try:
             with path.open("wb") as file:
                 for piece in store.dataset_content(dataset):
+                    if is_stopped():
+                        raise StoppedError
                     file.write(piece)
         except KeyError as error:
             raise DatasetError("was deleted while it was read") from error

@@ -12,6 +12,7 @@ import openai
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.redaction import redact, secrets_of
 from dramaturg.service.settings import SettingsError
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
@@ -160,8 +161,7 @@ class EndpointBackend:
             elif error.status_code < 500:
                 code = grpc.StatusCode.FAILED_PRECONDITION
                 reason = error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED
-        if self._api_key:
-            said = said.replace(self._api_key, "[key]")
+        said = redact(said, secrets_of([self._api_key]))
         return ServiceError(
             code,
             reason,

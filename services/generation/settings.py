@@ -134,7 +134,8 @@ class OpenAISettings(ModelSettings):
     api_key_env: str = ""
     """The environment variable with the API key."""
     api_key_file: Path | None = None
-    """The file with the API key. Without key, calls carry no credentials."""
+    """The file with the API key. Without key, calls carry no credentials. A key of fewer than 8 characters is
+    a placeholder: it is not removed from the words of the provider that callers and logs show."""
     api_key_header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]+$")
     """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other."""
     extra_headers: dict[str, str] = Field(default_factory=dict)

@@ -23,6 +23,8 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListJudgesRequest
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
+from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
@@ -45,8 +47,10 @@ from tests.support.gateway import agents
 
 HOSTILE, GOOD = holder("team-a", "operator"), holder("team-b", "operator")
 
-_OWN = ("EvaluationService", "RunService", "DatasetService", "JudgeDirectoryService", "IdentityService")
-_CHANGING = ("DeleteRun", "RerunRun", "RerunSamples", "ExtendRun", "UpdateRun")
+_BEHIND = ("GenerationService",)
+"""The services that no gateway serves."""
+_CHANGING = ("DeleteRun", "RerunRun", "RerunSamples", "ExtendRun", "UpdateRun", "DeleteLabelSet")
+_IDENTITY = "dramaturg.api.identity.v1.IdentityService"
 _SECONDS = 60.0
 
 
@@ -85,12 +89,7 @@ _GIVEN: Mapping[str, Mapping[str, Any]] = {
 
 def public_methods() -> Sequence[MethodDescriptor]:
     """The methods of a gateway that has a judge of each role."""
-    served = {role.contract for role in ROLES.values()}
-    return [
-        method
-        for method in every_method()
-        if method.containing_service.full_name in served or method.containing_service.name in _OWN
-    ]
+    return [method for method in every_method() if method.containing_service.name not in _BEHIND]
 
 
 @dataclass
@@ -101,6 +100,8 @@ class PublicGateway:
     good: grpc.aio.Channel
     run_ids: Sequence[str]
     """Two runs of the hostile tenant that have ended."""
+    label_set_id: str
+    """Judgements of the first."""
     target: str
     url: str
     """Its address over HTTP; empty without."""
@@ -109,7 +110,7 @@ class PublicGateway:
         """A valid request of a method. It changes neither run."""
         given: dict[str, Any] = {"run_ids": list(self.run_ids)}
         if method.name not in _CHANGING:
-            given["run_id"] = self.run_ids[0]
+            given |= {"run_id": self.run_ids[0], "label_set_id": self.label_set_id}
         return filled(method.input_type, {**given, **_GIVEN.get(method.name, {})})
 
 
@@ -130,6 +131,8 @@ async def public_gateway(
         ]
         app = App(GatewaySettings(judges=tuple(entries), **settings), runs)
         made = await stack.enter_async_context(app.open())
+        served = {contract.full_name for contract in made} | {_IDENTITY}
+        assert served == {method.containing_service.full_name for method in public_methods()}
         serving = ServerSettings.loopback(drain_grace_seconds=0.2)
         auth = token_settings(folder, HOSTILE, GOOD)
         fronts = [] if http is None else [HttpServer(http, 0)]
@@ -138,7 +141,11 @@ async def public_gateway(
             await stack.enter_async_context(channel_of(server.target, folder, one)) for one in (HOSTILE, GOOD)
         ]
         run_ids = [await _ended_run(hostile) for _ in range(2)]
-        yield PublicGateway(hostile, good, run_ids, server.target, "".join(front.url for front in fronts))
+        labels = LabelServiceStub(hostile)
+        creating = CreateLabelSetRequest(run_id=run_ids[0])
+        label_set = (await labels.CreateLabelSet(creating, timeout=_SECONDS)).label_set
+        url = "".join(front.url for front in fronts)
+        yield PublicGateway(hostile, good, run_ids, label_set.id, server.target, url)
 
 
 async def _ended_run(channel: grpc.aio.Channel) -> str:

@@ -109,6 +109,10 @@ def _call(**amounts: Any) -> Behaviour:
     return says(assessed(provenance=_provenance(usage=call, completions=[CompletionReference(usage=call)])))
 
 
+def _took(latency: Duration) -> Provenance:
+    return _provenance(latency=latency, completions=[CompletionReference(latency=latency)])
+
+
 def _error(**fields: Any) -> Behaviour:
     return says(JudgeResponse(candidate_id=ID, error=ErrorStatus(**fields)))
 
@@ -161,6 +165,9 @@ MISBEHAVIOURS: Mapping[str, Behaviour] = {
     "claims a cost of NaN": _claims(cost_usd=float("nan")),
     "lists a call of negative cost": _call(cost_usd=-1e9),
     "lists a call of a trillion tokens": _call(prompt_token_count=10**12),
+    "took longer than time lasts": says(assessed(provenance=_took(Duration(seconds=2**62, nanos=-5)))),
+    "took ten thousand years": says(assessed(provenance=_took(Duration(seconds=315_576_000_000)))),
+    "took less than no time": says(assessed(provenance=_took(Duration(seconds=-1)))),
     "names itself as another": says(
         assessed(provenance=Provenance(name="fake-critic", version="1.0.0", registered_name="honest"))
     ),

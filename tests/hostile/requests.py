@@ -15,6 +15,7 @@ from tests.hostile.values import MANY, Value, values
 
 DEPTH = 4
 """The levels of messages whose fields are changed."""
+TIMES = ("google.protobuf.Duration", "google.protobuf.Timestamp")
 _SAMPLES = ("a", "goal", "A1", "00000000-0000-4000-8000-000000000000", "critic", "1", "0" * 64)
 
 
@@ -162,6 +163,8 @@ def _changes(field: FieldDescriptor) -> Iterator[_Change]:
             for count, allowed in _counts(most):
                 yield _Change(f"{count} messages", allowed, partial(_add_messages, count, inner))
         else:
+            if inner.full_name in TIMES:
+                yield _Change("beyond the range of its type", False, _put_late)
             yield _Change("an empty message", None, lambda message, name: getattr(message, name).Clear())
     else:
         for one in values(field, limits):
@@ -183,6 +186,10 @@ def _change_of(field: FieldDescriptor, one: Value) -> _Change:
     if field.is_repeated:
         return _Change(one.label, one.allowed, partial(_append, one.value), in_element=True)
     return _Change(one.label, one.allowed, partial(_set, one.value))
+
+
+def _put_late(message: Any, name: str) -> None:
+    getattr(message, name).seconds = 2**62
 
 
 def _fill_map(count: int, message: Any, name: str) -> None:

@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.roles import CRITIC
-from gateway.evaluations.judge_answers import MAX_ANSWER_BYTES
+from gateway.evaluations.judge_answers import MAX_ANSWER_BYTES, MAX_LATENCY_SECONDS
 from tests.hostile.judges import IDENTITIES, MISBEHAVIOURS, hostile_judge
 from tests.hostile.test_requests import KEPT_SHARE, NOISE_MB, resident_mb
 from tests.support.fleet import report
@@ -99,6 +99,9 @@ def faults(assessment: Assessment, steps: int) -> list[str]:
             found.append("a finding of a step that does not exist")
         if verdict.outcome == OUTCOME_PASS and verdict.findings:
             found.append("PASS with findings")
+    timed: list[Any] = [assessment.provenance, *assessment.provenance.completions]
+    if any(not 0 <= one.latency.ToNanoseconds() <= MAX_LATENCY_SECONDS * 10**9 for one in timed):
+        found.append("a latency that is impossible")
     disclosed = (b"10.1.2.3", b"token of another")
     encoded = assessment.SerializeToString()
     return [*found, *(f"discloses {secret!r}" for secret in disclosed if secret in encoded)]

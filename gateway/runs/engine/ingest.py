@@ -11,8 +11,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.fair_semaphore import FairSemaphore
-from dramaturg.service.threads import ThreadPool
-from gateway.processes.process import ProcessDiedError, ProcessLimits, StoppedError
+from dramaturg.service.threads import StoppedError, ThreadPool
+from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import sample_reader
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
@@ -22,7 +23,7 @@ from dramaturg.datasets import DatasetError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
-from dramaturg.service.threads import TenantThreads
+from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.registry import Judge
@@ -102,12 +103,12 @@ class Preflight:
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
         try:
-            rows = await self._threads(current().tenant, self._first_rows, spec)
+            rows = await until_cancelled(partial(self._threads, current().tenant), self._first_rows, spec)
         except StoreError as error:
             raise store_unavailable(error) from error
         return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
 
-    def _first_rows(self, spec: RunSpec) -> Sequence[NewSample]:
+    def _first_rows(self, is_stopped: IsStopped, spec: RunSpec) -> Sequence[NewSample]:
         source = spec.dataset.WhichOneof("source")
         if source == "uri":
             return ()
@@ -125,7 +126,7 @@ class Preflight:
         rows: list[NewSample] = []
         # The run reports these errors.
         with suppress(DatasetError, ProcessDiedError):
-            for sample in sample_reader(first, content, self._access, self._limits):
+            for sample in sample_reader(first, content, self._access, self._limits, is_stopped):
                 if sample.failure is None:
                     rows.append(sample)
                 if len(rows) == PLANNED_ROWS:

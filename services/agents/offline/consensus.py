@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from dramaturg.service.threads import IsStopped, StoppedError
 from services.agents.offline.embeddings import Floats
 
 
@@ -34,15 +35,26 @@ def support(steps: Floats, scripts: Sequence[Floats]) -> Floats:
     return np.asarray(best_matches(steps, scripts).mean(axis=1), dtype=np.float32)
 
 
-def script_similarities(scripts: Sequence[Floats]) -> NDArray[np.float64]:
+def script_similarities(
+    scripts: Sequence[Floats], is_stopped: IsStopped = lambda: False
+) -> NDArray[np.float64]:
     """The similarity of each pair of scripts, (scripts, scripts), symmetric, 1 on the diagonal.
 
     Steps are matched one to one with the maximum sum of cosines (linear assignment), and normalised like
     Dice's coefficient: twice the sum over the number of steps of both. Therefore an incomplete script is less
     similar, which matching each step with its nearest would not show.
+
+    Args:
+        scripts: Unit vectors of each script's steps, each (its steps, dimension) and not empty.
+        is_stopped: Called before each pair; the computation ends once it returns True.
+
+    Raises:
+        StoppedError: It returned True.
     """
     similarity = np.eye(len(scripts))
     for row, column in itertools.combinations(range(len(scripts)), 2):
+        if is_stopped():
+            raise StoppedError
         first, second = scripts[row], scripts[column]
         cosines = np.maximum(first @ second.T, 0)
         matched = cosines[linear_sum_assignment(cosines, maximize=True)].sum()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
-from dramaturg.judge.steps import parse_candidate
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
+from dramaturg.judge.text_pool import parse
+from dramaturg.service.threads import IsStopped, StoppedError, until_cancelled
 from services.agents.offline.consensus import script_similarities
 from services.agents.offline.embeddings import Embedded, Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
@@ -42,15 +46,28 @@ class OfflineSynthesizer:
         Raises:
             ServiceError: The embedding service failed.
         """
-        pool = read_pool(map(parse_candidate, request.candidates))
+        pool = await until_cancelled(
+            partial(parse, sum(len(candidate.text) for candidate in request.candidates)),
+            _read,
+            request.candidates,
+        )
         if not pool.scripts:
             return SynthesizeResponse(failure=_failure(len(request.candidates)))
         embedded = await self._embeddings.embed(pool.steps)
-        return await asyncio.to_thread(_choose, pool, embedded)
+        return await until_cancelled(asyncio.to_thread, _choose, pool, embedded)
 
 
-def _choose(pool: Pool, embedded: Embedded) -> SynthesizeResponse:
-    similarities = script_similarities([embedded.rows(script.steps) for script in pool.scripts])
+def _read(is_stopped: IsStopped, candidates: Iterable[Candidate]) -> Pool:
+    def read(candidate: Candidate) -> ParsedCandidate:
+        if is_stopped():
+            raise StoppedError
+        return parse_candidate(candidate)
+
+    return read_pool(map(read, candidates))
+
+
+def _choose(is_stopped: IsStopped, pool: Pool, embedded: Embedded) -> SynthesizeResponse:
+    similarities = script_similarities([embedded.rows(script.steps) for script in pool.scripts], is_stopped)
     # Rounded, so that the pool's order decides ties and not rounding errors.
     medoid = pool.scripts[int(np.argmax(similarities.mean(axis=1).round(5)))]
     return SynthesizeResponse(

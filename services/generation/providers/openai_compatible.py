@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json
 
+from dramaturg.service.redaction import REDACTED, redact, secrets_of
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
@@ -79,7 +80,7 @@ class OpenAICompatibleProvider(Provider):
             default_model: The model where a request names none.
             dialect: How a model is called, by the settings.
             remember_seconds: How long what a model refused is remembered.
-            secrets: What is never shown, such as the key.
+            secrets: What is never shown, such as the key. Values of fewer than 8 characters are shown.
             unstreamed_seconds: The longest that an answer may take that is not streamed. None: the caller
                 limits it.
             max_connections: The most connections at once.
@@ -91,7 +92,7 @@ class OpenAICompatibleProvider(Provider):
         self.base_url = base_url.partition("?")[0].rstrip("/")
         self.address = address or self.base_url
         self.default_model = default_model
-        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+        self._secrets = secrets_of(secrets)
         self._compatibility = Compatibility(dialect, remember_seconds)
         self._unstreamed_seconds = unstreamed_seconds
         self._transport = Transport(base_url, access, max_connections=max_connections)
@@ -221,14 +222,12 @@ class OpenAICompatibleProvider(Provider):
 
     def _without_keys(self, message: str) -> str:
         """What a provider says of a key that it refuses, without the parts of the key that it quotes."""
-        starts = [re.escape(secret[:4]) for secret in self._secrets if len(secret) >= 8]
+        starts = [re.escape(secret[:4]) for secret in self._secrets]
         quoted = "|".join([r"Bearer\s+\S+", r"\S*\*{3,}\S*", *(rf"\b{start}\S*" for start in starts)])
-        return re.sub(quoted, "[key]", message)
+        return re.sub(quoted, REDACTED, message)
 
     def _safe(self, message: str) -> str:
-        message = characters(message)
-        for secret in self._secrets:
-            message = message.replace(secret, "[key]")
+        message = redact(characters(message), self._secrets)
         return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
 
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dramaturg.service.auth.caller import current, on_behalf_of
-from dramaturg.service.threads import TenantThreads
+from dramaturg.service.threads import IsStopped, StoppedError, TenantThreads, until_cancelled
+from dramaturg.testing import until
 
 
 @pytest.fixture
@@ -33,6 +34,44 @@ async def test_a_tenant_does_not_hold_all_threads(threads: TenantThreads) -> Non
     await asyncio.gather(*calls)
 
 
+async def test_a_tenant_that_cancels_its_calls_does_not_hold_all_threads(threads: TenantThreads) -> None:
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def block() -> None:
+        begun.release()
+        end.wait(30)
+
+    calls = [asyncio.create_task(threads("a", block)) for _ in range(10)]
+    for _ in range(2):
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    more = [asyncio.create_task(threads("a", block)) for _ in range(10)]
+    assert await asyncio.wait_for(threads("b", lambda: "at once"), 30) == "at once"
+    assert not begun.acquire(blocking=False)
+    end.set()
+    await asyncio.gather(*more)
+
+
+async def test_a_computation_ends_with_its_caller() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def compute(is_stopped: IsStopped, step: float) -> None:
+        begun.set()
+        for _ in range(3000):
+            if is_stopped():
+                ended.set()
+                raise StoppedError
+            ended.wait(step)
+
+    call = asyncio.create_task(until_cancelled(asyncio.to_thread, compute, 0.01))
+    assert await asyncio.to_thread(begun.wait, 30)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert await asyncio.to_thread(ended.wait, 10)
+
+
 async def test_a_share_ends_with_its_last_call(threads: TenantThreads) -> None:
     assert await asyncio.gather(*(threads("a", int, number) for number in range(20))) == list(range(20))
     with pytest.raises(ValueError, match="invalid literal"):
@@ -41,7 +80,8 @@ async def test_a_share_ends_with_its_last_call(threads: TenantThreads) -> None:
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
-    assert not threads._turns._shares
+    # The thread is held until the call returns.
+    await until(lambda: not threads._turns._shares)
     assert not threads._turns._calls
 
 

@@ -217,6 +217,22 @@ def test_enum_numbers_that_this_server_does_not_know_are_refused() -> None:
     assert violations(request) == [("messages[0].role", "is 77, which is no value of MessageRole")]
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(2**63 - 1, 0), (-315_576_000_001, 0), (1, -1), (0, 10**9)])
+def test_durations_out_of_their_range_are_refused(seconds: int, nanos: int) -> None:
+    spec = RunSpec(dataset=Dataset(content=b"{}"))
+    spec.scripts.SetInParent()
+    spec.policy.sample_timeout.seconds, spec.policy.sample_timeout.nanos = seconds, nanos
+    (violation,) = violations(CreateRunRequest(spec=spec))
+    assert (violation.field, violation.reason) == ("spec.policy.sample_timeout", "OUT_OF_RANGE")
+
+
+@given(seconds=st.integers(-315_576_000_000, 315_576_000_000))
+def test_durations_in_their_range_pass(seconds: int) -> None:
+    request = evaluation_request()
+    request.shadow_wait.seconds = seconds
+    assert not paths(request)
+
+
 def test_elements_beyond_the_most_are_not_looked_at() -> None:
     request = evaluation_request(*(script_pb2.Candidate() for _ in range(5000)))
     found = paths(request)

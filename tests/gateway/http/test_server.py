@@ -48,6 +48,8 @@ LIMIT = 64 * 1024
 EVALUATOR = holder("research", "evaluator")
 VIEWER = holder("research", "viewer")
 SERVICE = holder("", "service")
+LATE = "late"
+"""A run with times that JSON cannot state."""
 ORIGIN = "http://app.example:8000"
 
 
@@ -58,6 +60,23 @@ class Runs(ScriptedRuns):
         super().__init__(3)
         self.pausing = self.cancelled = 0
         self.release = asyncio.Event()
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Any) -> pb.GetRunResponse:
+        if request.run_id == LATE:
+            response = pb.GetRunResponse()
+            response.run.spec.policy.sample_timeout.seconds = 2**62
+            return response
+        return await super().GetRun(request, context)
+
+    async def WatchRun(self, request: pb.WatchRunRequest, context: Any) -> AsyncIterator[pb.WatchRunResponse]:
+        if request.run_id == LATE:
+            yield pb.WatchRunResponse()
+            response = pb.WatchRunResponse()
+            response.event_time.seconds = 2**62
+            yield response
+            return
+        async for response in super().WatchRun(request, context):
+            yield response
 
     async def PauseRun(self, request: pb.PauseRunRequest, context: Any) -> pb.PauseRunResponse:
         self.pausing += 1
@@ -485,3 +504,12 @@ async def _over_tls(url: str, authority: Authority, client: Any) -> int:
         session.post(url + RUNS + "ListRuns", json={}, headers=dict(metadata()), ssl=context) as response,
     ):
         return response.status
+
+
+async def test_a_response_that_json_cannot_state_is_a_typed_error(gateway: Running) -> None:
+    status, _, body = await gateway.post(RUNS + "GetRun", f'{{"runId": "{LATE}"}}')
+    assert (status, json.loads(body)["code"]) == (500, "internal")
+    request = envelope(f'{{"runId": "{LATE}"}}'.encode())
+    status, _, body = await gateway.post(RUNS + "WatchRun", request, Content_Type="application/connect+json")
+    (_, first), (flags, end) = opened(body)
+    assert (status, first, flags, json.loads(end)["error"]["code"]) == (200, b"{}", 2, "internal")

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 import pytest_asyncio
+from scipy.optimize import linear_sum_assignment
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import verdict_pb2
@@ -12,6 +17,7 @@ from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError
 from services.agents.commonsense.offline import OfflineCommonsense
+from services.agents.offline.consensus import script_similarities
 from services.agents.synthesize.offline import OfflineSynthesizer
 from tests.support.embedding import warm_embedding_stub
 from tests.support.scripts import TEA, candidate, judge_item, pool, tea_scripts
@@ -68,3 +74,33 @@ async def test_common_sense_is_never_judged() -> None:
         assert [found.abstain_reason for found in assessment.verdicts] == [
             verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
         ]
+
+
+async def test_the_work_ends_when_the_call_is_cancelled(
+    synthesizer: OfflineSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    compared = []
+
+    def match(cosines: np.ndarray, **options: bool) -> object:
+        compared.append(cosines)
+        begun.set()
+        go_on.wait(30)
+        return linear_sum_assignment(cosines, **options)
+
+    def compare(*args: Any) -> object:
+        try:
+            return script_similarities(*args)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("services.agents.offline.consensus.linear_sum_assignment", match)
+    monkeypatch.setattr("services.agents.synthesize.offline.script_similarities", compare)
+    request = SynthesizeRequest(task=TEA, candidates=pool(GUITAR, *tea_scripts(3)))
+    call = asyncio.create_task(synthesizer.synthesize(request))
+    assert await asyncio.to_thread(begun.wait, 30)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 30)
+    assert len(compared) == 1

@@ -57,6 +57,19 @@ async def test_a_key_is_sent_and_never_shown(
     assert not [text for text in seen if SECRET in text or SECRET[:12] in text]
 
 
+async def test_a_placeholder_of_a_key_does_not_distort_what_the_provider_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = "there is no model of that name"
+    for key, shown in (("e", said), ("no", said), ("that name", "there is no model of [key]")):
+        monkeypatch.setenv("TEST_KEY", key)
+        async with (
+            OpenAIServer(lambda _: Answer(said, status=400)) as server,
+            generation_service(providers={"p": endpoint(server, api_key_env="TEST_KEY")}) as service,
+        ):
+            assert shown in (await messages_of(service))[0]
+
+
 async def test_a_key_that_the_provider_refuses_is_not_quoted() -> None:
     async with OpenAIServer(api_key="another") as server, generation_service(server) as service:
         seen = await messages_of(service)
