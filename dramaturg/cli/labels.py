@@ -45,6 +45,8 @@ class TaskName(StrEnum):
     VERDICT = "verdict"
     PREFERENCE = "preference"
     RATING = "rating"
+    CHOICE = "choice"
+    REVIEW = "review"
 
 
 class SheetName(StrEnum):
@@ -52,6 +54,8 @@ class SheetName(StrEnum):
 
     LABELS = "labels"
     SCORES = "scores"
+    ESTIMATES = "estimates"
+    REVIEW = "review"
 
 
 @app.command("create")
@@ -168,16 +172,25 @@ def write(
 def export(
     label_set_id: LabelSetId,
     destination: Annotated[Path, typer.Argument(metavar="FILE", help="The file: .csv, else JSON Lines.")],
-    sheet: Annotated[SheetName, typer.Option(help="Labels, or mean labels beside the judge's values.")] = (
-        SheetName.LABELS
-    ),
+    sheet: Annotated[
+        SheetName,
+        typer.Option(
+            help="labels: a row for each label, for align labels. scores: mean labels beside the judge's "
+            "values, for align scores. estimates: all judgements with the labels, for align estimate. "
+            "review: for scenarios review."
+        ),
+    ] = SheetName.LABELS,
     target: RunTarget = DEFAULT_TARGET,
 ) -> None:
-    """Writes labels as a sheet that dramaturg align reads.
+    """Writes labels as a sheet that dramaturg align or dramaturg scenarios review reads.
 
     For example:
 
         dramaturg labels export SET labels.csv && dramaturg align labels labels.csv
+
+        dramaturg labels export SET estimates.csv --sheet estimates
+
+        dramaturg align estimate estimates.csv --cluster task
     """
     form = "CSV" if destination.suffix.lower() == ".csv" else "JSONL"
     wanted = LabelSheet.Value(f"LABEL_SHEET_{sheet.name}"), LabelFormat.Value(f"LABEL_FORMAT_{form}")

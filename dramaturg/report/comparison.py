@@ -79,6 +79,8 @@ def render_comparison(
     comparison: Comparison,
     samples: Mapping[str, Iterable[RunSample]],
     limit: int = SAMPLES_SHOWN,
+    *,
+    total: int | None = None,
 ) -> Iterator[str]:
     """Renders the page in pieces.
 
@@ -87,13 +89,15 @@ def render_comparison(
         comparison: The comparison.
         samples: The samples of each result. Those of the same id are shown together.
         limit: The maximum number of samples shown one by one.
+        total: The number of samples that the page could show. None: all of them.
     """
     first, *others = comparison.runs
     heading = Heading(
         title, [("baseline", first), ("compared", ", ".join(others))], notes=comparison.left_out
     )
     paired = _paired(comparison, samples)
-    total = max(summary.sample_count for summary in comparison.summaries.values())
+    if total is None:
+        total = max(summary.sample_count for summary in comparison.summaries.values())
     content = Content(_lead(comparison), _tiles(comparison), list(_sections(comparison)))
     yield from render_page(heading, content, paired, total, limit)
 
@@ -274,8 +278,11 @@ def _results(comparison: Comparison) -> Table:
 def _paired(comparison: Comparison, samples: Mapping[str, Iterable[RunSample]]) -> Iterator[SampleView]:
     """The samples of the same id in all results as one each, with what changed as tags."""
     tags: dict[str, dict[tuple[str, str], None]] = {}
+    parts: dict[str, dict[str, dict[tuple[str, str], None]]] = {}
     for one in comparison.flips:
-        tags.setdefault(one.sample, {})[one.direction, one.aspect] = None
+        change = one.direction, one.aspect
+        tags.setdefault(one.sample, {})[change] = None
+        parts.setdefault(one.sample, {}).setdefault(one.subject, {})[change] = None
     waiting: dict[str, dict[str, SampleView]] = {}
     readers = {run: iter(some) for run, some in samples.items()}
     place = 0
@@ -290,20 +297,29 @@ def _paired(comparison: Comparison, samples: Mapping[str, Iterable[RunSample]]) 
             found = waiting.setdefault(key, {})
             found[run] = shown
             if len(found) == len(samples):
-                yield _merged(waiting.pop(key), comparison.runs, tags.get(key, {}), place)
+                changes = tags.get(key, {}), parts.get(key, {})
+                yield _merged(waiting.pop(key), comparison.runs, *changes, place)
                 place += 1
     for key, found in waiting.items():
-        yield _merged(found, comparison.runs, tags.get(key, {}), place)
+        yield _merged(found, comparison.runs, tags.get(key, {}), parts.get(key, {}), place)
         place += 1
 
 
 def _merged(
-    found: Mapping[str, SampleView], runs: Sequence[str], changes: Iterable[tuple[str, str]], place: int
+    found: Mapping[str, SampleView],
+    runs: Sequence[str],
+    changes: Iterable[tuple[str, str]],
+    parts: Mapping[str, Iterable[tuple[str, str]]],
+    place: int,
 ) -> SampleView:
     whole = [(run, found[run]) for run in runs if run in found]
     _, first = next((one for one in whole if not one[1].failed), whole[0])
     subjects = [
-        replace(subject, title=f"{run}: {subject.title}".rstrip(": "))
+        replace(
+            subject,
+            title=f"{run}: {subject.title}".rstrip(": "),
+            tags=[*subject.tags, *parts.get(subject.title, parts.get(subject.model, ()))],
+        )
         for run, one in whole
         for subject in one.subjects
     ]

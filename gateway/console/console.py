@@ -15,7 +15,7 @@ from dramaturg.service.context import PEER_METADATA
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.front import Backend
 from dramaturg.service.settings import SettingsError
-from gateway.console import evaluation, judges, labels, runs
+from gateway.console import comparison, evaluation, judges, labels, runs
 from gateway.console.pages import script, style
 from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, Sessions
 from gateway.console.visit import Calls, Visit
@@ -27,7 +27,7 @@ _SIGN_OUT = f"{ROOT}sign-out"
 
 Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
 
-_PAGES = (*runs.ROUTES, *judges.ROUTES, *evaluation.ROUTES, *labels.ROUTES)
+_PAGES = (*runs.ROUTES, *comparison.ROUTES, *judges.ROUTES, *evaluation.ROUTES, *labels.ROUTES)
 _ROUTES: Sequence[tuple[str, re.Pattern[str], Handler]] = [
     (method, re.compile(f"{ROOT}{path}"), handler) for method, path, handler in _PAGES
 ]

@@ -18,6 +18,7 @@ from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
 from gateway.runs.labels.population import READERS
+from gateway.runs.labels.sheets import sheets_of
 
 _VERDICT_KEYS = {"PASS": "p", "FAIL": "f"}
 _KEYS = "1234567890" + string.ascii_lowercase
@@ -25,12 +26,29 @@ _TASKS = {
     pb.LABEL_TASK_VERDICT: "verdicts",
     pb.LABEL_TASK_PREFERENCE: "preferences",
     pb.LABEL_TASK_RATING: "ratings",
+    pb.LABEL_TASK_CHOICE: "choices of an option",
+    pb.LABEL_TASK_REVIEW: "reviews of scenarios",
 }
-_EXPORTS = {
-    "labels.csv": (pb.LABEL_SHEET_LABELS, pb.LABEL_FORMAT_CSV),
-    "labels.jsonl": (pb.LABEL_SHEET_LABELS, pb.LABEL_FORMAT_JSONL),
-    "scores.csv": (pb.LABEL_SHEET_SCORES, pb.LABEL_FORMAT_CSV),
+_SHEETS = {
+    "labels": (pb.LABEL_SHEET_LABELS, "a row for each label", "dramaturg align labels labels.csv"),
+    "scores": (
+        pb.LABEL_SHEET_SCORES,
+        "the mean labels beside the judge's values",
+        "dramaturg align scores scores.csv",
+    ),
+    "estimates": (
+        pb.LABEL_SHEET_ESTIMATES,
+        "all judgements of the run with the labels",
+        "dramaturg align estimate estimates.csv --cluster task",
+    ),
+    "review": (
+        pb.LABEL_SHEET_REVIEW,
+        "the scenarios with their review",
+        "dramaturg scenarios review review.csv --out decisions.jsonl",
+    ),
 }
+"""The sheets by the name of their files: the sheet, its contents, and the command that reads it."""
+_FORMATS = {"csv": pb.LABEL_FORMAT_CSV, "jsonl": pb.LABEL_FORMAT_JSONL}
 
 
 def can_be_labelled(kind: str) -> bool:
@@ -79,7 +97,12 @@ async def create_set(visit: Visit) -> web.StreamResponse:
 
 
 async def show_set(visit: Visit) -> web.StreamResponse:
-    return visit.page("label_set.html.j2", exports=list(_EXPORTS), **await _set(visit))
+    values = await _set(visit)
+    task = values["set"].task
+    # Choices are of scenarios, or of decisions, which have no review.
+    has = {one for one in sheets_of(task) if one != pb.LABEL_SHEET_REVIEW or task == pb.LABEL_TASK_REVIEW}
+    listed = [(name, about, command) for name, (sheet, about, command) in _SHEETS.items() if sheet in has]
+    return visit.page("label_set.html.j2", sheets=listed, formats=list(_FORMATS), **values)
 
 
 async def show_set_part(visit: Visit) -> web.StreamResponse:
@@ -172,8 +195,10 @@ async def _items(visit: Visit, annotator: str, *, first: int, unlabelled: bool) 
 
 async def export(visit: Visit) -> web.StreamResponse:
     name = visit.parameters["name"]
-    sheet, form = _EXPORTS[name]
-    request = pb.ExportLabelsRequest(label_set_id=visit.parameters["set"], sheet=sheet, format=form)
+    sheet, _, form = name.partition(".")
+    request = pb.ExportLabelsRequest(
+        label_set_id=visit.parameters["set"], sheet=_SHEETS[sheet][0], format=_FORMATS[form]
+    )
     async with aclosing(visit.calls.stream(visit.calls.labels.ExportLabels, request)) as chunks:
         pieces = [piece.chunk async for piece in chunks]
     return web.Response(
@@ -216,7 +241,7 @@ ROUTES = (
     ("GET", f"{_SET}/part", show_set_part),
     ("GET", f"{_SET}/queue", show_item),
     ("POST", f"{_SET}/queue", write_label),
-    ("GET", f"{_SET}/(?P<name>{'|'.join(_EXPORTS)})", export),
+    ("GET", f"{_SET}/(?P<name>({'|'.join(_SHEETS)})\\.({'|'.join(_FORMATS)}))", export),
     ("POST", f"{_SET}/delete", delete_set),
 )
 """Method, path and handler of each page."""

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from google.protobuf.message import Message
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
@@ -18,6 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
+    SAMPLE_STATE_SUCCEEDED,
     Run,
     RunBudget,
     RunState,
@@ -27,9 +29,12 @@ from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_na
 from dramaturg.service.auth.permissions import JUDGES_READ
 from dramaturg.service.errors import invalid
 from gateway.console.labels import can_be_labelled
-from gateway.console.visit import Visit
+from gateway.console.visit import REPORT_HEADERS, Visit
 
 _PAGE_SIZE = 30
+_FIRST_SAMPLES = 5
+_DEPTH = 2
+"""The result of a sample, and its judged parts."""
 _ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
 _ACTIONS = {
     "pause": ("Pause", frozenset({RUN_STATE_RUNNING})),
@@ -175,7 +180,22 @@ async def _listed(visit: Visit) -> dict[str, Any]:
 async def show_run(visit: Visit) -> web.StreamResponse:
     view = await _find(visit)
     labelled = visit.serves("LabelService") and can_be_labelled(view.kind)
-    return visit.page("run.html.j2", view=view, labelled=labelled)
+    request = pb.ListSamplesRequest(run_id=view.id, page_size=_FIRST_SAMPLES, states=[SAMPLE_STATE_SUCCEEDED])
+    first = await visit.calls(visit.calls.runs.ListSamples, request)
+    shadowed = any(_has_shadows(one, _DEPTH) for one in first.samples)
+    return visit.page("run.html.j2", view=view, labelled=labelled, shadowed=shadowed)
+
+
+def _has_shadows(message: Message, depth: int) -> bool:
+    """Whether a result has assessments of shadows, which each judged part of a shadowed sample has."""
+    for field, value in message.ListFields():
+        if field.name == "shadows":
+            return True
+        if depth and field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            parts = value if field.is_repeated else [value]
+            if any(_has_shadows(part, depth - 1) for part in parts):
+                return True
+    return False
 
 
 async def show_run_part(visit: Visit) -> web.StreamResponse:
@@ -228,21 +248,10 @@ async def change_run(visit: Visit) -> web.StreamResponse:
 
 
 async def report(visit: Visit) -> web.StreamResponse:
-    """The report of GetReport, also while the run goes on.
-
-    Its own policy allows the page's script and style alone. The sandbox keeps it apart from the console.
-    """
+    """The report of GetReport, also while the run goes on."""
     calls = visit.calls
     request = pb.GetReportRequest(run_id=visit.parameters["run"])
-    response = web.StreamResponse(
-        headers={
-            "Content-Security-Policy": "sandbox allow-scripts; connect-src 'none'; form-action 'none'; "
-            "frame-ancestors 'none'",
-            "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-        }
-    )
+    response = web.StreamResponse(headers=REPORT_HEADERS)
     response.content_type, response.charset = "text/html", "utf-8"
     async with aclosing(calls.stream(calls.runs.GetReport, request)) as pieces:
         async for piece in pieces:

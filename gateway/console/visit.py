@@ -22,6 +22,15 @@ from gateway.console.pages import render
 CALL_SECONDS = 60.0
 """The time limit of the calls of a page."""
 
+REPORT_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "sandbox allow-scripts; connect-src 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of reports: their own policy allows the page's script and style alone; the sandbox keeps them apart."""
+
 Response = TypeVar("Response")
 
 
@@ -113,6 +122,10 @@ class Visit:
             **values,
         )
         return web.Response(text=text, status=status, content_type="text/html")
+
+    def report(self, text: str) -> web.Response:
+        """A page of the report, which is kept apart from the console (``REPORT_HEADERS``)."""
+        return web.Response(text=text, content_type="text/html", headers=REPORT_HEADERS)
 
     def redirect(self, address: str) -> web.Response:
         return web.Response(status=303, headers={"Location": address})

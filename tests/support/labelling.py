@@ -20,7 +20,15 @@ from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
 
-KINDS = {"scripts": "scripts", "texts": "texts", "pair": "pairs", "dialogue": "dialogues"}
+KINDS = {
+    "scripts": "scripts",
+    "texts": "texts",
+    "pair": "pairs",
+    "dialogue": "dialogues",
+    "graphs": "graphs",
+    "decision": "decisions",
+    "scenarios": "scenarios",
+}
 """The kind of a run by the member of ``RunSample.result``."""
 
 

@@ -163,8 +163,13 @@ function sample(view) {
   const subjects = view.subjects || [];
   const columns = make("div", { class: context.length && subjects.length ? "beside two" : "beside" });
   if (context.length) columns.append(make("div", { class: "context" }, context));
-  columns.append(make("div", {}, subjects.map((one) => subject(one, subjects.length <= 4 || (filters.has("model") && filters.get("model") === (one.model || ""))))));
+  columns.append(make("div", {}, subjects.map((one) => subject(one, subjects.length <= 4 || isWanted(one)))));
   return [...parts, columns];
+}
+/* Of many subjects those open that the filters select. */
+function isWanted(one) {
+  const tagged = (one.tags || []).some(([name, value]) => filters.get(`tag.${name}`) === value);
+  return tagged || (filters.has("model") && filters.get("model") === (one.model || ""));
 }
 function block(one) {
   const made = make("details", { open: Boolean(one.open) }, make("summary", {}, one.title));

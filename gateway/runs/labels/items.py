@@ -6,19 +6,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER
 from dramaturg.api.common.v1.script_pb2 import Script, Task
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
-from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_VERDICT, LabelItem, LabelTask, LabelText
+from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
+from dramaturg.api.evaluation.v1.label_service_pb2 import (
+    LABEL_TASK_CHOICE,
+    LABEL_TASK_VERDICT,
+    LabelItem,
+    LabelTask,
+    LabelText,
+)
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextsResult
 from dramaturg.judge import criteria
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.results.ratings import HIGHEST, LOWEST
-from gateway.runs.labels.population import Drawn
+from dramaturg.results.scenarios import TARGETS
+from gateway.runs.labels.population import Drawn, edge_id
 from gateway.runs.store.tables import sanitize
 
 VERDICTS = ("PASS", "FAIL")
+EITHER = "either"
+CHOICES = ("option 1", "option 2", EITHER)
+LEVELS = ("easy", "medium", "hard")
+REJECT = "reject"
+REVIEWS = (*LEVELS, EITHER, REJECT)
 PREFERENCES = ("first", "tie", "second")
 RATINGS = tuple(str(value) for value in range(int(LOWEST), int(HIGHEST) + 1))
 MAX_CHOICES = 36
@@ -54,6 +69,9 @@ class ItemBuilder:
             "texts": self._text,
             "pair": self._pair,
             "dialogue": self._dialogue,
+            "graphs": self._edge,
+            "decision": self._decision,
+            "scenarios": self._scenario,
         }
 
     def build(self, drawn: Drawn, sample: RunSample, request: bytes) -> LabelItem | None:
@@ -66,7 +84,10 @@ class ItemBuilder:
         """
         kind = sample.WhichOneof("result") or ""
         item = self._builders[kind](drawn, getattr(sample, kind), request) if kind in self._builders else None
-        return item if item is not None and 1 < len(item.choices) <= MAX_CHOICES else None
+        if item is None or not 1 < len(item.choices) <= MAX_CHOICES:
+            return None
+        item.sample_index, item.candidate_id = drawn.sample, drawn.candidate_id
+        return item
 
     def _script(self, drawn: Drawn, result: ScriptsResult, _: bytes) -> LabelItem | None:
         found = next(
@@ -137,6 +158,71 @@ class ItemBuilder:
             ],
             choices=PREFERENCES if drawn.opponent else RATINGS,
         )
+
+    def _edge(self, drawn: Drawn, result: GraphsResult, _: bytes) -> LabelItem | None:
+        reference = result.reference
+        graph = next((one.graph for one in result.graphs if sanitize(one.model) == drawn.model), None)
+        if graph is None:
+            return None
+        texts = {event.id: event.text for event in reference.events}
+        texts |= {event.id: event.text for event in graph.events if event.text}
+        ends = next(
+            (
+                (edge.source_id, edge.target_id)
+                for edge in graph.edges
+                if edge_id(edge.source_id, edge.target_id) == drawn.candidate_id
+            ),
+            None,
+        )
+        if ends is None:
+            return None
+        first, second = (texts.get(end, end) for end in ends)
+        return LabelItem(
+            item="/".join(
+                part for part in (reference.id or reference.scenario, drawn.model, "->".join(ends)) if part
+            ),
+            question="Does the first event have to come before the second?",
+            texts=[
+                LabelText(title="First event", text=first),
+                LabelText(title="Second event", text=second),
+                LabelText(title="Scenario", text=reference.scenario or reference.id),
+                LabelText(title="All events", steps=[texts[event.id] for event in graph.events]),
+            ],
+            choices=VERDICTS,
+        )
+
+    def _decision(self, _: Drawn, result: DecisionResult, __: bytes) -> LabelItem:
+        decision = result.decision
+        return LabelItem(
+            item=decision.id or decision.goal,
+            question="Which option does the person choose?",
+            texts=_decided(decision.goal, decision.option_1, decision.option_2, decision.scenario),
+            choices=CHOICES,
+        )
+
+    def _scenario(self, drawn: Drawn, result: ScenariosResult, _: bytes) -> LabelItem | None:
+        found = next((one for one in result.scenarios if sanitize(one.id) == drawn.candidate_id), None)
+        if found is None or not found.scenario:
+            return None
+        brief = result.brief
+        texts = _decided(brief.goal, brief.option_1, brief.option_2, found.scenario)
+        chosen = self._task == LABEL_TASK_CHOICE
+        if not chosen:
+            texts.append(LabelText(title="Written for", text=TARGETS.get(found.target, "").replace("-", " ")))
+        return LabelItem(
+            item=f"{result.id}/{found.id}",
+            question="Which option does the person choose?"
+            if chosen
+            else "How hard is the choice of the option that the scenario is written for? "
+            "Reject a scenario of no use.",
+            texts=texts,
+            choices=CHOICES if chosen else REVIEWS,
+        )
+
+
+def _decided(goal: str, first: str, second: str, scenario: str) -> list[LabelText]:
+    named = (("Scenario", scenario), ("Goal", goal), ("Option 1", first), ("Option 2", second))
+    return [LabelText(title=title, text=text) for title, text in named if text]
 
 
 def _item_id(task: Task, candidate_id: str) -> str:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import (
+    LABEL_TASK_CHOICE,
     LABEL_TASK_PREFERENCE,
     LABEL_TASK_RATING,
+    LABEL_TASK_REVIEW,
     LABEL_TASK_UNSPECIFIED,
     LABEL_TASK_VERDICT,
     LabelTask,
 )
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.authoring.rating_sheet import draw
 from dramaturg.results.dialogues import ACED
 from dramaturg.service.errors import invalid
 from gateway.runs.store.base import RunStore
+from gateway.runs.store.tables import sanitize
 
 _PAGE = 1000
 _RATINGS = frozenset({"rating", f"rating{ACED}"})
@@ -69,6 +74,32 @@ def _preference(row: RunResult) -> Drawn | None:
     return Drawn(row.sample_index, "", "", row.model, row.label, value)
 
 
+def _decision(row: RunResult) -> Drawn:
+    """The decision of any of its judgements."""
+    return Drawn(row.sample_index, "", "", "", "", None)
+
+
+def _graph(row: RunResult) -> Drawn:
+    """The graph of any of its measures, from which its edges are taken."""
+    return Drawn(row.sample_index, "", "", row.model, "", None)
+
+
+def _edges(graph: Drawn, sample: RunSample) -> Iterator[Drawn]:
+    """The edges of a graph; the value says whether the reference has the edge too."""
+    wanted = {(edge.source_id, edge.target_id) for edge in sample.graphs.reference.edges}
+    for one in sample.graphs.graphs:
+        if sanitize(one.model) != graph.model:
+            continue
+        for edge in one.graph.edges:
+            known = float((edge.source_id, edge.target_id) in wanted) if one.HasField("score") else None
+            yield replace(graph, candidate_id=edge_id(edge.source_id, edge.target_id), judged=known)
+
+
+def edge_id(source: str, target: str) -> str:
+    """The id of an edge."""
+    return f"{source}->{target}"
+
+
 def _drawn(row: RunResult, criterion: str = "") -> Drawn:
     value = row.value if row.HasField("value") else None
     return Drawn(row.sample_index, row.candidate_id, criterion, row.model, "", value)
@@ -79,8 +110,13 @@ READERS: Mapping[str, Mapping[LabelTask.ValueType, Reader]] = {
     "texts": {LABEL_TASK_VERDICT: _verdict, LABEL_TASK_RATING: _criterion_rating},
     "pairs": {LABEL_TASK_PREFERENCE: _preference},
     "dialogues": {LABEL_TASK_RATING: _reply_rating, LABEL_TASK_PREFERENCE: _preference},
+    "graphs": {LABEL_TASK_VERDICT: _graph},
+    "decisions": {LABEL_TASK_CHOICE: _decision},
+    "scenarios": {LABEL_TASK_REVIEW: _verdict, LABEL_TASK_CHOICE: _verdict},
 }
 """How judgements become items, by kind of evaluation and task. The first task of a kind is its default."""
+_UNJUDGED = frozenset({_decision, _graph})
+"""Readers of items that are no judgements: they are drawn also where models or measures abstained."""
 
 
 def task_of(kind: str, task: LabelTask.ValueType) -> LabelTask.ValueType:
@@ -124,21 +160,14 @@ class Population:
 
     def sample(self, size: int, seed: int) -> list[Drawn]:
         """A random sample in random order. Equal arguments draw equal items of an equal run. Blocks."""
-        drawn = draw(self._items(), size, seed)
+        drawn = draw(self.items(), size, seed)
         random.Random(seed).shuffle(drawn)  # noqa: S311 - the order is no secret
         return drawn
 
-    def _items(self) -> Iterator[Drawn]:
-        where = self._where
-        with_abstentions = bool(where.abstain_reasons) or verdict_pb2.OUTCOME_ABSTAIN in where.outcomes
+    def items(self) -> Iterator[Drawn]:
+        """The items, by sample. Blocks."""
         sample, known = -1, set[tuple[str, str, str, str]]()
-        for row in self._rows():
-            abstains = row.outcome == verdict_pb2.OUTCOME_ABSTAIN
-            if row.failure_reason or (abstains and not with_abstentions):
-                continue
-            item = self._read(row)
-            if item is None:
-                continue
+        for item in self._expanded():
             if item.sample != sample:
                 sample, known = item.sample, set()
             # Several methods or both rows of a comparison are one item.
@@ -146,6 +175,26 @@ class Population:
             if key not in known:
                 known.add(key)
                 self.count += 1
+                yield item
+
+    def _expanded(self) -> Iterator[Drawn]:
+        if self._read is not _graph:
+            yield from self._judged()
+            return
+        for (index, _), graphs in groupby(self._judged(), lambda one: (one.sample, one.model)):
+            found = self._store.list_samples(self._run_id, after=index - 1, limit=1)
+            if found and found[0].index == index:
+                yield from _edges(next(graphs), found[0])
+
+    def _judged(self) -> Iterator[Drawn]:
+        where = self._where
+        with_abstentions = bool(where.abstain_reasons) or verdict_pb2.OUTCOME_ABSTAIN in where.outcomes
+        for row in self._rows():
+            missing = row.failure_reason or (
+                row.outcome == verdict_pb2.OUTCOME_ABSTAIN and not with_abstentions
+            )
+            item = None if missing and self._read not in _UNJUDGED else self._read(row)
+            if item is not None:
                 yield item
 
     def _rows(self) -> Iterator[RunResult]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult
 from gateway.evaluations.statistics import Statistics
 from gateway.processes.process import Ask
 from gateway.runs.labels import sheets
 from gateway.runs.labels.agreement import add_agreement
+from gateway.runs.labels.population import READERS, Population
 from gateway.runs.records import LabelSetRecord, NewLabelItem
 from gateway.runs.results.exports import in_pieces
 from gateway.runs.service.results import reads_store
@@ -28,18 +31,39 @@ def describe(ask: Ask, record: LabelSetRecord, store: RunStore) -> Iterator[byte
 
 @reads_store
 def export(
-    ask: Ask, record: LabelSetRecord, request: pb.ExportLabelsRequest, store: RunStore
+    ask: Ask, record: LabelSetRecord, request: pb.ExportLabelsRequest, kind: str, store: RunStore
 ) -> Iterator[bytes]:
-    """The labels of a set as a file, in pieces."""
+    """The labels of a set as a file, in pieces.
+
+    Args:
+        ask: Not used.
+        record: The label set.
+        request: The sheet and its format.
+        kind: The kind of the run, for sheets that read it.
+        store: The run store.
+    """
     del ask
     items = {one.item.position: one for one in _items(record.number, store)}
     labels = store.list_labels(record.number)
+    found = record.description
     if request.sheet == pb.LABEL_SHEET_SCORES:
         columns, rows = sheets.score_rows(items, labels)
+    elif request.sheet == pb.LABEL_SHEET_ESTIMATES:
+        population = Population(store, found.run_id, found.filter, READERS[kind][found.task])
+        columns, rows = sheets.estimate_rows(population.items(), items, labels)
+    elif request.sheet == pb.LABEL_SHEET_REVIEW:
+        columns, rows = sheets.review_rows(
+            found.task, items, labels, partial(_scenarios, store, found.run_id)
+        )
     else:
-        columns, rows = sheets.label_rows(record.description.task, items, labels)
+        columns, rows = sheets.label_rows(found.task, items, labels)
     written = sheets.as_csv if request.format == pb.LABEL_FORMAT_CSV else sheets.as_json_lines
     yield from in_pieces(written(columns, rows))
+
+
+def _scenarios(store: RunStore, run_id: str, index: int) -> ScenariosResult:
+    found = store.list_samples(run_id, after=index - 1, limit=1)
+    return found[0].scenarios if found and found[0].index == index else ScenariosResult()
 
 
 def _items(number: int, store: RunStore) -> Iterator[NewLabelItem]:

@@ -24,6 +24,7 @@ from gateway.quotas.gate import quota_exhausted
 from gateway.runs.labels import reads
 from gateway.runs.labels.items import ItemBuilder
 from gateway.runs.labels.population import READERS, Population, task_of
+from gateway.runs.labels.sheets import sheets_of
 from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunRecord
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import fill_page, key_of, next_token, page_size
@@ -165,7 +166,8 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         """Streams the labels as one file."""
         record = await self._find(request.label_set_id, context)
         tenant = tenant_of(context)
-        pieces = self._processes.stream(tenant, no_answer, reads.export, record, request, self._store)
+        kind = await self._kind_of(record, request.sheet, tenant)
+        pieces = self._processes.stream(tenant, no_answer, reads.export, record, request, kind, self._store)
         async with aclosing(pieces) as chunks:
             async for chunk in chunks:
                 yield pb.ExportLabelsResponse(chunk=chunk)
@@ -176,6 +178,25 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         record = await self._find(request.label_set_id, context)
         await self._caller.call_heavy(tenant_of(context), self._store.delete_label_set, record.number)
         return pb.DeleteLabelSetResponse()
+
+    async def _kind_of(self, record: LabelSetRecord, sheet: pb.LabelSheet.ValueType, tenant: str) -> str:
+        """The kind of the run, if the sheet reads it.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: the set has no such sheet. NOT_FOUND: the run was deleted.
+        """
+        found = record.description
+        if sheet not in sheets_of(found.task):
+            raise invalid(
+                "sheet",
+                f"is {pb.LabelSheet.Name(sheet)}, which sets of {pb.LabelTask.Name(found.task)} do not have",
+            )
+        if sheet not in {pb.LABEL_SHEET_ESTIMATES, pb.LABEL_SHEET_REVIEW}:
+            return ""
+        kind = run_kind((await self._runs.find(found.run_id, tenant)).spec).name
+        if sheet == pb.LABEL_SHEET_REVIEW and kind != "scenarios":
+            raise invalid("sheet", f"is LABEL_SHEET_REVIEW; runs of {kind} have no sheet for review")
+        return kind
 
     async def _answer(self, question: bytes) -> bytes:
         return await call_service(self._registry, question)

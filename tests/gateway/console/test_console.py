@@ -228,6 +228,23 @@ async def test_a_run_without_shadows_says_so(served: Consoled) -> None:
     finished_run(served.store, many("scripts", 2))
     async with Browserless(served) as visitor:
         assert "has a shadow" in await (await visitor.get("/console/runs/run/shadows")).text()
+        assert "/console/runs/run/shadows" not in await (await visitor.get("/console/runs/run")).text()
+
+
+async def test_runs_are_compared_within_a_tenant(guarded: Consoled) -> None:
+    finished_run(guarded.store, many("scripts", 2), tenant="research")
+    finished_run(guarded.store, many("scripts", 2), run_id="later", tenant="research")
+    finished_run(guarded.store, many("pair", 2), run_id="pairs", tenant="research")
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        listed = await (await visitor.get("/console/runs/later/compare")).text()
+        assert "baseline=run&amp;run=later" in listed
+        assert "pairs" not in listed
+        assert (await visitor.get("/console/compare?baseline=run&run=run")).status == 400
+        assert (await visitor.get("/console/compare?run=run")).status == 400
+        await visitor.sign_in(STRANGER)
+        assert (await visitor.get("/console/runs/later/compare")).status == 404
+        assert (await visitor.get("/console/compare?baseline=run&run=later")).status == 404
 
 
 async def test_labelling_is_for_who_may_write(guarded: Consoled) -> None:

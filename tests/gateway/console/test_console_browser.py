@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
     RunBudget,
 )
 from gateway.runs.records import Incident
+from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, HOSTILE
 from tests.support.browser import AXE, Tab, browser
 from tests.support.console import Consoled
+from tests.support.labelling import finished_run
 from tests.support.runs import TIMED_OUT, create, judged, spec
 
 pytestmark = pytest.mark.slow
@@ -133,4 +136,38 @@ def test_a_visitor_signs_in_and_out(guarded: Consoled) -> None:
         )
         seen.page.get_by_role("button", name="Sign out").press("Enter")
         seen.page.wait_for_url("**/sign-in")
+        assert not seen.faults
+
+
+def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None:
+    before, after = list(many("scripts", 24)), list(many("scripts", 24))
+    turned = 0
+    for sample in after:
+        for candidate in sample.scripts.candidates:
+            for assessed in candidate.assessments:
+                assessed.assessment.provenance.version = "9.9.9"
+            for verdict in (one for one in candidate.verdicts if one.outcome == OUTCOME_PASS):
+                if candidate.model == "writer-large" and sample.index < 12:
+                    verdict.outcome = OUTCOME_FAIL
+                    turned += 1
+    assert turned
+    finished_run(served.store, before, run_id="before")
+    finished_run(served.store, after, run_id="after")
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/runs/after")
+        seen.page.get_by_role("link", name="Compare with another run").press("Enter")
+        seen.page.wait_for_url("**/compare")
+        seen.page.locator("table.runs a").press("Enter")
+        seen.page.wait_for_url("**/console/compare?*")
+        seen.until("document.getElementById('status').textContent.includes('samples')")
+        assert f"{turned} of " in seen.page.inner_text(".lead")
+        assert "is significant (p =" in seen.page.inner_text(".lead")
+        assert "The setup changed." in seen.page.inner_text(".lead")
+        assert seen.page.inner_text("main h2 >> nth=0") == "Got worse"
+        assert "9.9.9" in seen.page.inner_text("section[aria-labelledby=setup]")
+        assert seen.page.inner_text("#status") == "12 samples"
+        seen.page.locator("section[aria-labelledby=got-worse] tbody a").first.press("Enter")
+        seen.page.wait_for_selector("#chips button")
+        seen.page.locator("details.sample summary").first.press("Enter")
+        seen.page.wait_for_selector("details.sample[open] .verdicts")
         assert not seen.faults

@@ -117,8 +117,9 @@ def test_pages_of_labels_open_without_a_fault(served: Consoled, scheme: str, wid
         queue = f"{address}/queue?annotator=cid"
         runs = f"{base}runs/run"
         shadows = f"{runs}/shadows"
+        compare = f"{runs}/compare"
         new = f"{base}labels/new?run=run"
-        for page in (runs, shadows, f"{base}labels", new, address, queue, f"{base}evaluate/pair"):
+        for page in (runs, shadows, compare, f"{base}labels", new, address, queue, f"{base}evaluate/pair"):
             seen.page.goto(page)
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, page
             if AXE.is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.testing import serve
+from gateway.runs.labels.population import task_of
 from gateway.runs.store import RunStore
 from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
@@ -82,14 +84,21 @@ async def test_each_kind_has_items_with_texts_and_choices(tmp_path: Path, kind: 
         finished_run(service.store, many(kind, 20))
         label_set = await service.create(sample_size=30, seed=3)
         items = await service.items(label_set)
-        assert label_set.item_count == len(items) <= 30 <= label_set.population_count or kind == "pair"
+        assert label_set.item_count == len(items) == min(30, label_set.population_count)
         assert [one.position for one in items] == list(range(len(items)))
         for one in items:
             assert one.question
             assert len(one.choices) > 1
             assert all(text.text or text.steps for text in one.texts)
-        expected = {"scripts": "PASS", "texts": "PASS", "pair": "first", "dialogue": "1"}
-        assert {one.choices[0] for one in items} == {expected[kind]}
+        expected = {"pair": "first", "dialogue": "1", "decision": "option 1", "scenarios": "easy"}
+        assert {one.choices[0] for one in items} == {expected.get(kind, "PASS")}
+        # Two annotators who agree have a kappa of 1, whatever they choose between.
+        for annotator in ("ann", "bob"):
+            for place, one in enumerate(items[:6]):
+                await service.write(label_set, annotator, one.position, one.choices[place % 2])
+        (whole, *_) = (await service.progress(label_set)).agreement
+        assert whole.item_count == 6
+        assert whole.pairs[0].cohen_kappa.value == pytest.approx(1.0)
 
 
 async def test_equal_seeds_draw_equal_items_in_equal_order(tmp_path: Path) -> None:
@@ -186,6 +195,53 @@ async def test_labels_are_choices_of_items_that_exist(tmp_path: Path) -> None:
         assert (await service.items(label_set, annotator="ann"))[0].label == "10"
         await service.write(label_set, "ann", 0, "")
         assert (await service.items(label_set, annotator="ann"))[0].label == ""
+
+
+async def test_an_edge_is_shown_with_its_events_and_judged_by_the_reference(tmp_path: Path) -> None:
+    some = list(many("graphs", 6))
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, some)
+        label_set = await service.create(sample_size=2000)
+        items = await service.items(label_set)
+        edges = sum(len(graph.graph.edges) for one in some for graph in one.graphs.graphs)
+        assert len(items) == label_set.population_count == edges
+        for one in items:
+            graphs = some[one.sample_index].graphs
+            source, _, target = one.candidate_id.partition("->")
+            names = {event.id: event.text for event in graphs.reference.events}
+            assert [text.text for text in one.texts[:2]] == [names[source], names[target]]
+        await service.write(label_set, "ann", 0, "PASS")
+        sheet = await service.export(label_set, sheet=pb.LABEL_SHEET_SCORES)
+        row = json.loads(sheet)
+        wanted = {
+            (one.source_id, one.target_id) for one in some[items[0].sample_index].graphs.reference.edges
+        }
+        assert row["judge"] == float(tuple(items[0].candidate_id.split("->")) in wanted)
+
+
+async def test_a_decision_is_one_item_also_without_a_right_choice(tmp_path: Path) -> None:
+    some = list(many("decision", 8))
+    for one in some[:4]:
+        one.decision.ClearField("gold")
+        for choice in one.decision.choices:
+            choice.ClearField("correct")
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, some)
+        items = await service.items(await service.create())
+        assert sorted(one.item for one in items) == sorted(one.decision.decision.id for one in some)
+        assert {tuple(one.choices) for one in items} == {("option 1", "option 2", "either")}
+
+
+async def test_a_set_has_only_the_sheets_of_its_task(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("decision", 4))
+        label_set = await service.create()
+        for sheet in (pb.LABEL_SHEET_SCORES, pb.LABEL_SHEET_ESTIMATES, pb.LABEL_SHEET_REVIEW):
+            wrong = await refused(service.export(label_set, sheet=sheet))
+            assert wrong.violations[0][0] == "sheet"
+    with pytest.raises(ServiceError) as raised:
+        task_of("simulations", pb.LABEL_TASK_UNSPECIFIED)
+    assert "has no items to label" in raised.value.violations[0][1]
 
 
 async def test_a_run_without_such_items_is_refused(tmp_path: Path) -> None:

@@ -79,3 +79,63 @@ async def test_a_cell_of_csv_is_no_formula(tmp_path: Path, note: str) -> None:
         text = await service.export(label_set, format=pb.LABEL_FORMAT_CSV)
         assert ",=" not in text
         assert "'=x" in text
+
+
+@pytest.mark.slow
+async def test_judgements_with_labels_are_read_by_align_estimate(tmp_path: Path) -> None:
+    samples = list(many("scripts", 20))
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, samples)
+        label_set = await service.create(sample_size=60, seed=5)
+        for place in range(60):
+            for annotator in ("ann", "bob"):
+                label = "PASS" if (place + (annotator == "bob" and place % 7 == 0)) % 3 else "FAIL"
+                await service.write(label_set, annotator, place, label)
+        sheet = tmp_path / "verdicts.csv"
+        content = await service.export(label_set, sheet=pb.LABEL_SHEET_ESTIMATES, format=pb.LABEL_FORMAT_CSV)
+        sheet.write_text(content, encoding="utf-8")
+    rows = [row for _, row in read_table(sheet)]
+    assert len(rows) == label_set.population_count
+    assert sum(row["label"] != "" for row in rows) == 60
+    measured = await dramaturg("align", "estimate", sheet, "--cluster", "task", "--json")
+    assert measured.code == 0, measured.err
+    means = {one["system"]: one for one in measured.json["means"]}
+    assert sum(one["labels"] for one in means.values()) == 60
+    assert sum(one["predictions"] for one in means.values()) == len(rows)
+    for model, one in means.items():
+        verdicts = [float(row["predicted"]) for row in rows if row["system"] == model]
+        assert one["predictions_alone"] == pytest.approx(sum(verdicts) / len(verdicts))
+
+
+@pytest.mark.slow
+async def test_reviews_and_choices_are_read_by_scenarios_review(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scenarios", 4))
+        reviewed = await service.create(sample_size=8)
+        given = ["easy", "medium", "hard", "either", "reject", "reject", "easy"]
+        for place, label in enumerate(given):
+            await service.write(reviewed, "ann", place, label)
+        await service.write(reviewed, "bob", 6, "hard")
+        sheets = {}
+        for form, name in ((pb.LABEL_FORMAT_CSV, "review.csv"), (pb.LABEL_FORMAT_JSONL, "review.jsonl")):
+            sheets[name] = tmp_path / name
+            content = await service.export(reviewed, sheet=pb.LABEL_SHEET_REVIEW, format=form)
+            sheets[name].write_text(content, encoding="utf-8")
+        chosen = await service.create(sample_size=8, task=pb.LABEL_TASK_CHOICE)
+        for annotator in ("ann", "bob"):
+            for item in await service.items(chosen):
+                await service.write(chosen, annotator, item.position, item.choices[item.position % 3])
+        choices = await service.export(chosen, sheet=pb.LABEL_SHEET_REVIEW)
+    for sheet in sheets.values():
+        found = await dramaturg("scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json")
+        assert found.code == 0, found.err
+        # Two annotators who disagree, and items without a label, leave the status open.
+        assert found.json["statuses"] == {"accepted": 4, "not reviewed": 2, "rejected": 2}
+        assert found.json["levels"] == {"easy": 1, "medium": 1, "hard": 1, "either": 1}
+    rows = [json.loads(line) for line in choices.splitlines()]
+    sheet = tmp_path / "choices.jsonl"
+    accepted = [{**row, "status": "accepted", "level": "easy"} for row in rows]
+    sheet.write_text("".join(f"{json.dumps(row)}\n" for row in accepted), encoding="utf-8")
+    found = await dramaturg("scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json")
+    assert found.code == 0, found.err
+    assert {one["observed_agreement"] for one in found.json["agreement"]} == {1.0}

@@ -1,0 +1,151 @@
+"""The page that compares a run with a baseline."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from dramaturg.api.alignment.v1.accuracy_pb2 import ABSTENTION_POLICY_EXCLUDED
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.kinds import find_summary_kind
+from dramaturg.report.comparison import BETTER, CHANGED, WORSE, Comparison, Flip, render_comparison
+from dramaturg.report.views.sample import view
+from dramaturg.results.run_text import kind_name
+from dramaturg.service.errors import invalid
+from gateway.console.visit import Visit
+
+MAX_SAMPLES = 500
+"""The most samples of the page that have a judgement that changed."""
+
+_PERMUTATIONS = 9999
+_LISTED_RUNS = 100
+_SAMPLES_PAGE = 200
+_VALUES = {"passed": 1.0, "failed": 0.0}
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+
+
+async def choose(visit: Visit) -> web.StreamResponse:
+    """The runs that a run can be compared with: those of its kind."""
+    calls = visit.calls
+    run = (await calls(calls.runs.GetRun, pb.GetRunRequest(run_id=visit.parameters["run"]))).run
+    listed = await calls(calls.runs.ListRuns, pb.ListRunsRequest(page_size=_LISTED_RUNS))
+    others = [
+        (one.spec.display_name or one.id, one.create_time, urlencode({"baseline": one.id, "run": run.id}))
+        for one in listed.runs
+        if one.id != run.id and kind_name(one) == kind_name(run)
+    ]
+    return visit.page("compare.html.j2", run=run, others=others, kind=kind_name(run), most=_LISTED_RUNS)
+
+
+async def compare(visit: Visit) -> web.StreamResponse:
+    """What got worse and better in a run than in a baseline, with the samples behind it."""
+    query, calls = visit.request.query, visit.calls
+    ids = [query.get("baseline", ""), query.get("run", "")]
+    if not all(ids):
+        raise invalid("baseline" if not ids[0] else "run", "is required")
+    if ids[0] == ids[1]:
+        raise invalid("run", "is the baseline")
+    request = pb.CompareRunsRequest(
+        run_ids=ids, permutation_count=_PERMUTATIONS, abstention_policy=ABSTENTION_POLICY_EXCLUDED
+    )
+    found = await calls(calls.runs.CompareRuns, request)
+    runs = [(await calls(calls.runs.GetRun, pb.GetRunRequest(run_id=one))).run for one in ids]
+    summaries = [
+        (await calls(calls.runs.GetSummary, pb.GetSummaryRequest(run_id=one))).summary for one in ids
+    ]
+    names = dict(zip(ids, _names(runs), strict=True))
+    made = _comparison(found, names, dict(zip(names.values(), summaries, strict=True)))
+    changed = {one.sample for one in made.flips}
+    samples = {name: await _samples(visit, run_id, changed) for run_id, name in names.items()}
+    title = f"{names[ids[1]]} against {names[ids[0]]}"
+    text = await asyncio.to_thread(
+        lambda: "".join(render_comparison(title, made, samples, MAX_SAMPLES, total=len(changed)))
+    )
+    return visit.report(text)
+
+
+def _comparison(
+    found: pb.CompareRunsResponse, names: Mapping[str, str], summaries: Mapping[str, Summary]
+) -> Comparison:
+    response = found.comparison
+    for one in response.comparisons:
+        one.system = names.get(one.system, one.system)
+    flips = [
+        Flip(
+            names[one.run_id],
+            one.sample_id,
+            one.subject,
+            one.aspect,
+            one.baseline_outcome,
+            one.outcome,
+            _direction(one.baseline_outcome, one.outcome),
+        )
+        for one in found.flips
+    ]
+    notes = [*found.left_out, "The samples are those with a judgement that differs from the baseline's."]
+    if found.flip_count > len(flips):
+        notes.append(f"The first {len(flips):,} of {found.flip_count:,} judgements that differ are listed.")
+    kind = find_summary_kind(next(iter(summaries.values())))
+    comparability = kind.results.comparability if kind is not None else None
+    return Comparison(
+        runs=list(names.values()),
+        summaries=summaries,
+        response=response,
+        flips=flips,
+        value=comparability.value if comparability else "",
+        shares=comparability is None or comparability.shares,
+        left_out=notes,
+    )
+
+
+def _direction(before: str, after: str) -> str:
+    first, second = _value(before), _value(after)
+    if first is None or second is None:
+        return CHANGED
+    return BETTER if second > first else WORSE
+
+
+def _value(outcome: str) -> float | None:
+    """An outcome as a number; None: an abstention."""
+    found = _NUMBER.match(outcome)
+    return float(found[0]) if found else _VALUES.get(outcome)
+
+
+def _names(runs: Sequence[Run]) -> Sequence[str]:
+    names = [run.spec.display_name or run.id for run in runs]
+    return names if len(set(names)) == len(names) else [run.id for run in runs]
+
+
+async def _samples(visit: Visit, run_id: str, wanted: set[str]) -> Sequence[RunSample]:
+    """The first samples of a run that are wanted, by their ids."""
+    request = pb.ListSamplesRequest(run_id=run_id, page_size=_SAMPLES_PAGE)
+    found: list[RunSample] = []
+    while len(found) < min(MAX_SAMPLES, len(wanted)):
+        page = await visit.calls(visit.calls.runs.ListSamples, request)
+        found += await asyncio.to_thread(_of, page.samples, wanted)
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    return found
+
+
+def _of(samples: Sequence[RunSample], wanted: set[str]) -> Sequence[RunSample]:
+    kept = []
+    for sample in samples:
+        shown = view(sample)
+        if (shown.sample_id or shown.title) in wanted:
+            kept.append(sample)
+    return kept
+
+
+ROUTES = (
+    ("GET", r"runs/(?P<run>[A-Za-z0-9-]{1,64})/compare", choose),
+    ("GET", "compare", compare),
+)
+"""Method, path and handler of each page."""
