@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ResultFil
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
-from gateway.runs.labels.population import READERS
+from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.sheets import sheets_of
 
 _VERDICT_KEYS = {"PASS": "p", "FAIL": "f"}
@@ -53,7 +53,7 @@ _FORMATS = {"csv": pb.LABEL_FORMAT_CSV, "jsonl": pb.LABEL_FORMAT_JSONL}
 
 def can_be_labelled(kind: str) -> bool:
     """Whether runs of a kind have items to label."""
-    return kind in READERS
+    return labelled_kind(kind) is not None
 
 
 def choice_keys(choices: Sequence[str]) -> Sequence[tuple[str, str]]:
@@ -78,7 +78,8 @@ async def list_sets(visit: Visit) -> web.StreamResponse:
 async def ask_for_set(visit: Visit) -> web.StreamResponse:
     request = GetRunRequest(run_id=visit.request.query.get("run", ""))
     run = (await visit.calls(visit.calls.runs.GetRun, request)).run
-    tasks = [(pb.LabelTask.Name(one), _TASKS[one]) for one in READERS.get(kind_name(run), ())]
+    labelled = labelled_kind(kind_name(run))
+    tasks = [(pb.LabelTask.Name(one), _TASKS[one]) for one in (labelled.readers if labelled else ())]
     return visit.page("label_new.html.j2", run=run, tasks=tasks)
 
 

@@ -53,6 +53,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
 TESTED_THROUGH = {
     "dramaturg/report/figures": "dramaturg/report",
     "dramaturg/report/views": "dramaturg/report",
+    "gateway/runs/labels/kinds": "gateway/runs/labels",
     "services/agents/commonsense": "services/agents",
     "services/agents/critic": "services/agents",
     "services/agents/execute": "services/agents",

@@ -3,120 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from itertools import groupby
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1.label_service_pb2 import (
-    LABEL_TASK_CHOICE,
-    LABEL_TASK_PREFERENCE,
-    LABEL_TASK_RATING,
-    LABEL_TASK_REVIEW,
-    LABEL_TASK_UNSPECIFIED,
-    LABEL_TASK_VERDICT,
-    LabelTask,
-)
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelTask
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.authoring.rating_sheet import draw
-from dramaturg.results.dialogues import ACED
 from dramaturg.service.errors import invalid
+from gateway.runs.labels.drawn import Drawn, LabelledKind
+from gateway.runs.labels.kinds import kind_names, labelled_kind
 from gateway.runs.store.base import RunStore
-from gateway.runs.store.tables import sanitize
 
 _PAGE = 1000
-_RATINGS = frozenset({"rating", f"rating{ACED}"})
-_SECOND = "second"
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A drawn judgement."""
-
-    sample: int
-    """The index of the sample."""
-    candidate_id: str
-    criterion: str
-    """The criterion of a verdict or of a rating by a criterion. Empty: none."""
-    model: str
-    opponent: str
-    """The model of the second text of a preference. Empty: none."""
-    judged: float | None
-    """The value that the judge gave, of a preference for the first text. None: it abstained."""
-
-
-Reader = Callable[[RunResult], Drawn | None]
-
-
-def _verdict(row: RunResult) -> Drawn | None:
-    is_verdict = row.outcome != verdict_pb2.OUTCOME_UNSPECIFIED
-    return _drawn(row, criterion=row.measure) if is_verdict else None
-
-
-def _criterion_rating(row: RunResult) -> Drawn | None:
-    passes = row.outcome in {verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL}
-    return None if passes else _drawn(row, criterion=row.measure)
-
-
-def _reply_rating(row: RunResult) -> Drawn | None:
-    return _drawn(row) if row.measure in _RATINGS else None
-
-
-def _preference(row: RunResult) -> Drawn | None:
-    """A comparison, from the row of either text."""
-    if not row.measure.startswith("win"):
-        return None
-    value = row.value if row.HasField("value") else None
-    if row.candidate_id == _SECOND:
-        return Drawn(row.sample_index, "", "", row.label, row.model, None if value is None else 1 - value)
-    return Drawn(row.sample_index, "", "", row.model, row.label, value)
-
-
-def _decision(row: RunResult) -> Drawn:
-    """The decision of any of its judgements."""
-    return Drawn(row.sample_index, "", "", "", "", None)
-
-
-def _graph(row: RunResult) -> Drawn:
-    """The graph of any of its measures, from which its edges are taken."""
-    return Drawn(row.sample_index, "", "", row.model, "", None)
-
-
-def _edges(graph: Drawn, sample: RunSample) -> Iterator[Drawn]:
-    """The edges of a graph; the value says whether the reference has the edge too."""
-    wanted = {(edge.source_id, edge.target_id) for edge in sample.graphs.reference.edges}
-    for one in sample.graphs.graphs:
-        if sanitize(one.model) != graph.model:
-            continue
-        for edge in one.graph.edges:
-            known = float((edge.source_id, edge.target_id) in wanted) if one.HasField("score") else None
-            yield replace(graph, candidate_id=edge_id(edge.source_id, edge.target_id), judged=known)
-
-
-def edge_id(source: str, target: str) -> str:
-    """The id of an edge."""
-    return f"{source}->{target}"
-
-
-def _drawn(row: RunResult, criterion: str = "") -> Drawn:
-    value = row.value if row.HasField("value") else None
-    return Drawn(row.sample_index, row.candidate_id, criterion, row.model, "", value)
-
-
-READERS: Mapping[str, Mapping[LabelTask.ValueType, Reader]] = {
-    "scripts": {LABEL_TASK_VERDICT: _verdict},
-    "texts": {LABEL_TASK_VERDICT: _verdict, LABEL_TASK_RATING: _criterion_rating},
-    "pairs": {LABEL_TASK_PREFERENCE: _preference},
-    "dialogues": {LABEL_TASK_RATING: _reply_rating, LABEL_TASK_PREFERENCE: _preference},
-    "graphs": {LABEL_TASK_VERDICT: _graph},
-    "decisions": {LABEL_TASK_CHOICE: _decision},
-    "scenarios": {LABEL_TASK_REVIEW: _verdict, LABEL_TASK_CHOICE: _verdict},
-}
-"""How judgements become items, by kind of evaluation and task. The first task of a kind is its default."""
-_UNJUDGED = frozenset({_decision, _graph})
-"""Readers of items that are no judgements: they are drawn also where models or measures abstained."""
 
 
 def task_of(kind: str, task: LabelTask.ValueType) -> LabelTask.ValueType:
@@ -125,11 +25,12 @@ def task_of(kind: str, task: LabelTask.ValueType) -> LabelTask.ValueType:
     Raises:
         ServiceError: INVALID_ARGUMENT: runs of the kind have no such items.
     """
-    tasks = READERS.get(kind)
-    if not tasks:
+    found = labelled_kind(kind)
+    if found is None:
         raise invalid(
-            "run_id", f"names a run of {kind}, which has no items to label: {', '.join(READERS)} have"
+            "run_id", f"names a run of {kind}, which has no items to label: {', '.join(kind_names())} have"
         )
+    tasks = found.readers
     if task == LABEL_TASK_UNSPECIFIED:
         return next(iter(tasks))
     if task not in tasks:
@@ -145,18 +46,27 @@ class Population:
         store: The run store.
         run_id: The run.
         where: Selects judgements.
-        read: Makes an item of a judgement.
+        kind: The items of the run's kind.
+        task: The question.
 
     Attributes:
         count: The number of items, once drawn from.
     """
 
-    def __init__(self, store: RunStore, run_id: str, where: ResultFilter, read: Reader) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        run_id: str,
+        where: ResultFilter,
+        kind: LabelledKind,
+        task: LabelTask.ValueType,
+    ) -> None:
         self.count = 0
         self._store = store
         self._run_id = run_id
         self._where = where
-        self._read = read
+        self._kind = kind
+        self._read = kind.readers[task]
 
     def sample(self, size: int, seed: int) -> list[Drawn]:
         """A random sample in random order. Equal arguments draw equal items of an equal run. Blocks."""
@@ -178,13 +88,14 @@ class Population:
                 yield item
 
     def _expanded(self) -> Iterator[Drawn]:
-        if self._read is not _graph:
+        expand = self._kind.expand
+        if expand is None:
             yield from self._judged()
             return
         for (index, _), graphs in groupby(self._judged(), lambda one: (one.sample, one.model)):
             found = self._store.list_samples(self._run_id, after=index - 1, limit=1)
             if found and found[0].index == index:
-                yield from _edges(next(graphs), found[0])
+                yield from expand(next(graphs), found[0])
 
     def _judged(self) -> Iterator[Drawn]:
         where = self._where
@@ -193,7 +104,7 @@ class Population:
             missing = row.failure_reason or (
                 row.outcome == verdict_pb2.OUTCOME_ABSTAIN and not with_abstentions
             )
-            item = None if missing and self._read not in _UNJUDGED else self._read(row)
+            item = None if missing and not self._kind.unjudged else self._read(row)
             if item is not None:
                 yield item
 

@@ -11,7 +11,8 @@ from gateway.evaluations.statistics import Statistics
 from gateway.processes.process import Ask
 from gateway.runs.labels import sheets
 from gateway.runs.labels.agreement import add_agreement
-from gateway.runs.labels.population import READERS, Population
+from gateway.runs.labels.kinds import labelled_kind
+from gateway.runs.labels.population import Population
 from gateway.runs.records import LabelSetRecord, NewLabelItem
 from gateway.runs.results.exports import in_pieces
 from gateway.runs.service.results import reads_store
@@ -49,7 +50,9 @@ def export(
     if request.sheet == pb.LABEL_SHEET_SCORES:
         columns, rows = sheets.score_rows(items, labels)
     elif request.sheet == pb.LABEL_SHEET_ESTIMATES:
-        population = Population(store, found.run_id, found.filter, READERS[kind][found.task])
+        labelled = labelled_kind(kind)
+        assert labelled is not None
+        population = Population(store, found.run_id, found.filter, labelled, found.task)
         columns, rows = sheets.estimate_rows(population.items(), items, labels)
     elif request.sheet == pb.LABEL_SHEET_REVIEW:
         columns, rows = sheets.review_rows(

@@ -23,7 +23,8 @@ from gateway.processes.pool import ProcessPool, no_answer
 from gateway.quotas.gate import quota_exhausted
 from gateway.runs.labels import reads
 from gateway.runs.labels.items import ItemBuilder
-from gateway.runs.labels.population import READERS, Population, task_of
+from gateway.runs.labels.kinds import labelled_kind
+from gateway.runs.labels.population import Population, task_of
 from gateway.runs.labels.sheets import sheets_of
 from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunRecord
 from gateway.runs.service.lookup import RunLookup
@@ -215,10 +216,13 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     def _draw(self, run: RunRecord, request: pb.CreateLabelSetRequest) -> NewLabelSet:
         kind = run_kind(run.spec).name
         task = task_of(kind, request.task)
-        population = Population(self._store, run.id, request.filter, READERS[kind][task])
+        labelled = labelled_kind(kind)
+        assert labelled is not None  # it has the task
+        population = Population(self._store, run.id, request.filter, labelled, task)
         drawn = population.sample(request.sample_size or _DEFAULT_SIZE, request.seed)
-        builder = ItemBuilder(task, self._registry.roles)
-        requests = self._store.run_requests(run.id, [one.sample for one in drawn]) if kind == "pairs" else {}
+        builder = ItemBuilder(labelled, task, self._registry.roles)
+        read = [one.sample for one in drawn] if labelled.reads_request else []
+        requests = self._store.run_requests(run.id, read) if read else {}
         items: list[NewLabelItem] = []
         total = 0
         for one in drawn:

@@ -25,8 +25,8 @@ from dramaturg.authoring import scenario_sheet
 from dramaturg.authoring.sheets import ACCEPTED, REJECTED
 from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.results.columns import compact_json
-from gateway.runs.labels.items import EITHER, LEVELS, REJECT
-from gateway.runs.labels.population import Drawn
+from gateway.runs.labels.choices import EITHER, LEVELS, REJECT
+from gateway.runs.labels.drawn import Drawn
 from gateway.runs.records import Label, NewLabelItem
 
 _LABELS = ("item", "criterion", "annotator", "label", "note", "model")

@@ -1,0 +1,38 @@
+"""The choices of items, and texts that items of several kinds have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.evaluation.v1.label_service_pb2 import LabelText
+from dramaturg.results.ratings import HIGHEST, LOWEST
+
+VERDICTS = ("PASS", "FAIL")
+PREFERENCES = ("first", "tie", "second")
+RATINGS = tuple(str(value) for value in range(int(LOWEST), int(HIGHEST) + 1))
+EITHER = "either"
+CHOICES = ("option 1", "option 2", EITHER)
+LEVELS = ("easy", "medium", "hard")
+REJECT = "reject"
+REVIEWS = (*LEVELS, EITHER, REJECT)
+MAX_CHOICES = 36
+"""The most choices of an item: the number of digits and letters."""
+
+
+def item_id(task: Task, candidate_id: str) -> str:
+    """The id of a candidate's item."""
+    return f"{task.id or task.goal}/{candidate_id}"
+
+
+def task_texts(task: Task) -> Iterator[LabelText]:
+    """A task with its constraints."""
+    yield LabelText(title="Task", text=task.goal)
+    if task.constraints:
+        yield LabelText(title="Constraints", steps=task.constraints)
+
+
+def decision_texts(scenario: str, goal: str, first: str, second: str) -> list[LabelText]:
+    """A scenario, and the options of its goal."""
+    named = (("Scenario", scenario), ("Goal", goal), ("Option 1", first), ("Option 2", second))
+    return [LabelText(title=title, text=text) for title, text in named if text]

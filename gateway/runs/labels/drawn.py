@@ -1,0 +1,83 @@
+"""Drawn judgements, and what a kind of evaluation states of its items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawn judgement."""
+
+    sample: int
+    """The index of the sample."""
+    candidate_id: str
+    criterion: str
+    """The criterion of a verdict or of a rating by a criterion. Empty: none."""
+    model: str
+    opponent: str
+    """The model of the second text of a preference. Empty: none."""
+    judged: float | None
+    """The value that the judge gave, of a preference for the first text. None: it abstained."""
+
+
+Reader = Callable[[RunResult], Drawn | None]
+"""Makes an item of a judgement; None: it has none."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an item is built from, besides the judgement and its sample."""
+
+    task: LabelTask.ValueType
+    questions: Mapping[str, str]
+    """The questions by criterion."""
+    request: bytes
+    """The request of the sample, where the kind reads it."""
+
+
+@dataclass(frozen=True)
+class LabelledKind:
+    """The items of a kind of evaluation."""
+
+    readers: Mapping[LabelTask.ValueType, Reader]
+    """How judgements become items, by task. The first task is the default."""
+    build: Callable[[Drawn, RunSample, Context], LabelItem | None]
+    """The item of a judgement. None: the sample has no text for it. Names are those that the store keeps."""
+    expand: Callable[[Drawn, RunSample], Iterator[Drawn]] | None = None
+    """The items of a read one and its sample. None: it is the item."""
+    unjudged: bool = False
+    """Whether items are no judgements: they are drawn also where models or measures abstained."""
+    reads_request: bool = False
+    """Whether items are built from the request."""
+
+
+def drawn(row: RunResult, criterion: str = "") -> Drawn:
+    """The item of a judgement of one candidate."""
+    value = row.value if row.HasField("value") else None
+    return Drawn(row.sample_index, row.candidate_id, criterion, row.model, "", value)
+
+
+def verdict(row: RunResult) -> Drawn | None:
+    """The item of a verdict."""
+    is_verdict = row.outcome != verdict_pb2.OUTCOME_UNSPECIFIED
+    return drawn(row, criterion=row.measure) if is_verdict else None
+
+
+_SECOND = "second"
+
+
+def preference(row: RunResult) -> Drawn | None:
+    """The item of a comparison, from the row of either text."""
+    if not row.measure.startswith("win"):
+        return None
+    value = row.value if row.HasField("value") else None
+    if row.candidate_id == _SECOND:
+        return Drawn(row.sample_index, "", "", row.label, row.model, None if value is None else 1 - value)
+    return Drawn(row.sample_index, "", "", row.model, row.label, value)
