@@ -60,7 +60,7 @@ KINDS: Sequence[Kind] = (
     ),
     Kind(
         "pairs",
-        "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
+        "Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).",
     ),
     Kind("graphs", "Evaluates script graphs that models predict or write (proScript)."),
     Kind(

@@ -85,7 +85,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "conformance",
             "dramaturg.cli.conformance",
-            "Checks a running judge against its contract. Exit code 1: a requirement is broken.",
+            "Checks a server against its contract. Exit code 1: a requirement is broken.",
         ),
         LazyCommand(
             "convert",

@@ -16,8 +16,9 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JUDGE_HEALTH
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.client import DramaturgClient
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 from dramaturg.judge.roles import CRITIC
-from gateway.evaluations.judge_answers import MAX_ANSWER_BYTES, MAX_LATENCY_SECONDS
+from gateway.evaluations.judge_answers import MAX_LATENCY_SECONDS
 from tests.hostile.judges import IDENTITIES, MISBEHAVIOURS, hostile_judge
 from tests.hostile.test_requests import KEPT_SHARE, NOISE_MB, resident_mb
 from tests.support.fleet import report

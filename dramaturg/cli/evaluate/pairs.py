@@ -69,7 +69,7 @@ def pairs(
     ] = None,
     group_by: GroupBy = None,
 ) -> None:
-    """Evaluates pairs of texts: role-playing judges or a rubric, baselines, human labels (DRPE).
+    """Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
 
     Each row is an EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
     rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for

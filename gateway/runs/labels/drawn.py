@@ -9,6 +9,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.pairs import BY_CRITERION
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ _SECOND = "second"
 
 
 def preference(row: RunResult) -> Drawn | None:
-    """The item of a comparison, from the row of either text."""
-    if not row.measure.startswith("win"):
+    """The item of a comparison, from the row of either text. Votes by a criterion answer another question."""
+    if not row.measure.startswith("win") or row.measure.startswith(f"win/{BY_CRITERION}"):
         return None
     value = row.value if row.HasField("value") else None
     if row.candidate_id == _SECOND:

@@ -80,7 +80,7 @@ def test_a_status_has_one_detail_of_each_kind() -> None:
 def test_a_status_always_fits_the_trailers(count: int, character: str) -> None:
     field = character * 300
     error = invalid_fields([Violation(f"{field}[{index}]", field) for index in range(count)])
-    error.metadata["field"] = field * 10
+    error.metadata = {"field": field * 10}
     status = encode(error, "r")
     size = sum(
         len(key) + len(value) * (1.4 if isinstance(value, bytes) else 1) + 32

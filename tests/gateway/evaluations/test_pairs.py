@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import (
     PairResult,
     RolePlan,
 )
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.roles.v1.role_service_pb2 import (
     ClusterRolesResponse,
@@ -318,7 +319,7 @@ async def test_a_panel_compares_one_by_one() -> None:
         ({"roles": RolePlan(criteria=[POLITE, POLITE])}, "roles.criteria[1]"),
         ({"roles": RolePlan(criteria=[POLITE], fine_count=2)}, "roles.fine_count"),
         ({"roles": RolePlan(criteria=[POLITE], objective_roles=[READER])}, "roles.objective_roles"),
-        ({"roles": RolePlan(criteria=[{"id": "long", "passes": "x" * 2001}])}, "roles.criteria[0]"),
+        ({"roles": RolePlan(criteria=[RubricCriterion(id="long", passes="x" * 2001)])}, "roles.criteria[0]"),
         ({"judges": [JudgeSelection(role="critic")]}, "judges[0].role"),
         ({"judges": [JudgeSelection(role="roles"), JudgeSelection(role="roles", model="m")]}, "judges[1]"),
     ],

@@ -126,8 +126,7 @@ async def test_pairs_compared_by_a_rubric_have_figures_by_criterion(tmp_path: Pa
     some = samples("pair")
     for sample in some:
         for one in sample.pair.comparisons:
-            polite = one.comparison.votes[0]
-            polite.role.CopyFrom(criterion_role(POLITE))
+            one.comparison.votes[0].role.CopyFrom(criterion_role(POLITE))
             one.comparison.votes.add(role=criterion_role(CLEAR), preference=pairs.PREFERENCE_SECOND)
     store_run(address_of(tmp_path), "run", some)
     async with client(tmp_path, "alignment") as gateway:

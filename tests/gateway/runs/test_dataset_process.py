@@ -18,7 +18,8 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format
-from gateway.processes.process import ProcessDiedError, ProcessLimits, StoppedError
+from dramaturg.service.threads import StoppedError
+from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
