@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from dramaturg.formats.panel_weights import read_weights, weight_of
-from dramaturg.judge.roles import ROLES, JudgeRole, role_table
+from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings
 from gateway.http.settings import HttpSettings
 from gateway.judges.targets import check_pattern
@@ -186,6 +186,10 @@ class PanelTable(BaseModel):
         return self.quorum or len(self.members) // 2 + 1
 
 
+SHADOWED = (PAIR_JUDGE, RATING_JUDGE, CHALLENGE_JUDGE)
+"""The roles whose judges have shadows, besides those whose judges give verdicts."""
+
+
 class ShadowTable(BaseModel):
     """The table ``shadow`` of a judge that gets the requests of another one and changes no verdict."""
 
@@ -325,11 +329,12 @@ class JudgeTables(BaseModel):
                 f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
             )
         for judge in self.judges:
-            if judge.role not in ROLES or isinstance(ROLES[judge.role], JudgeRole):
+            role = ROLES.get(judge.role)
+            if role is None or isinstance(role, JudgeRole):
                 continue
             for kind, table in (("panel", judge.panel), ("shadow", judge.shadow)):
-                if table is not None:
-                    raise ValueError(f"has a {kind} of {judge.role!r}, a role without verdicts: {judge.name}")
+                if table is not None and not (kind == "shadow" and role in SHADOWED):
+                    raise ValueError(f"has a {kind} of {judge.role!r}, a role without {kind}s: {judge.name}")
 
     def check_members(self) -> None:
         """Checks the members of every panel and what shadows shadow, when all judges are known.

@@ -9,7 +9,9 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowAssessment
+from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 
+_SHADOWS = (ShadowAssessment.DESCRIPTOR, ShadowJudgement.DESCRIPTOR)
 _WORDS = ("rationale", "explanation", "failure", "detail")
 
 
@@ -25,7 +27,7 @@ class JudgementReason(NamedTuple):
 def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
     """Yields one entry for each judgement of a result or of an event, at any depth.
 
-    Assessments of shadows are part of no judgement.
+    Judgements of shadows are part of no judgement.
     """
     fields = message.DESCRIPTOR.fields_by_name
     if "abstain_reason" in fields:
@@ -35,7 +37,7 @@ def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
         yield JudgementReason(message.abstain_reason, str(words))  # type: ignore[attr-defined]
     for field, value in message.ListFields():
         inner = field.message_type
-        if inner is None or inner is ShadowAssessment.DESCRIPTOR or inner.GetOptions().map_entry:
+        if inner is None or inner in _SHADOWS or inner.GetOptions().map_entry:
             continue
         for part in value if field.is_repeated else (value,):
             yield from judgement_reasons(part)

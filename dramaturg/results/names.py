@@ -6,6 +6,7 @@ from typing import Any
 
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, FindingKind, Outcome
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowMiss
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Preference
 
 UNSPECIFIED = "UNSPECIFIED"
 """The reason of an abstention that states none."""
@@ -40,6 +41,11 @@ def finding_name(kind: int) -> str:
 def shadow_miss_name(miss: int) -> str:
     """The name of a ShadowMiss without its prefix, e.g. "QUEUE_FULL"; empty for 0."""
     return _name(ShadowMiss, miss, "SHADOW_MISS_")
+
+
+def preference_name(preference: int) -> str:
+    """The name of a Preference without its prefix, e.g. "FIRST"; empty for 0."""
+    return _name(Preference, preference, "PREFERENCE_")
 
 
 def _name(enum: Any, number: int, prefix: str) -> str:

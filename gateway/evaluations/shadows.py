@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableSequence, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
-
-from google.protobuf.message import Message
+from typing import Any, Literal, Protocol, TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1 import scripts_pb2
-from dramaturg.api.evaluation.v1.scripts_pb2 import (
-    CandidateAssessment,
-    ScriptsResult,
-    ShadowAssessment,
-    ShadowMiss,
-)
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowAssessment
+from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 from dramaturg.judge.usage import add_usage, total_usage
-from dramaturg.results.names import shadow_miss_name
-from dramaturg.service import context
-from dramaturg.service.context import RequestContext
 from gateway.evaluations.calls import Timeouts, unnoted
-from gateway.evaluations.metrics import SHADOW_MISSES
-from gateway.evaluations.streams import Emit
+from gateway.evaluations.shadow_calls import Assess, AssessmentCall, JudgementCall, ShadowCall
 from gateway.judges.selection import JudgeAssignment, Shadow
 
-Result = TypeVar("Result", ScriptsResult, TextsResult)
-Assess = Callable[[JudgeAssignment, Emit], Awaitable[object]]
-"""Has a shadow assess the candidates; emits each assessment."""
+
+class _Result(Protocol):
+    """The result of an evaluation."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+
+Result = TypeVar("Result", bound=_Result)
+Answer = TypeVar("Answer")
 Targets = Mapping[str, MutableSequence[ShadowAssessment]]
 """The lists of a result that assessments of shadows are added to, by candidate."""
-
-logger = logging.getLogger(__name__)
 
 _deferred: ContextVar[list[ShadowCalls] | None] = ContextVar("deferred_shadows", default=None)
 
@@ -69,29 +61,92 @@ class ShadowCalls:
     def __init__(self, shadows: Sequence[Shadow], timeouts: Timeouts) -> None:
         self._shadows = shadows
         self._timeouts = timeouts
-        self._calls: list[_ShadowCall] = []
+        self._assessments: list[AssessmentCall] = []
+        self._judgements: list[JudgementCall] = []
+        self._items: set[tuple[object, ...]] = set()
         self._targets: Targets = {}
+        self._judged: MutableSequence[ShadowJudgement] = []
         self._abandoned = asyncio.Event()
         self.usage = Usage()
         """The usage that counts as that of the evaluation, after ``finish``."""
+
+    @property
+    def _calls(self) -> Sequence[ShadowCall]:
+        return [*self._assessments, *self._judgements]
 
     def start(self, candidate_ids: Sequence[str], assess: Assess) -> None:
         """Starts a call of each shadow about all candidates."""
         with unnoted():
             for number, shadow in enumerate(self._shadows):
-                seconds = shadow.assignment.judge.timeout(self._timeouts.judge)
-                self._calls.append(_ShadowCall(shadow, number, candidate_ids, assess, seconds))
+                self._assessments.append(
+                    AssessmentCall(shadow, number, candidate_ids, assess, self._seconds(shadow))
+                )
 
-    async def beside(
-        self, work: Awaitable[Result], targets: Callable[[Result], Targets], wait_seconds: float
-    ) -> Result:
-        """Returns the result of an evaluation with the assessments of its shadows.
+    async def judged(
+        self,
+        assignment: JudgeAssignment,
+        judge: Callable[[JudgeAssignment], Awaitable[Answer]],
+        member: Literal["comparison", "rating", "challenge"],
+        **item: str,
+    ) -> Answer:
+        """Has a judge judge an item, and beside it each of its shadows.
 
         Args:
-            work: The evaluation, which calls ``start``. If it fails, the calls are cancelled.
-            targets: The lists of the result that assessments are added to.
+            assignment: The assignment of the judge.
+            judge: Has a judge judge the item. It returns its failure as an answer that abstains.
+            member: The member of ``ShadowJudgement`` that the answer is.
+            item: The members of ``ShadowJudgement`` that name the item.
+
+        Returns:
+            The answer of the judge. It waits for no shadow.
+        """
+
+        async def judge_as_shadow(shadow: JudgeAssignment) -> ShadowJudgement:
+            made: dict[str, Any] = {member: await judge(shadow)}
+            return ShadowJudgement(**made)
+
+        calls = []
+        with unnoted():
+            for shadow in self._shadows:
+                if shadow.assignment.role != assignment.role or shadow.of != assignment.judge.name:
+                    continue
+                # A judge with several models judges an item several times, its shadow once.
+                key = (shadow.assignment, member, *item.values())
+                if key in self._items:
+                    continue
+                self._items.add(key)
+                number = len(self._judgements)
+                named: dict[str, Any] = {**item}
+                call = JudgementCall(
+                    shadow, number, ShadowJudgement(**named), judge_as_shadow, self._seconds(shadow)
+                )
+                self._judgements.append(call)
+                calls.append(call)
+        begun = time.perf_counter()
+        answer = await judge(assignment)
+        for call in calls:
+            call.note_judge_latency(time.perf_counter() - begun)
+        return answer
+
+    def _seconds(self, shadow: Shadow) -> float:
+        return shadow.assignment.judge.timeout(self._timeouts.judge)
+
+    async def beside(
+        self,
+        work: Awaitable[Result],
+        wait_seconds: float,
+        *,
+        targets: Callable[[Result], Targets] | None = None,
+        judged: Callable[[Result], MutableSequence[ShadowJudgement]] | None = None,
+    ) -> Result:
+        """Returns the result of an evaluation with the judgements of its shadows.
+
+        Args:
+            work: The evaluation, which calls ``start`` or ``judged``. If it fails, the calls are cancelled.
             wait_seconds: How long the result waits for the shadows at most. Within ``deferred_shadows`` it
-                does not wait, and has no assessments yet.
+                does not wait, and has no judgements yet.
+            targets: The lists of the result that assessments of candidates are added to.
+            judged: The list of the result that judgements of items are added to.
         """
         try:
             result = await work
@@ -99,7 +154,10 @@ class ShadowCalls:
             self.cancel()
             raise
         if self._calls:
-            self._targets = targets(result)
+            if targets is not None:
+                self._targets = targets(result)
+            if judged is not None:
+                self._judged = judged(result)
             deferred = _deferred.get()
             if deferred is None:
                 left = self._timeouts.left()
@@ -110,7 +168,7 @@ class ShadowCalls:
         return result
 
     async def finish(self, wait_seconds: float | None = None) -> None:
-        """Waits for the shadows, cancels the calls in progress, and adds the assessments to the result.
+        """Waits for the shadows, cancels the calls in progress, and adds their judgements to the result.
 
         Args:
             wait_seconds: The longest wait. None: until the deadlines of the shadows, or ``abandon``.
@@ -123,11 +181,14 @@ class ShadowCalls:
             pass
         finally:
             self.cancel()
-        self.usage = total_usage(usage for call in self._calls for usage in call.counted_usage())
+        self.usage = total_usage(usage for call in self._calls if call.counted for usage in call.usage())
         for candidate_id, listed in self._targets.items():
             listed.extend(
-                call.assessment(candidate_id) for call in self._calls if candidate_id in call.candidate_ids
+                call.assessment(candidate_id)
+                for call in self._assessments
+                if candidate_id in call.candidate_ids
             )
+        self._judged.extend(call.judgement() for call in self._judgements)
 
     async def _ended(self) -> None:
         """Waits for all calls, or for ``abandon``."""
@@ -148,67 +209,3 @@ class ShadowCalls:
         """Cancels the calls."""
         for call in self._calls:
             call.task.cancel()
-
-
-class _ShadowCall:
-    def __init__(
-        self,
-        shadow: Shadow,
-        number: int,
-        candidate_ids: Sequence[str],
-        assess: Assess,
-        seconds: float,
-    ) -> None:
-        self.candidate_ids = frozenset(candidate_ids)
-        self._shadow = shadow
-        self._number = number
-        self._assess = assess
-        self._seconds = seconds
-        self._assessed: dict[str, CandidateAssessment] = {}
-        self._miss: ShadowMiss.ValueType = scripts_pb2.SHADOW_MISS_LATE
-        self.task = asyncio.create_task(self._call())
-
-    def assessment(self, candidate_id: str) -> ShadowAssessment:
-        """The assessment of a candidate as it is known now, or the reason for its absence."""
-        judge = self._shadow.assignment.judge
-        made = ShadowAssessment(role=judge.role.name, judge=judge.name, shadow_of=self._shadow.of)
-        assessed = self._assessed.get(candidate_id)
-        if assessed is None:
-            made.miss = self._miss
-            reason = shadow_miss_name(self._miss).lower().replace("_", "-")
-            SHADOW_MISSES.add(judge.role.name, judge.name, reason)
-        else:
-            made.assessment.CopyFrom(assessed.assessment)
-            made.latency.CopyFrom(assessed.latency)
-        return made
-
-    def counted_usage(self) -> Iterator[Usage]:
-        """The usage that counts as that of the evaluation, by candidate."""
-        if self._shadow.counted:
-            for assessed in self._assessed.values():
-                yield assessed.assessment.provenance.usage
-
-    async def _call(self) -> None:
-        queue = self._shadow.assignment.judge.shadow_queue
-        with nullcontext(True) if queue is None else queue.hold(len(self.candidate_ids)) as fits:
-            if not fits:
-                self._miss = scripts_pb2.SHADOW_MISS_QUEUE_FULL
-                return
-            served = context.current()
-            # An id of its own: the attempts of model calls are limited by request id.
-            request_id = f"{served.request_id if served else ''}/shadow-{self._number}"
-            deadline = time.monotonic() + self._seconds
-            try:
-                with context.scope(RequestContext(request_id, deadline=deadline)):
-                    async with asyncio.timeout(self._seconds):
-                        await self._assess(self._shadow.assignment, self._emit)
-            except TimeoutError:
-                return
-            except Exception:
-                self._miss = scripts_pb2.SHADOW_MISS_FAILED
-                logger.exception("a shadow could not be called")
-
-    def _emit(self, **event: Message) -> None:
-        assessed = event["assessment"]
-        assert isinstance(assessed, CandidateAssessment)
-        self._assessed[assessed.candidate_id] = assessed

@@ -25,7 +25,7 @@ from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
-from gateway.evaluations.judge_comparisons import ComparedItem, JudgeComparisons
+from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
 from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
 from gateway.evaluations.statistics import Statistics
 
@@ -82,7 +82,12 @@ class KindSummary(ABC):
                 yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
 
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
-        """The items of a sample that judges are compared on."""
+        """The candidates and texts of a sample that judges are compared on."""
+        del sample
+        yield from ()
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        """The other items of a sample that judges are compared on."""
         del sample
         yield from ()
 
@@ -149,7 +154,8 @@ class Summarizer:
         self._count(rows)
         for answer in self._kinds[name].answers(sample, rows):
             self._note_judge(answer)
-        self._comparisons.add(sample, self._kinds[name].compared_items(sample))
+        kind = self._kinds[name]
+        self._comparisons.add(sample, kind.compared_items(sample), kind.compared_judgements(sample))
         for tags, parts in self._grouped(sample).items():
             figures = self._groups.get(tags)
             if figures is None:

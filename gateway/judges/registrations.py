@@ -39,7 +39,7 @@ from gateway.judges.targets import is_permitted
 from gateway.runs.records import RegisteredJudge
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
-from gateway.settings import GatewaySettings, JudgeEntry
+from gateway.settings import SHADOWED, GatewaySettings, JudgeEntry
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -230,8 +230,9 @@ class JudgeRegistrations:
                 yield Violation(f"judge.panel.members[{index}].judge", fault)
 
     def _shadow_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
-        if not isinstance(self._registry.roles.get(judge.role), JudgeRole):
-            yield Violation("judge.shadow", "must be absent: judges of the role give no verdicts")
+        role = self._registry.roles.get(judge.role)
+        if not isinstance(role, JudgeRole) and role not in SHADOWED:
+            yield Violation("judge.shadow", "must be absent: judges of the role have no shadows")
         found = self._registry.find(judge.role, judge.shadow.of)
         if found is None or found.entry.shadow is not None:
             fault = f"is {judge.shadow.of!r}, no judge of {judge.role!r}, or a shadow"

@@ -31,7 +31,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     DialogueSubject,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
@@ -49,6 +49,7 @@ from gateway.evaluations.dialogues.answers import (
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import JudgeAssignment
 
@@ -70,8 +71,13 @@ class DialoguesEvaluation(Evaluation):
         super().__init__(EvaluateDialoguesResponse, plan.accepted)
         self._plan = plan
         self._timeouts = timeouts
+        self._shadows = ShadowCalls(plan.shadows, timeouts)
 
     async def work(self, emit: Emit) -> DialogueResult:
+        wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
+        return await self._shadows.beside(self._evaluate(emit), wait, judged=lambda result: result.shadows)
+
+    async def _evaluate(self, emit: Emit) -> DialogueResult:
         request = self._plan.request
         async with asyncio.TaskGroup() as group:
             replies: Replies = {
@@ -146,15 +152,19 @@ class DialoguesEvaluation(Evaluation):
         elif _is_refusal(reply):
             rated.rating.CopyFrom(refusal_rating())
         else:
-            asked = RateReplyRequest(
-                task=script.task,
-                utterances=script.utterances,
-                response=reply.text,
-                options=judge_options(assignment, self._plan.request),
-            )
-            stub = RatingJudgeServiceStub(assignment.judge.channel)
-            answer = await ask(assignment, self._timeouts, stub.RateReply, asked, RateReplyResponse)
-            rated.rating.CopyFrom(settle_rating(answer, assignment))
+
+            async def rate(judge: JudgeAssignment) -> Rating:
+                asked = RateReplyRequest(
+                    task=script.task,
+                    utterances=script.utterances,
+                    response=reply.text,
+                    options=judge_options(judge, self._plan.request),
+                )
+                stub = RatingJudgeServiceStub(judge.judge.channel)
+                answer = await ask(judge, self._timeouts, stub.RateReply, asked, RateReplyResponse)
+                return settle_rating(answer, judge)
+
+            rated.rating.CopyFrom(await self._shadows.judged(assignment, rate, "rating", model=reply.model))
         emit(rating=rated)
         return rated
 
@@ -187,8 +197,14 @@ class DialoguesEvaluation(Evaluation):
         elif _is_refusal(first) or _is_refusal(second):
             compared.comparison.preference = refusal_preference(_is_refusal(first), _is_refusal(second))
         else:
-            answer = await self._ask_pair_judge(assignment, [first.text, second.text])
-            compared.comparison.CopyFrom(settle_comparison(answer, assignment))
+
+            async def compare(judge: JudgeAssignment) -> ComparePairResponse:
+                answer = await self._ask_pair_judge(judge, [first.text, second.text])
+                return settle_comparison(answer, judge)
+
+            models = {"model": first.model, "second_model": second.model}
+            answer = await self._shadows.judged(assignment, compare, "comparison", **models)
+            compared.comparison.CopyFrom(answer)
         emit(comparison=compared)
         return compared
 

@@ -15,6 +15,7 @@ from gateway.evaluations.dialogues.plan import plan_dialogues
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary
 from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.judges.selection import counted_shadows
 
 
 class DialoguesKind(RunKind):
@@ -44,13 +45,14 @@ class DialoguesKind(RunKind):
             for model in request.models
             if plan.author is not None
         ]
-        rated = [
-            PlannedCalls(one.judge, one.model, count, count * script + given) for one in plan.rating_judges
-        ]
+        shadows = counted_shadows(plan.shadows)
+        raters = [*plan.rating_judges, *(one for one in shadows if one.role == RATING_JUDGE)]
+        rated = [PlannedCalls(one.judge, one.model, count, count * script + given) for one in raters]
         # Each pair is judged in both orders.
         pairs = 2 * len(request.pairs)
+        pair_judges = [*plan.pair_judges, *(one for one in shadows if one.role == PAIR_JUDGE)]
         compared = [
-            PlannedCalls(one.judge, one.model, pairs, pairs * (script + 2 * mean)) for one in plan.pair_judges
+            PlannedCalls(one.judge, one.model, pairs, pairs * (script + 2 * mean)) for one in pair_judges
         ]
         return [*written, *rated, *compared]
 

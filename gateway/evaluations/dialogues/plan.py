@@ -13,7 +13,7 @@ from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class DialoguesPlan:
     """The judges that compare each pair. Empty without pairs."""
     text_scorers: tuple[JudgeAssignment, ...]
     """The scorers of each reply. Empty where no scores are requested."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the judges of ratings and pairs."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
@@ -76,6 +78,9 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
         tuple(assignment for assignment in assignments if assignment.role == RATING_JUDGE),
         tuple(assignment for assignment in assignments if assignment.role == PAIR_JUDGE),
         tuple(assignment for assignment in assignments if assignment.role == TEXT_SCORER),
+        select_shadows(
+            request.shadows, [one for one in assignments if one.role in (RATING_JUDGE, PAIR_JUDGE)], registry
+        ),
     )
 
 

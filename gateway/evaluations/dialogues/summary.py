@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 from dramaturg.results.ratings import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
+from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
@@ -37,6 +38,22 @@ class DialoguesKindSummary(KindSummary):
         }
         asked = [row for row in rows if not refused & {row.model, row.label}]
         yield from super().answers(sample, asked)
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        result = sample.dialogue
+        task = result.script.task.id, result.script.task.description
+        ratings = {(one.judge, one.model): one.rating for one in result.ratings}
+        comparisons = {
+            (one.judge, one.first_model, one.second_model): one.comparison for one in result.comparisons
+        }
+        for shadow in result.shadows:
+            key = shadow.shadow_of, shadow.model
+            if not shadow.second_model:
+                yield ComparedJudgement(task, "", shadow.model, "rating", ratings[key], shadow)
+                continue
+            models = f"{shadow.model} / {shadow.second_model}"
+            first = comparisons[*key, shadow.second_model]
+            yield ComparedJudgement(task, "", models, "preference", first, shadow)
 
     def figures(self, options: SummaryOptions) -> DialoguesFigures:
         return DialoguesFigures(keep_aced=options.aced_kept)

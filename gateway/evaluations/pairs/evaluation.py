@@ -23,6 +23,7 @@ from gateway.evaluations.pairs.comparisons import compare_pair
 from gateway.evaluations.pairs.metrics import score_texts
 from gateway.evaluations.pairs.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, PairsPlan
 from gateway.evaluations.pairs.roles import find_roles
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
@@ -45,8 +46,13 @@ class PairsEvaluation(Evaluation):
         self._plan = plan
         self._directory = directory
         self._timeouts = timeouts
+        self._shadows = ShadowCalls(plan.shadows, timeouts)
 
     async def work(self, emit: Emit) -> PairResult:
+        wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
+        return await self._shadows.beside(self._evaluate(emit), wait, judged=lambda result: result.shadows)
+
+    async def _evaluate(self, emit: Emit) -> PairResult:
         async with asyncio.TaskGroup() as group:
             metrics = group.create_task(score_texts(self._plan, self._timeouts))
             roles = group.create_task(self._find(emit))
@@ -69,13 +75,16 @@ class PairsEvaluation(Evaluation):
     async def _compare(
         self, method: str, assignment: JudgeAssignment, roles: asyncio.Task[RolesKnown], emit: Emit
     ) -> PairComparison:
-        identity = await self._directory.identity(assignment.judge)
+        voters = await _voters(method, roles)
+
+        async def compare(judge: JudgeAssignment) -> pb.ComparePairResponse:
+            identity = await self._directory.identity(judge.judge)
+            return await compare_pair(judge, self._plan.request, voters, identity, self._timeouts)
+
         comparison = PairComparison(
             method=method,
             judge=assignment.judge.name,
-            comparison=await compare_pair(
-                assignment, self._plan.request, await _voters(method, roles), identity, self._timeouts
-            ),
+            comparison=await self._shadows.judged(assignment, compare, "comparison", method=method),
         )
         emit(comparison=comparison)
         return comparison

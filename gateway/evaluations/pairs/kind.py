@@ -23,6 +23,7 @@ from gateway.evaluations.pairs.plan import (
     plan_pairs,
 )
 from gateway.evaluations.pairs.summary import PairsKindSummary
+from gateway.judges.selection import counted_shadows
 
 GENERATED_ROLE_CHARACTERS = 120
 """The supposed length of a role that a model is to write."""
@@ -50,7 +51,7 @@ class PairsKind(RunKind):
             # All roles vote in one call.
             PlannedCalls(one.judge, one.model, count, count * (shown + voters), prompt)
             for voters, prompt in (_voters(plan, method) for method in plan.methods)
-            for one in plan.judges
+            for one in (*plan.judges, *counted_shadows(plan.shadows))
         ]
         if plan.finder is not None and plan.generated:
             finder = plan.finder

@@ -19,7 +19,7 @@ from dramaturg.summaries.text_metrics import METRICS
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.rubrics import check_rubric
 from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
 BY_ROLES = "roles"
 """The method of DRPE: all roles vote."""
@@ -56,6 +56,8 @@ class PairsPlan:
     """The pair judges. Several are a panel; each compares independently. Empty where judging is omitted."""
     scorer: JudgeAssignment | None
     """The service of the text metrics. None without metrics."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the pair judges."""
 
     @property
     def generated(self) -> bool:
@@ -125,6 +127,7 @@ def plan_pairs(request: EvaluatePairsRequest, registry: Registry) -> PairsPlan:
             ]
         )
     assignments = select_judges(request.judges, wanted, registry, request.options.model)
+    judges = tuple(assignment for assignment in assignments if assignment.role is PAIR_JUDGE)
     return PairsPlan(
         request=request,
         objective=objective,
@@ -132,8 +135,9 @@ def plan_pairs(request: EvaluatePairsRequest, registry: Registry) -> PairsPlan:
         fine_count=fine_count,
         clustered=clustered,
         finder=next((assignment for assignment in assignments if assignment.role is ROLES_FINDER), None),
-        judges=tuple(assignment for assignment in assignments if assignment.role is PAIR_JUDGE),
+        judges=judges,
         scorer=next((assignment for assignment in assignments if assignment.role is ALIGNMENT), None),
+        shadows=select_shadows(request.shadows, judges, registry),
     )
 
 

@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary, 
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.results.names import abstention_name
 from dramaturg.results.pairs import BY_CRITERION, COUNT_TAG, LINE_TAG
+from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.pairs.judgements import (
     BY_ROLES,
@@ -54,6 +55,16 @@ class PairsKindSummary(KindSummary):
         tags = {**sample.pair.tags, **sample.tags}
         pair = tags.get(LINE_TAG) or f"#{sample.index}"
         yield tags, (pair, sample.pair)
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        result = sample.pair
+        # Requests of one pair with several numbers of roles are not independent.
+        task = {**result.tags, **sample.tags}.get(LINE_TAG) or sample.index
+        for shadow in result.shadows:
+            for one in result.comparisons:
+                if (one.method, one.judge) == (shadow.method, shadow.shadow_of):
+                    yield ComparedJudgement(task, result.id, "", one.method, one.comparison, shadow)
+                    break
 
     def figures(self, options: SummaryOptions) -> PairsFigures:
         return PairsFigures(options.seed)

@@ -77,8 +77,10 @@ class ScriptsEvaluation(Evaluation):
         """See ``Evaluation.work``."""
         return await self._shadows.beside(
             self._evaluate(emit),
-            lambda result: {one.candidate_id: one.shadows for one in result.candidates if one.assessments},
             self._given.shadow_wait.ToNanoseconds() / 1e9,
+            targets=lambda result: {
+                one.candidate_id: one.shadows for one in result.candidates if one.assessments
+            },
         )
 
     async def _evaluate(self, emit: Emit) -> ScriptsResult:

@@ -35,6 +35,7 @@ from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.judge_answers import CORRECTIONS
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.simulations.cuts import cut_scripts
 from gateway.evaluations.simulations.plan import SimulationPlan
 from gateway.evaluations.simulations.stalls import stall
@@ -58,8 +59,13 @@ class Simulation(Evaluation):
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
         self._redirected: list[int] = []
+        self._shadows = ShadowCalls(plan.shadows, timeouts)
 
     async def work(self, emit: Emit) -> SimulatedDialogue:
+        wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
+        return await self._shadows.beside(self._simulate(emit), wait, judged=lambda result: result.shadows)
+
+    async def _simulate(self, emit: Emit) -> SimulatedDialogue:
         request = self._plan.request
         result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
         result.redirected_turns.extend(self._redirected)
@@ -67,11 +73,11 @@ class Simulation(Evaluation):
         result.utterances.extend(self._utterances)
         result.turn_count = len(turns) // 2
         found = await self._find_challenging_turn(turns, result)
-        if isinstance(found, int):
-            result.challenging_turn = found
-            result.scripts.extend(cut_scripts(request.task, request.dialogue_index, turns, found))
+        if found.HasField("turn"):
+            result.challenging_turn = found.turn
+            result.scripts.extend(cut_scripts(request.task, request.dialogue_index, turns, found.turn))
         else:
-            result.challenge_abstain_reason = found.reason
+            result.challenge_abstain_reason = found.abstain_reason
         result.provenances.extend(self._provenances)
         result.usage.CopyFrom(total_usage(one.usage for one in self._provenances))
         return result
@@ -145,35 +151,30 @@ class Simulation(Evaluation):
 
     async def _find_challenging_turn(
         self, turns: Sequence[Utterance], result: SimulatedDialogue
-    ) -> int | Failure:
-        """The first challenging turn, from 1; 0: none; or the failure of the judge.
-
-        States the judge in the result.
-        """
+    ) -> FindChallengingTurnResponse:
+        """The first challenging turn, from 1; 0: none; or an abstention. States the judge in the result."""
         if not turns:
-            return Failure(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, "was not asked: there is no turn")
+            return FindChallengingTurnResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
+
+        async def find(judge: JudgeAssignment) -> FindChallengingTurnResponse:
+            asked = FindChallengingTurnRequest(
+                task=self._plan.request.task,
+                utterances=turns,
+                options=judge_options(judge, self._plan.request),
+            )
+            stub = ChallengeJudgeServiceStub(judge.judge.channel)
+            answer = await ask(
+                judge, self._timeouts, stub.FindChallengingTurn, asked, FindChallengingTurnResponse
+            )
+            return settle_turn(answer, judge, len(turns) // 2)
+
         assignment = self._plan.challenge_judge
-        request = self._plan.request
         result.challenge_judge = assignment.judge.name
-        asked = FindChallengingTurnRequest(
-            task=request.task, utterances=turns, options=judge_options(assignment, request)
-        )
-        stub = ChallengeJudgeServiceStub(assignment.judge.channel)
-        answer = await ask(
-            assignment, self._timeouts, stub.FindChallengingTurn, asked, FindChallengingTurnResponse
-        )
-        if isinstance(answer, Failure):
-            return answer
-        self._sign(answer.provenance, assignment)
-        result.challenge_provenance.CopyFrom(answer.provenance)
-        if not answer.HasField("turn"):
-            reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-            return Failure(reason, "names no turn")
-        if answer.abstain_reason:
-            return Failure(verdict_pb2.ABSTAIN_REASON_CONTRADICTORY, "names a turn and abstains")
-        if answer.turn > len(turns) // 2:
-            return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"names turn {answer.turn}")
-        return answer.turn
+        found = await self._shadows.judged(assignment, find, "challenge")
+        if found.HasField("provenance"):
+            self._provenances.append(found.provenance)
+            result.challenge_provenance.CopyFrom(found.provenance)
+        return found
 
     def _options(self, model: str, sampling: Sampling) -> JudgeOptions:
         request = self._plan.request
@@ -188,6 +189,25 @@ class Simulation(Evaluation):
     def _sign(self, provenance: Provenance, assignment: JudgeAssignment) -> None:
         provenance.registered_name = assignment.judge.name
         self._provenances.append(provenance)
+
+
+def settle_turn(
+    answer: FindChallengingTurnResponse | Failure, assignment: JudgeAssignment, turn_count: int
+) -> FindChallengingTurnResponse:
+    """The turn of an answer. It abstains if it is missing, contradictory or not in the dialogue."""
+    if isinstance(answer, Failure):
+        rationale = f"The judge {assignment.judge.name!r} {answer.explanation}."
+        return FindChallengingTurnResponse(abstain_reason=answer.reason, rationale=rationale)
+    answer.provenance.registered_name = assignment.judge.name
+    if not answer.HasField("turn"):
+        answer.abstain_reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    elif answer.abstain_reason:
+        answer.abstain_reason = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    elif answer.turn > turn_count:
+        answer.abstain_reason = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    if answer.abstain_reason:
+        answer.ClearField("turn")
+    return answer
 
 
 def _reason(reason: AbstainReason.ValueType, provenance: Provenance) -> str:

@@ -15,6 +15,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.simulations.evaluation import Simulation
 from gateway.evaluations.simulations.plan import plan_simulation
 from gateway.evaluations.simulations.summary import SimulationsKindSummary
+from gateway.judges.selection import counted_shadows
 
 _ALL_TURNS = "every dialogue is counted with all its turns; one that fails has fewer"
 
@@ -35,7 +36,7 @@ class SimulationsKind(RunKind):
     ) -> Sequence[PlannedCalls]:
         del spec
         plan = plan_simulation(request, context.registry)
-        author, judge, turns = plan.author, plan.challenge_judge, plan.max_turns()
+        author, turns = plan.author, plan.max_turns()
         task, opening = text_length(request.task), len(request.task.description)
         # The description of the task is the first utterance; each call has all utterances before it.
         sent = [opening + index * WRITTEN_CHARACTERS for index in range(2 * turns)]
@@ -51,7 +52,10 @@ class SimulationsKind(RunKind):
                 len(requests) * task + sum(requests),
                 "next_user_turn",
             ),
-            PlannedCalls(judge.judge, judge.model, 1, task + sent[-1]),
+            *(
+                PlannedCalls(one.judge, one.model, 1, task + sent[-1])
+                for one in (plan.challenge_judge, *counted_shadows(plan.shadows))
+            ),
         ]
 
     def check_models(self, models: Sequence[str]) -> Iterator[Violation]:

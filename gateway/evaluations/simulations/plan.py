@@ -10,7 +10,7 @@ from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.checks import check_alone
 from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
 MAX_TURNS = 4
 """The default maximum of turns (SimulBench, section 3.2)."""
@@ -27,6 +27,8 @@ class SimulationPlan:
     """The author of both sides."""
     challenge_judge: JudgeAssignment
     """The judge that finds the first challenging turn."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the challenge judge."""
 
     def max_turns(self) -> int:
         """The maximum number of turns."""
@@ -53,4 +55,5 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
         raise invalid_fields(found)
     (author,) = select_judges(request.judges, (AUTHOR,), registry, "")
     (challenge_judge,) = select_judges(request.judges, (CHALLENGE_JUDGE,), registry, request.options.model)
-    return SimulationPlan(request, author, challenge_judge)
+    shadows = select_shadows(request.shadows, [challenge_judge], registry)
+    return SimulationPlan(request, author, challenge_judge, shadows)

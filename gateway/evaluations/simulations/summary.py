@@ -13,8 +13,10 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     Summary,
     SummaryOptions,
 )
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
 from dramaturg.results.names import abstention_name
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
+from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
 
@@ -27,6 +29,17 @@ OTHER = "other"
 class SimulationsKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], SimulatedDialogue]]:
         yield {**sample.simulation.tags, **sample.tags}, sample.simulation
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        result = sample.simulation
+        first = FindChallengingTurnResponse(
+            turn=result.challenging_turn if result.HasField("challenging_turn") else None,
+            abstain_reason=result.challenge_abstain_reason,
+            provenance=result.challenge_provenance,
+        )
+        task = result.task.id, result.task.description
+        for shadow in result.shadows:
+            yield ComparedJudgement(task, "", "", "challenging-turn", first, shadow)
 
     def figures(self, options: SummaryOptions) -> DialogueCounts:
         del options

@@ -65,8 +65,8 @@ class TextsEvaluation(Evaluation):
         """See ``Evaluation.work``."""
         return await self._shadows.beside(
             self._evaluate(emit),
-            lambda result: {text.text_id: text.shadows for text in result.texts if text.assessments},
             self._plan.request.shadow_wait.ToNanoseconds() / 1e9,
+            targets=lambda result: {text.text_id: text.shadows for text in result.texts if text.assessments},
         )
 
     async def _evaluate(self, emit: Emit) -> TextsResult:

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2, judge_directory_service_pb2_grpc
@@ -325,7 +326,9 @@ async def test_a_gateway_without_a_store_registers_none() -> None:
             await client.register_judge(JudgeRegistration(role="critic", name="a", target="127.0.0.1:1"))
 
 
-async def test_registered_at_a_gateway_with_mutual_tls_with_certificates_by_name(tmp_path: Path) -> None:
+async def test_a_judge_and_a_shadow_with_mutual_tls_are_registered_with_certificates_by_name(
+    tmp_path: Path,
+) -> None:
     """The caller, the gateway and the judge authenticate by certificates; the judge has its own authority."""
     platform, partner = Authority(tmp_path / "platform"), Authority(tmp_path / "partner")
     credentials = tmp_path / "credentials"
@@ -377,6 +380,18 @@ async def test_registered_at_a_gateway_with_mutual_tls_with_certificates_by_name
         result = await evaluate_result(client, request)
         outcomes = {verdict.outcome for verdict in result.candidates[0].verdicts}
         assert outcomes == {verdict_pb2.OUTCOME_PASS}
+        for name, reached in (("next", connection), ("stranger", JudgeConnection(ca_file="partner-ca.pem"))):
+            shadow = JudgeRegistration(role="critic", name=name, target=theirs.target, connection=reached)
+            shadow.shadow.of = "fake"
+            await client.register_judge(shadow)
+        result = await evaluate_result(client, scripts_request(1, shadow_wait=Duration(seconds=20)))
+        assert {one.judge for one in result.candidates[0].assessments if one.role == "critic"} == {"fake"}
+        shadows = {one.judge: one.assessment for one in result.candidates[0].shadows}
+        assert {verdict.outcome for verdict in shadows["next"].verdicts} == {verdict_pb2.OUTCOME_PASS}
+        assert shadows["next"].provenance.name == "fake-critic"
+        # Without a certificate the judge refuses the connection, which concerns that shadow alone.
+        reasons = {verdict.abstain_reason for verdict in shadows["stranger"].verdicts}
+        assert reasons == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}
         connection.ca_file = "missing.pem"
         with pytest.raises(ServiceError) as caught:
             await client.update_judge(
