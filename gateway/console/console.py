@@ -24,6 +24,8 @@ from gateway.http.headers import peer_address
 ROOT = "/console/"
 _SIGN_IN = f"{ROOT}sign-in"
 _SIGN_OUT = f"{ROOT}sign-out"
+_SIGN_IN_BYTES = 32 * 1024
+"""The most bytes of a form of a caller that is not known yet."""
 
 Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
 
@@ -164,7 +166,7 @@ class Console:
         if request.method != "POST":
             address = _own_address(request.query.get("next"))
             return anonymous.page("sign_in.html.j2", failed=False, next=address)
-        form = await anonymous.form()
+        form = await anonymous.form(_SIGN_IN_BYTES)
         token, address = form.get("token", "").strip(), _own_address(form.get("next"))
         valid = token.isascii() and token.isprintable()
         caller = self._backend.find_caller([(AUTHORIZATION_METADATA, f"Bearer {token}")]) if valid else None
@@ -200,15 +202,26 @@ class Console:
         """
         if self._backend.authenticates:
             return True
-        host = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+        host = _host_of(f"//{request.headers.get('Host', '')}")
         return is_loopback(f"{host if ':' not in host else f'[{host}]'}:0")
 
 
 def _is_same_origin(request: web.BaseRequest) -> bool:
     """Whether a form is one of the console: browsers state the origin of the page that sends it."""
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    origin = urlsplit(request.headers.get("Origin", "")).netloc
+    try:
+        origin = urlsplit(request.headers.get("Origin", "")).netloc
+    except ValueError:
+        return False
     return site == "same-origin" and bool(origin) and origin == request.headers.get("Host")
+
+
+def _host_of(address: str) -> str:
+    """The host in an address; empty where it is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _own_address(address: str | None) -> str:

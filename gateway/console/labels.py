@@ -218,7 +218,7 @@ async def delete_set(visit: Visit) -> web.StreamResponse:
 
 def _number(values: Mapping[str, str], name: str) -> int:
     text = values.get(name, "").strip() or "0"
-    if not text.isdecimal() or int(text) > 1_000_000_000:
+    if not text.isdecimal() or len(text) > 10 or int(text) > 1_000_000_000:
         raise invalid(name, f"is {text[:20]!r}; it must be a whole number up to 1,000,000,000")
     return int(text)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import grpc
 from aiohttp import web
@@ -17,10 +18,21 @@ from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.service.auth.caller import Caller
 from dramaturg.service.auth.permissions import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.threads import TenantThreads
 from gateway.console.pages import render
 
 CALL_SECONDS = 60.0
 """The time limit of the calls of a page."""
+MAX_FORM_BYTES = 1 << 20
+"""The most bytes of a form."""
+MAX_FIELDS = 100
+"""The most fields of a form."""
+_FORM = "application/x-www-form-urlencoded"
+_FORM_SECONDS = 60.0
+_SMALL_BYTES = 32 * 1024
+"""Larger forms are read in a thread: the escapes of a megabyte take a tenth of a second."""
+
+_threads = TenantThreads(2, per_tenant=1)
 
 REPORT_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox allow-scripts; connect-src 'none'; form-action 'none'; "
@@ -89,20 +101,33 @@ class Visit:
         """Whether the gateway serves a service of the package evaluation."""
         return f"dramaturg.api.evaluation.v1.{service}" in self.calls.services
 
-    async def form(self, seconds: float = 60) -> Mapping[str, str]:
+    async def form(self, limit: int = MAX_FORM_BYTES) -> Mapping[str, str]:
         """The fields of a posted form; the last value of each.
 
+        Args:
+            limit: The most bytes.
+
         Raises:
-            HTTPRequestEntityTooLarge: The body is larger than 1 MiB.
+            HTTPUnsupportedMediaType: The body is no form of fields alone.
+            HTTPRequestEntityTooLarge: It is too large, or has too many fields.
             HTTPRequestTimeout: It does not arrive in time.
         """
+        if self.request.content_type != _FORM:
+            raise web.HTTPUnsupportedMediaType
+        data = bytearray()
         try:
-            async with asyncio.timeout(seconds):
-                posted = await self.request.post()
+            async with asyncio.timeout(_FORM_SECONDS):
+                while part := await self.request.content.readany():
+                    data += part
+                    if len(data) > limit:
+                        raise web.HTTPRequestEntityTooLarge(limit, len(data))
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
-        # Browsers end the lines of a text with CRLF.
-        return {name: value.replace("\r\n", "\n") for name, value in posted.items() if isinstance(value, str)}
+        if data.count(b"&") >= MAX_FIELDS:
+            raise web.HTTPRequestEntityTooLarge(limit, len(data))
+        if len(data) <= _SMALL_BYTES:
+            return _fields(bytes(data))
+        return await _threads(self.caller.tenant, _fields, bytes(data))
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """A page with the console's navigation."""
@@ -129,3 +154,11 @@ class Visit:
 
     def redirect(self, address: str) -> web.Response:
         return web.Response(status=303, headers={"Location": address})
+
+
+def _fields(data: bytes) -> Mapping[str, str]:
+    # Browsers end the lines of a text with CRLF.
+    return {
+        name: value.replace("\r\n", "\n")
+        for name, value in parse_qsl(data.decode(errors="replace"), keep_blank_values=True)
+    }

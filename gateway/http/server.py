@@ -168,7 +168,7 @@ class HttpServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._console is not None and self._console.serves(request.path):
-            return await self._console.handle(request)
+            return await self._visit(self._console, request)
         origin = request.headers.get("Origin")
         headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
         if origin is not None:
@@ -195,6 +195,16 @@ class HttpServer:
             return await self._forward(request, answer, method)
         except ServiceError as error:
             return answer.refuse(error)
+        finally:
+            self._in_progress -= 1
+
+    async def _visit(self, console: Console, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers a request to the web console, within the limit of all requests."""
+        if self._in_progress >= self._backend.settings.max_concurrent_calls:
+            return web.Response(status=503, text=self._overloaded().message, headers={"Retry-After": "1"})
+        self._in_progress += 1
+        try:
+            return await console.handle(request)
         finally:
             self._in_progress -= 1
 
@@ -241,7 +251,8 @@ class HttpServer:
         limit = self._backend.settings.max_message_bytes
         if not method.client_streaming and (request.content_length or 0) > 2 * limit:
             raise too_large(limit)
-        body = Body(request.content, limit, _encoding(request.headers, kind))
+        caller = request.headers.get("Authorization", "")
+        body = Body(request.content, limit, _encoding(request.headers, kind), caller)
         seconds = self._settings.body_timeout_seconds
 
         async def read() -> AsyncIterator[bytes]:
