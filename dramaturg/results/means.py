@@ -36,7 +36,8 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     """The mean of all judgements with a value, with an interval clustered by sample.
 
     The interval is that of a ratio of sums over samples, mean +- t * s, on the log odds of the place of the
-    mean between the ends of the scale, which covers near the ends too; without two ends on the values. With
+    mean between the ends of the scale, which covers near the ends too; with a lower end alone on the
+    logarithm of the distance from it; without ends on the values. With
     s^2 = K / (K - 1) * sum over samples of (y_i - mean * n_i)^2 / n^2: sample i has n_i judgements that sum
     to y_i, n is the sum of n_i, K the number of samples, and t has K - 1 degrees of freedom (Cochran 1977,
     Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640, section 2.2). With one judgement a
@@ -63,6 +64,9 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     variance = clusters / (clusters - 1) * max(0.0, deviation) / sums.judged**2
     margin = quantile((1 + CONFIDENCE) / 2, clusters - 1) * math.sqrt(variance)
     width = highest - lowest
+    if math.isfinite(lowest) and math.isinf(width) and mean > lowest:
+        growth = math.exp(min(_LARGEST_LOG_ODDS, margin / (mean - lowest)))
+        return Mean(sums.judged, mean, lowest + (mean - lowest) / growth, lowest + (mean - lowest) * growth)
     if not math.isfinite(width) or not lowest < mean < highest:
         return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
     odds = (mean - lowest) / (highest - mean)

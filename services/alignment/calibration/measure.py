@@ -115,10 +115,10 @@ def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
 def _recalibrations(used: Judgements, design: Design, total: int) -> list[Recalibration]:
     design.resampling.checkpoint()
     cluster = used.cluster if design.clustered else np.full(used.cluster.size, -1)
-    level, seed = design.resampling.level, design.resampling.seed
+    seed = design.resampling.seed
     return [
         replace(one, brier_score=one.brier_score.of(total), expected_error=one.expected_error.of(total))
-        for one in recalibrate(used.confidence, used.correct, cluster, level, seed, design.bins)
+        for one in recalibrate(used.confidence, used.correct, cluster, seed, design.bins)
     ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from services.alignment.bootstrap import Array, Index
 from services.alignment.correlation.influence import influences
 from services.alignment.estimates import Estimate, absent
-from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
+from services.alignment.jackknife import with_jackknife
 
 _FEWEST = 3
 _COEFFICIENTS = 3
@@ -54,7 +54,7 @@ class Levels:
     ) -> tuple[Sequence[Estimate], Sequence[Estimate]]:
         """The correlations at the level of summaries, and of systems; empty where not asked for."""
         summary = self._summary(human, column, level, resampled=resampled) if self.clustered else ()
-        system = self._system(human, column, level, resampled=resampled) if self.systems else ()
+        system = self._system(human, column) if self.systems else ()
         return summary, system
 
     def _summary(self, human: Array, column: Array, level: float, *, resampled: bool) -> list[Estimate]:
@@ -78,39 +78,18 @@ class Levels:
             for place, mean in enumerate(means)
         ]
 
-    def _system(self, human: Array, column: Array, level: float, *, resampled: bool) -> list[Estimate]:
+    def _system(self, human: Array, column: Array) -> list[Estimate]:
         known = self.system >= 0
-        systems, clusters = (
-            np.unique(codes[known], return_inverse=True)[1] for codes in (self.system, self.clusters())
-        )
+        systems = np.unique(self.system[known], return_inverse=True)[1]
         count = int(systems.max(initial=-1)) + 1
         if count < _FEWEST:
             return [absent(f"{count} systems are fewer than {_FEWEST}", count)] * _COEFFICIENTS
-        units = int(clusters.max()) + 1
-        sums = [
-            np.bincount(clusters * count + systems, weights, units * count).reshape(units, count)
-            for weights in (np.ones(systems.size), human[known], column[known])
-        ]
-        totals = [part.sum(axis=0) for part in sums]
-        point = _of_means(*totals)
+        weights = (np.ones(systems.size), human[known], column[known])
+        point = _of_means(*(np.bincount(systems, part, count).astype(np.float64) for part in weights))
         if np.isnan(point).any():
             return [absent("all systems have the same mean", count)] * _COEFFICIENTS
-        if not resampled or not self.clustered:
-            return [Estimate(float(value), count) for value in point]
-        deleted = np.array(
-            [
-                _of_means(*(total - part[unit] for total, part in zip(totals, sums, strict=True)))
-                for unit in range(units)
-            ]
-        )
-        return [
-            with_jackknife(
-                float(value), count, pseudo_values(float(value), deleted[:, place], units), level, scale
-            )
-            for place, (value, scale) in enumerate(
-                zip(point, (Scale.CORRELATION, Scale.REAL, Scale.REAL), strict=True)
-            )
-        ]
+        # Without an interval: noise in the means of systems takes the correlation of few towards 0.
+        return [Estimate(float(value), count) for value in point]
 
 
 def _of_means(counts: Array, human: Array, column: Array) -> Array:

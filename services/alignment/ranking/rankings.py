@@ -10,8 +10,8 @@ import numpy as np
 
 from services.alignment.bootstrap import Index, Resampling
 from services.alignment.errors import too_large
-from services.alignment.estimates import Estimate, absent, with_percentiles
-from services.alignment.ranking.means import MIN_SYSTEMS, ONE_TIE, Means, Rows, complete, ranks, rhos, taus
+from services.alignment.estimates import Estimate, absent
+from services.alignment.ranking.means import MIN_SYSTEMS, ONE_TIE, Means, Rows, ranks, rhos, taus
 
 MAX_SYSTEMS = 200
 """The most systems of one request: every two are compared in every resample."""
@@ -146,13 +146,7 @@ def _correlate(
             reason = f"{ONE_TIE} by {name}"
     if reason:
         return RankCorrelation(*names, absent(reason, count), absent(reason, count))
+    # Without intervals: resampled rankings have more noise than these, so their correlations are lower.
     points = [ranks(found.point[np.newaxis, known]) for found in (one, other)]
-    whole = complete(np.concatenate([one.replicates[:, known], other.replicates[:, known]], axis=1))
-    resampled = [ranks(whole[:, :count]), ranks(whole[:, count:])]
-    figures = [
-        with_percentiles(
-            float(figure(*points)[0]), count, figure(resampled[0], resampled[1]), resampling.level
-        )
-        for figure in (rhos, taus)
-    ]
+    figures = [Estimate(float(figure(*points)[0]), count) for figure in (rhos, taus)]
     return RankCorrelation(*names, *figures)

@@ -243,19 +243,24 @@ DRAWS: Mapping[str, Callable[..., Figures]] = {
 }
 
 
-def coverage(kind: str, items: int, clusters: int, repetitions: int) -> dict[str, tuple[float, float]]:
-    """By figure: how often the interval contains the truth, and how often there is one."""
+def coverage(
+    draw: Callable[..., Figures], items: int, clusters: int, repetitions: int
+) -> dict[str, tuple[float, float]]:
+    """By figure: how often the interval contains the truth, and how often there is one.
+
+    The truth is the value of 8,000 clusters.
+    """
     generator = np.random.default_rng(1)
     size = items // clusters
-    large = DRAWS[kind](generator, 8000 * size, 8000, Resampling(0, 1, 0.95, lambda: None))
-    truth = {name: found.value or 0.0 for name, found in large.items()}
-    covered, present = Counter[str](), Counter[str]()
-    for _ in range(repetitions):
-        for name, found in DRAWS[kind](generator, items, clusters).items():
-            if found.lower is not None and found.upper is not None:
-                present[name] += 1
-                covered[name] += found.lower <= truth[name] <= found.upper
-    return {name: (covered[name] / present[name], present[name] / repetitions) for name in truth}
+    large = draw(generator, 8000 * size, 8000, Resampling(0, 1, 0.95, lambda: None))
+    drawn = [draw(generator, items, clusters) for _ in range(repetitions)]
+    rates = {}
+    for name, figure in large.items():
+        found = [one[name] for one in drawn if one[name].lower is not None and one[name].upper is not None]
+        truth = figure.value or 0.0
+        covered = sum((one.lower or 0.0) <= truth <= (one.upper or 0.0) for one in found)
+        rates[name] = (covered / max(1, len(found)), len(found) / repetitions)
+    return rates
 
 
 FIRST_KINDS = ("labels", "scores", "confidences")
@@ -263,7 +268,7 @@ FIRST_KINDS = ("labels", "scores", "confidences")
 
 def test_intervals_of_few_clusters_cover() -> None:
     for kind in FIRST_KINDS:
-        for covered, _ in coverage(kind, 40, 10, 60).values():
+        for covered, _ in coverage(DRAWS[kind], 40, 10, 60).values():
             assert covered >= 0.85
 
 
@@ -272,7 +277,7 @@ def test_intervals_of_few_clusters_cover() -> None:
 @pytest.mark.parametrize(("items", "clusters"), [(20, 20), (40, 10), (80, 20), (200, 200)])
 @pytest.mark.parametrize("kind", FIRST_KINDS)
 def test_intervals_cover_at_their_rate(kind: str, items: int, clusters: int) -> None:
-    for covered, _ in coverage(kind, items, clusters, 1000).values():
+    for covered, _ in coverage(DRAWS[kind], items, clusters, 1000).values():
         assert 0.915 <= covered <= 0.99
 
 
@@ -285,5 +290,5 @@ def test_intervals_cover_at_their_rate(kind: str, items: int, clusters: int) -> 
 )
 def test_further_intervals_cover(kind: str, items: int, clusters: int) -> None:
     # Three standard errors of the simulation below .93.
-    for name, (covered, _) in coverage(kind, items, clusters, 300).items():
+    for name, (covered, _) in coverage(DRAWS[kind], items, clusters, 300).items():
         assert covered >= 0.886, name

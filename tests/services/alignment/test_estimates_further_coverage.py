@@ -1,0 +1,204 @@
+"""How often the intervals of tables contain the truth: ranks, bins, differences, means of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import special
+
+from dramaturg.results.means import mean_of_sums
+from services.alignment.accuracy.confusion import AbstentionPolicy
+from services.alignment.bias import JudgedPair, Side, Text
+from services.alignment.bias import measure as measure_bias
+from services.alignment.bootstrap import Resampling
+from services.alignment.calibration import measure as calibration
+from services.alignment.calibration.judgements import Judgements
+from services.alignment.comparison import model
+from services.alignment.comparison.difference import PairedValues
+from services.alignment.estimates import Estimate
+from services.alignment.preference import Pairs
+from services.alignment.preference import measure as measure_preferences
+from services.alignment.ranking.means import Rows
+from services.alignment.ranking.rankings import Design, rank
+from tests.dramaturg.results.test_leaderboard import sums
+from tests.services.alignment.test_estimates_coverage import RESAMPLING, Figures, coverage
+
+SYSTEMS = 8
+
+
+def shared(generator: np.random.Generator, clusters: int, size: int) -> NDArray[np.float64]:
+    """A normal value of each cluster, by item; 0 where clusters are items."""
+    return np.repeat(generator.normal(size=clusters), size) * (size > 1)
+
+
+def ranks(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Eight systems on the same items, which are as difficult for all."""
+    size = items // clusters
+    difficulty = generator.normal(size=items) + shared(generator, clusters, size)
+    own = np.repeat(generator.normal(size=(clusters, SYSTEMS)), size, axis=0) * 0.5 * (size > 1)
+    scores = difficulty[:, np.newaxis] + own + 0.25 * np.arange(SYSTEMS)
+    scores = (scores + generator.normal(size=scores.shape)).reshape(-1, 1)
+    codes, numbers = np.divmod(np.arange(scores.shape[0]), SYSTEMS)
+    rows = Rows(codes // size, numbers, np.zeros(codes.size, np.intp), scores)
+    resamples = 400 if resampling.resamples else 0
+    design = Design(rows, [f"s{number}" for number in range(SYSTEMS)], ["one"], {})
+    (found,) = rank(design, replace(resampling, resamples=resamples))
+    by_name = {one.system: one for one in found.methods[0].systems}
+    return {
+        **{
+            f"rank {name}": Estimate(one.rank, items, one.rank_lower, one.rank_upper)
+            for name, one in by_name.items()
+        },
+        "mean of a ranked system": by_name["s3"].mean,
+    }
+
+
+def bins(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Confidences that are too high, in clusters with a common bias."""
+    size = items // clusters
+    confidence = generator.beta(2, 1, items)
+    odds = 0.7 * special.logit(confidence) - 0.3 + shared(generator, clusters, size)
+    correct = (generator.random(items) < special.expit(odds)).astype(np.float64)
+    judgements = Judgements(confidence, correct, np.arange(items) // size)
+    design = calibration.Design(2, False, None, size > 1, resampling)
+    found = calibration.calibrate(judgements, [], np.full(items, -1), design)[0]
+    return {
+        "accuracy of the lower bin": found.bins[0].accuracy,
+        "accuracy of the upper bin": found.bins[-1].accuracy,
+        "mean confidence": found.mean_confidence,
+    }
+
+
+def ratings(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Pairs of three systems."""
+    size = items // clusters
+    strengths = np.array([0.0, 0.5, 1.0])
+    first = generator.integers(0, 3, items)
+    second = (first + generator.integers(1, 3, items)) % 3
+    odds = strengths[first] - strengths[second] + 0.7 * shared(generator, clusters, size)
+    preference = (generator.random(items) < special.expit(odds)).astype(np.float64)
+    unknown = np.full(items, np.nan)
+    pairs = Pairs(["a", "b", "c"], np.arange(items) // size, first, second, preference, unknown, unknown)
+    resampling = replace(resampling, resamples=199 if resampling.resamples else 0)
+    found = dict(measure_preferences(pairs, "a", resampling, adjust_position=False).ratings)
+    return {f"Elo of {name}": found[name] for name in "bc"}
+
+
+def differences(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Two systems on the same items: verdicts, and ratings from 1 to 5."""
+    size = items // clusters
+    ease = generator.normal(size=items) + shared(generator, clusters, size)
+    change = 0.7 * shared(generator, clusters, size)
+    verdicts = [
+        (odds + generator.logistic(size=items) > 0).astype(np.float64)
+        for odds in (ease + 0.5, ease + change + 0.2)
+    ]
+    rated = [
+        np.clip(np.round(3 + shift + generator.normal(size=items)), 1, 5)
+        for shift in (0.7 * ease, 0.7 * ease + 0.5 * change - 0.2)
+    ]
+    found: dict[str, Estimate] = {}
+    for name, (old, new) in (("verdicts", verdicts), ("ratings", rated)):
+        design = model.Design(
+            baseline="old",
+            verdicts=name == "verdicts",
+            clustered=size > 1,
+            lowest=0.0 if name == "verdicts" else 1.0,
+            highest=1.0 if name == "verdicts" else 5.0,
+            margin=0.05,
+            power=0.8,
+            permutations=9,
+            policy=AbstentionPolicy.EXCLUDED,
+            every_group=False,
+            resampling=resampling,
+        )
+        sizes = np.full(clusters, float(size))
+        pairs = PairedValues(old, new, design, np.arange(items) // size, sizes)
+        found[f"difference of {name}"] = pairs.difference(0.95)
+        found[f"mean of {name}"] = pairs.mean(old, 0.95)
+    return found
+
+
+def pair_judges(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """A judge that prefers the first text, over pairs in both orders."""
+    size = items // clusters
+    taste = shared(generator, clusters, size)
+    side = {True: Side.FIRST, False: Side.SECOND}
+    text = Text("a", "", None)
+    pairs = [
+        JudgedPair(str(place // size), text, text, side[bool(one)], side[bool(other)], "")
+        for place, (one, other) in enumerate(
+            zip(
+                generator.random(items) < special.expit(0.5 + taste),
+                generator.random(items) < special.expit(taste),
+                strict=True,
+            )
+        )
+    ]
+    orders = []
+    for place in range(items):
+        better = generator.random() < 0.5
+        for order in (True, False):
+            said = (better == order) if generator.random() < 0.7 else True
+            orders.append(JudgedPair(str(place), text, text, side[said], None, ""))
+    first = measure_bias(pairs, "", resampling.level, lambda: None)[0]
+    second = measure_bias(orders, "", resampling.level, lambda: None)[0]
+    return {
+        "share of the first text": first.first_share,
+        "people's share of the first text": first.position.human_share,
+        "consistent share": second.swaps.consistent_share,
+    }
+
+
+def results(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Means of results by sample: F1 of graphs, of which a third is 1, ratings, and edit distances."""
+    size = items // clusters
+    quality = sqrt(0.7) * generator.normal(size=items) + sqrt(0.3) * shared(generator, clusters, size)
+    ends = {
+        "F1 of edges": (np.clip(special.expit(quality + 1) * 1.2, 0, 1), 0.0, 1.0),
+        "rating from 1 to 10": (np.clip(np.round(7 + 2 * quality), 1, 10), 1.0, 10.0),
+        "edit distance": (generator.poisson(np.exp(0.5 - quality)).astype(np.float64), 0.0, np.inf),
+    }
+    found = {}
+    for name, (values, lowest, highest) in ends.items():
+        mean = mean_of_sums(sums(values.reshape(clusters, size).tolist()), lowest, highest)
+        found[name] = Estimate(mean.value, items, mean.lower, mean.upper)
+    return found
+
+
+DRAWS: Mapping[str, Callable[..., Figures]] = {
+    "ranks": ranks,
+    "bins": bins,
+    "ratings": ratings,
+    "differences": differences,
+    "pair judges": pair_judges,
+    "results": results,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("items", "clusters"), [(20, 20), (100, 100), (40, 10), (80, 20)])
+@pytest.mark.parametrize("kind", DRAWS)
+def test_intervals_of_tables_cover(kind: str, items: int, clusters: int) -> None:
+    for name, (covered, present) in coverage(DRAWS[kind], items, clusters, 300).items():
+        # Three standard errors of the simulation below .93; ten clusters with a long tail have .91.
+        assert covered >= 0.886 - 0.02 * (clusters == 10), name
+        assert present >= 0.7, name
