@@ -151,6 +151,6 @@ class App:
                     description="Lists and registers judges.",
                 ),
                 *runs,
-                *proxy_contracts(registry),
+                *proxy_contracts(registry, settings.judge_timeout_seconds),
             ]
             yield [replace(with_items(contract), gate=quotas) for contract in contracts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,24 +14,29 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, Utterance
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.common.v1.verdict_pb2 import FINDING_KIND_REDUNDANT_STEP, OUTCOME_PASS
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
 from dramaturg.api.judging.v1 import rating_judge_service_pb2
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import (
     RatingJudgeServiceServicer,
     RatingJudgeServiceStub,
     add_RatingJudgeServiceServicer_to_server,
 )
+from dramaturg.judge.verdicts import failed, finding, passed
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from dramaturg.testing import serve
+from dramaturg.testing import FakeJudge, RegisteredJudge, serve, serve_gateway
 from gateway.app import App
-from gateway.evaluations.judge_answers import CLAIMED_USAGE, UNEXPECTED_VERSION
+from gateway.evaluations.judge_answers import CLAIMED_USAGE, CORRECTIONS, UNEXPECTED_VERSION
 from gateway.judges.registry import Registry, open_registry
 from gateway.proxy import proxy_contracts
 from gateway.settings import GatewaySettings, JudgeEntry
@@ -126,12 +132,14 @@ class Rater(RatingJudgeServiceServicer):
 
 
 @asynccontextmanager
-async def passed_on(registry: list[Registry] | None = None, **entry: Any) -> AsyncIterator[grpc.aio.Channel]:
+async def passed_on(
+    registry: list[Registry] | None = None, *, rater: RatingJudgeServiceServicer | None = None, **entry: Any
+) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a gateway that passes calls on to a judge of version 1.0.0."""
     contract = Contract.make(
         rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"],
         add_RatingJudgeServiceServicer_to_server,
-        Rater(),
+        rater or Rater(),
         name="rater",
         version="1.0.0",
         description="Rates.",
@@ -214,3 +222,69 @@ async def test_the_usage_that_a_service_claims_is_limited() -> None:
     assert not found.provenance.usage.prompt_token_count
     assert not found.provenance.usage.cost_usd
     assert "prompt_token_count=1000000000" in found.provenance.parameters[CLAIMED_USAGE]
+
+
+class Slow(RatingJudgeServiceServicer):
+    """Answers when it is released."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.begun, self.released = asyncio.Event(), asyncio.Event()
+
+    async def RateReply(self, request: RateReplyRequest, context: object) -> RateReplyResponse:
+        self.calls += 1
+        self.begun.set()
+        await self.released.wait()
+        return RateReplyResponse(rating=Rating(value=self.calls))
+
+
+async def test_a_call_has_the_timeout_of_the_judge() -> None:
+    async with passed_on(rater=Slow(), timeout_seconds=0.2) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)
+    error = from_rpc_error(raised.value)
+    assert (error.code, error.reason) == (
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
+    )
+    assert error.message == "the judge 'rater' of the role 'rating-judge' did not answer within 0.2 s"
+
+
+async def test_a_call_waits_for_a_slot_of_the_judge() -> None:
+    rater = Slow()
+    async with passed_on(rater=rater, max_concurrent_calls=1) as channel:
+        calls = [RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20) for _ in range(3)]
+        await rater.begun.wait()
+        # The others have reached the gateway once this one, sent after them, is answered there.
+        with pytest.raises(grpc.aio.AioRpcError):
+            await RatingJudgeServiceStub(channel).RateReply(RateReplyRequest(), timeout=20)
+        assert rater.calls == 1
+        rater.released.set()
+        assert {(await call).rating.value for call in calls} == {1, 2, 3}
+
+
+async def test_large_answers_are_cut_and_candidates_apart() -> None:
+    """The verdict of one candidate has a text of 5 MB, that of another findings of 5 MB."""
+
+    def judged(request: JudgeRequest, candidate: JudgeCandidate) -> Any:
+        if candidate.id == "text":
+            return [passed("brief", rationale="x" * 5_000_000)]
+        if candidate.id == "fine":
+            return [passed("brief")]
+        one = finding(FINDING_KIND_REDUNDANT_STEP, "x" * 400)
+        return [failed("brief", [one] * 12_000)]
+
+    judge = FakeJudge(judged, criteria=["brief"])
+    request = JudgeRequest(task=Task(goal="Make tea"))
+    for name in ("text", "findings", "fine"):
+        request.candidates.add(id=name, text="Boil water.")
+    async with (
+        serve_gateway(RegisteredJudge("critic", judge.contract(), "theirs")) as gateway,
+        open_channel(gateway.target) as channel,
+    ):
+        found = {one.candidate_id: one async for one in JudgeServiceStub(channel).Judge(request, timeout=20)}
+    assert [*sorted(found)] == ["findings", "fine", "text"]
+    assert found["fine"].assessment.verdicts[0].outcome == OUTCOME_PASS
+    assert len(found["text"].assessment.verdicts[0].rationale) < 21_000
+    assert "cut the answer" in found["text"].assessment.provenance.parameters[CORRECTIONS]
+    assert len(found["findings"].assessment.verdicts[0].findings) == 200
