@@ -144,7 +144,7 @@ async def test_a_member_killed_in_mid_run_leaves_every_sample_with_a_verdict(sql
     ("judges", "fault"),
     [
         ([{"role": "critic", "name": "p", "panel": {"members": ["a", "z"]}}], "critic=p: z"),
-        ([{"role": "author", "name": "p", "panel": {"members": ["a", "z"]}}], "a role without verdicts: p"),
+        ([{"role": "author", "name": "p", "panel": {"members": ["a", "z"]}}], "a role without panels: p"),
         (
             [
                 {"role": "critic", "name": "p", "panel": {"members": ["a", "b"]}},
