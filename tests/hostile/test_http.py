@@ -36,6 +36,7 @@ SHORT_FORM = 211
 AT_ONCE = 8
 BODY_SECONDS = 1.0
 KEPT_MB = 32
+ROUNDS = 3
 """The most that a second pass over the same bodies may add to the memory."""
 TOKEN = {"Authorization": f"Bearer {HOSTILE.token}"}
 LIST = "/dramaturg.api.evaluation.v1.RunService/ListRuns"
@@ -222,8 +223,12 @@ async def test_damaged_bodies_are_answered_and_do_not_stay_in_memory(tmp_path: P
 
         await send_each()
         before = kept_mb()
-        await send_each()
-        growth = kept_mb() - before
+        growths = []
+        for _ in range(ROUNDS):
+            await send_each()
+            growths.append(kept_mb() - before)
+        # What stays in memory stays in every round; a single measurement varies by tens of megabytes.
+        growth = min(growths)
         report(growth_mb=growth)
     assert not wrong
     assert not failures
