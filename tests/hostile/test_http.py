@@ -36,8 +36,9 @@ SHORT_FORM = 211
 AT_ONCE = 8
 BODY_SECONDS = 1.0
 KEPT_MB = 32
+"""The most that further passes over the same bodies may add to the memory."""
 ROUNDS = 3
-"""The most that a second pass over the same bodies may add to the memory."""
+"""The further passes."""
 TOKEN = {"Authorization": f"Bearer {HOSTILE.token}"}
 LIST = "/dramaturg.api.evaluation.v1.RunService/ListRuns"
 SUMMARIZE = "/dramaturg.api.evaluation.v1.EvaluationService/Summarize"
