@@ -48,12 +48,13 @@ class DialoguesKindSummary(KindSummary):
         }
         for shadow in result.shadows:
             key = shadow.shadow_of, shadow.model
+            # A sample that a caller gives may have shadows of judgements that it does not have.
             if not shadow.second_model:
-                yield ComparedJudgement(task, "", shadow.model, "rating", ratings[key], shadow)
-                continue
-            models = f"{shadow.model} / {shadow.second_model}"
-            first = comparisons[*key, shadow.second_model]
-            yield ComparedJudgement(task, "", models, "preference", first, shadow)
+                if rating := ratings.get(key):
+                    yield ComparedJudgement(task, "", shadow.model, "rating", rating, shadow)
+            elif comparison := comparisons.get((*key, shadow.second_model)):
+                models = f"{shadow.model} / {shadow.second_model}"
+                yield ComparedJudgement(task, "", models, "preference", comparison, shadow)
 
     def figures(self, options: SummaryOptions) -> DialoguesFigures:
         return DialoguesFigures(keep_aced=options.aced_kept)
