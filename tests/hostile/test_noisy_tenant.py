@@ -46,8 +46,8 @@ NICENESS = 10
 CHECK_SECONDS, IDLE_SHARE, MOST_CHECKS = 0.3, 0.2, 10
 SHARES = (0.5, 0.9, 0.99)
 """The shares of calls whose latency is printed."""
-FEWEST_ATTACKS = 2
-"""The kinds of attacks of which a call has ended, also on a busy machine."""
+FEWEST_ATTACKS = 5
+"""The kinds of attacks of which a call has ended."""
 MOST_GROWTH_MB = 400
 MOST_WORKERS_MB = 1200
 """Of two processes that compute reports and two that read datasets, with their code."""
