@@ -24,17 +24,25 @@ def interval(lower: float | None, upper: float | None, digits: int = DIGITS) -> 
     return ABSENT if lower is None or upper is None else f"{lower:.{digits}f} to {upper:.{digits}f}"
 
 
-def estimated(value: float | None, bounds: Sequence[float] | None, why: str) -> Cell:
+def percent_interval(lower: float | None, upper: float | None, digits: int = 1) -> str:
+    """An interval of shares, such as "50.0% to 75.0%"."""
+    return ABSENT if lower is None or upper is None else f"{lower:.{digits}%} to {upper:.{digits}%}"
+
+
+def estimated(value: float | None, bounds: Sequence[float] | None, why: str, digits: int = DIGITS) -> Cell:
     """A figure with its interval in one cell, or a note why it is undefined.
 
     Args:
         value: The figure. None: it is undefined.
         bounds: The ends of its interval. None: it has none.
         why: Why it is undefined. Empty: that is not known.
+        digits: Digits after the decimal point.
     """
     if value is None:
         return Noted(ABSENT, f"undefined: {why}") if why else ABSENT
-    return number(value) if bounds is None else f"{number(value)} [{number(bounds[0])}, {number(bounds[1])}]"
+    if bounds is None:
+        return number(value, digits)
+    return f"{number(value, digits)} [{number(bounds[0], digits)}, {number(bounds[1], digits)}]"
 
 
 def percent(share: float | None, digits: int = 1, *, signed: bool = False) -> str:

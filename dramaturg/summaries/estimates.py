@@ -28,17 +28,22 @@ def rests_on(estimate: Estimate) -> dict[str, Any]:
 
 
 def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Each figure under its name, ``null`` where undefined; its interval and the reasons beside it."""
+    """Each figure under its name, ``null`` where undefined; intervals, methods and reasons beside it."""
     found: dict[str, Any] = {}
-    undefined: dict[str, str] = {}
+    notes: dict[str, dict[str, str]] = {"interval_methods": {}, "interval_withheld": {}, "undefined": {}}
     for name in names:
         estimate: Estimate = getattr(message, name)
         found[name] = estimate.value if estimate.HasField("value") else None
         if estimate.HasField("lower"):
             found[f"{name}_interval"] = [estimate.lower, estimate.upper]
-        if estimate.undefined:
-            undefined[name] = estimate.undefined
-    return {**found, "undefined": undefined} if undefined else found
+        for note, text in zip(
+            notes.values(),
+            (estimate.interval_method, estimate.interval_withheld, estimate.undefined),
+            strict=True,
+        ):
+            if text:
+                note[name] = text
+    return {**found, **{kind: by_name for kind, by_name in notes.items() if by_name}}
 
 
 def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:

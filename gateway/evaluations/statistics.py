@@ -86,6 +86,8 @@ def estimate_of(
         estimate.lower, estimate.upper = mean.lower, mean.upper
         method = "clopper-pearson" if mean.value in scale else "student-t, logit"
         estimate.interval_method = f"{method}, clustered by {cluster}"
+    else:
+        estimate.interval_withheld = f"there is one {cluster}, or the values do not differ"
     return estimate
 
 

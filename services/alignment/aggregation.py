@@ -10,7 +10,7 @@ import numpy as np
 from services.alignment.bootstrap import Array, Index, gather
 from services.alignment.workers import Checkpoint
 
-_TOLERANCE = 1e-7
+_TOLERANCE = 1e-12
 _SMALLEST = 1e-10
 
 

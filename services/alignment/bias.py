@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from services.alignment.bootstrap import Array
 from services.alignment.comparison import paired
@@ -201,11 +201,11 @@ def _half(chosen: Sequence[JudgedPair]) -> float | None:
         return None
     sums, sizes = _by_id([(one, 1.0 if one.judged is Side.FIRST else -1.0) for one in chosen])
     if sizes.size == len(chosen):
-        return float(stats.binomtest(int((sums > 0).sum()), sizes.size).pvalue)
+        return float(scipy.stats.binomtest(int((sums > 0).sum()), sizes.size).pvalue)
     excess = paired.mean(sums, sizes, 0.95, method="", undefined="")
     if excess.value is None or excess.standard_error is None:
         return None
-    return float(2 * stats.t.sf(abs(excess.value) / excess.standard_error, sizes.size - 1))
+    return float(2 * scipy.stats.t.sf(abs(excess.value) / excess.standard_error, sizes.size - 1))
 
 
 def _by_id(values: Iterable[tuple[JudgedPair, float]]) -> tuple[Array, Array]:

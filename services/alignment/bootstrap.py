@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from services.alignment.estimates import Estimate, absent, with_percentiles
+from services.alignment.estimates import ONE_CLUSTER, Estimate, absent, with_percentiles
 from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
 
 Array = NDArray[np.float64]
@@ -118,7 +118,7 @@ class Bootstrapped:
         if scale is None:
             return with_percentiles(value, count, self.replicates[:, figure], self.level)
         if int(self._multiplicities.sum()) < _FEWEST_UNITS:
-            return Estimate(value, count)
+            return Estimate(value, count, withheld=ONE_CLUSTER)
         pseudo, weights = self._pseudo
         return with_jackknife(value, count, pseudo[:, figure], self.level, scale, multiplicities=weights)
 

@@ -17,6 +17,12 @@ CLUSTERED_WILSON = "wilson, with the effective sample size of the clusters"
 MOVER = "mover, of wilson"
 PERCENTILE = "bootstrap-percentile"
 
+ONE_CLUSTER = "there is one item or cluster"
+"""The reasons why a value has no interval."""
+EQUAL = "the values do not differ"
+SAME_ITEMS = "it is chosen and measured on the same items"
+BIASED_RESAMPLES = "its resamples are biased, so no interval of theirs covers"
+
 # Bounds that differ by less are equal.
 _ROUNDING = 1e-12
 # With fewer of the resamples defined, the interval would describe a selection of them.
@@ -45,6 +51,8 @@ class Estimate:
     """The number of items including excluded ones; ``None``: coverage does not apply."""
     standard_error: float | None = None
     """Of means and their differences."""
+    withheld: str = ""
+    """Why there is a value but no interval; empty where there is one, or none is asked for."""
 
     def of(self, total: int) -> Estimate:
         """A copy with coverage: the estimate uses ``count`` of ``total`` items."""
@@ -98,7 +106,7 @@ def clustered_proportion(
     if clusters == count:
         return proportion(int(hits.sum()), count, level, undefined=undefined)
     if clusters < _FEWEST_CLUSTERS:
-        return Estimate(share, count)
+        return Estimate(share, count, withheld=ONE_CLUSTER)
     independent = share * (1 - share) / count
     between = clusters / (clusters - 1) * float(((hits - share * sizes) ** 2).sum()) / count**2
     # If all items are hits, or none is, the similarity within clusters cannot be estimated.
@@ -122,7 +130,7 @@ def mean_of_independent(figures: Sequence[Estimate]) -> Estimate:
     below = [value - one.lower for value, one in zip(values, figures, strict=True) if one.lower is not None]
     above = [one.upper - value for value, one in zip(values, figures, strict=True) if one.upper is not None]
     if len(below) < len(values) or len(above) < len(values):
-        return Estimate(mean, count)
+        return Estimate(mean, count, withheld="one of the parts has none")
     lower, upper = mean - math.hypot(*below) / len(values), mean + math.hypot(*above) / len(values)
     return Estimate(mean, count, lower, upper, interval_method=MOVER)
 
@@ -152,11 +160,12 @@ def with_percentiles(value: float, count: int, replicates: NDArray[np.float64], 
     """
     defined = replicates[~np.isnan(replicates)]
     if not defined.size or defined.size < _LEAST_DEFINED * replicates.size:
-        return Estimate(value, count)
+        reason = f"only {defined.size} of {replicates.size} resamples are defined"
+        return Estimate(value, count, withheld=reason)
     tail = (1 - level) / 2
     lower, upper = np.quantile(defined, [tail, 1 - tail])
     if upper - lower <= _ROUNDING * max(1.0, abs(value)):
-        return Estimate(value, count)
+        return Estimate(value, count, withheld="its resamples do not differ")
     method = PERCENTILE
     if defined.size < replicates.size:
         method = f"{PERCENTILE} ({defined.size} of {replicates.size} resamples are defined)"

@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 from scipy import special
 
-from services.alignment.estimates import Array, Estimate
+from services.alignment.estimates import EQUAL, ONE_CLUSTER, Array, Estimate
 
 _FEWEST_UNITS = 2
 _ROUNDING = 1e-9
@@ -90,15 +90,17 @@ def with_jackknife(
     """
     weights = np.ones_like(pseudo) if multiplicities is None else multiplicities.astype(np.float64)
     units = float(weights.sum())
-    if units < _FEWEST_UNITS or np.isnan(pseudo).any():
-        return Estimate(value, count)
+    if units < _FEWEST_UNITS:
+        return Estimate(value, count, withheld=ONE_CLUSTER)
+    if np.isnan(pseudo).any():
+        return Estimate(value, count, withheld="it is undefined without one of the items or clusters")
     mean = float(weights @ pseudo) / units
     error = math.sqrt(float(weights @ (pseudo - mean) ** 2) / (units - 1) / units)
     if error <= _ROUNDING * max(abs(value), 1e-3):
-        return Estimate(value, count)
+        return Estimate(value, count, withheld=EQUAL)
     low, high = _ENDS.get(scale, (-math.inf, math.inf))
     if not low < value < high or min(value - low, high - value) < _ROUNDING:
-        return Estimate(value, count)
+        return Estimate(value, count, withheld="it is at an end of its scale")
     transformation = _TRANSFORMATIONS[scale]
     reach = float(special.stdtrit(units - 1, 0.5 + level / 2)) * error * transformation.slope(value)
     centre = transformation.forward(value)

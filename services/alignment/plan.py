@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import special, stats
+import scipy
+from scipy import special
 
 _CAUTION = 0.8
 _MOST_UNITS = 10**9
@@ -61,7 +62,7 @@ def units_needed(error: float, units: int, goal: Goal) -> int | None:
 
 def cautious_error(error: float, units: int) -> float:
     """The standard error with the deviation at the upper end of its 80 percent interval (Browne 1995)."""
-    return error * math.sqrt((units - 1) / float(stats.chi2.ppf(1 - _CAUTION, units - 1)))
+    return error * math.sqrt((units - 1) / float(scipy.stats.chi2.ppf(1 - _CAUTION, units - 1)))
 
 
 def _enough(deviation: float, units: int, goal: Goal) -> bool:
@@ -73,7 +74,7 @@ def _enough(deviation: float, units: int, goal: Goal) -> bool:
     quantile = float(special.stdtrit(units - 1, 0.5 + goal.level / 2))
     if goal.half_width is not None:
         return quantile * error <= goal.half_width
-    power = float(stats.nct.sf(quantile, units - 1, goal.distance / error))
+    power = float(scipy.stats.nct.sf(quantile, units - 1, goal.distance / error))
     if math.isnan(power):
         power = float(special.ndtr(goal.distance / error - quantile))
     return power >= goal.power

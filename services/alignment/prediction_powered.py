@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from services.alignment.bootstrap import Array, Index
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import EQUAL, Estimate, absent
 from services.alignment.workers import Checkpoint
 
 PREDICTION_POWERED = "prediction-powered, student's t"
@@ -88,7 +88,9 @@ def _mean(
     predicted, labels, cluster = values.predicted[known], values.labels[known], values.cluster[known]
     labelled = ~np.isnan(labels)
     count, total = int(labelled.sum()), predicted.size
-    alone = Estimate(float(predicted.mean()), total) if total else absent("no item has a prediction")
+    alone = absent("no item has a prediction")
+    if total:
+        alone = Estimate(float(predicted.mean()), total, withheld="it has the bias of the predictions")
     inside = _Part(labels[labelled], predicted[labelled], cluster[labelled])
     if inside.units < _FEWEST:
         nothing = absent(f"{inside.units} labelled items or clusters are fewer than {_FEWEST}", count)
@@ -141,7 +143,7 @@ def _tuning_parameter(inside: _Part, outside: _Part) -> float:
 
 def _interval(value: float, count: int, variance: float, units: int, level: float, method: str) -> Estimate:
     if variance <= 0:
-        return Estimate(value, count)
+        return Estimate(value, count, withheld=EQUAL)
     error = math.sqrt(variance)
     reach = float(special.stdtrit(units - 1, 0.5 + level / 2)) * error
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)

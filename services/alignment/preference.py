@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse, special
-from scipy.sparse.csgraph import connected_components
 
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
 from services.alignment.estimates import Estimate, absent, clustered_proportion
@@ -241,6 +240,9 @@ def _ratings(
 def _connected(first: Index, second: Index, played: Array, won: Array, systems: int) -> bool:
     """Whether finite strengths fit best: every system is reached from every other by wins (Ford 1957)."""
     beats, loses = won > 0, played - won > 0
+    # Imported here, since it brings scipy.linalg, which no other part of the start needs.
+    from scipy.sparse.csgraph import connected_components
+
     start = np.concatenate([first[beats], second[loses]])
     end = np.concatenate([second[beats], first[loses]])
     graph = sparse.csr_array((np.ones(start.size), (start, end)), shape=(systems, systems))

@@ -59,7 +59,12 @@ def scores(
     )
     left_out = add_scores(request, rows, tags)
     response = asked.call(lambda stub: stub.CorrelateScores(request))
-    asked.show(correlations(response), report.correlation_tables(response), left_out)
+    asked.show(
+        correlations(response),
+        report.correlation_tables(response),
+        left_out,
+        report.interval_methods(response),
+    )
 
 
 @app.command()
@@ -107,7 +112,12 @@ def labels(
     if majorities is not None:
         report.write_majorities(response, request.group_tag, majorities)
     groups = [agreement(group) for group in response.groups]
-    asked.show({"distance": distance, "groups": groups}, report.agreement_tables(response), left_out)
+    asked.show(
+        {"distance": distance, "groups": groups},
+        report.agreement_tables(response),
+        left_out,
+        report.interval_methods(response),
+    )
 
 
 app.command("estimate")(estimate.estimate)

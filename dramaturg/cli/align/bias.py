@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import bias_pb2
 from dramaturg.cli.align.options import Asked, File, GroupBy
-from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.cells import p_value
 from dramaturg.cli.option_groups import takes_groups
@@ -56,7 +56,9 @@ def bias(
         _add(request, Cells(rows, line, row), rows)
     response = asked.call(lambda stub: stub.MeasurePairBias(request))
     groups = [_group(one) for one in response.groups]
-    asked.show({"judge_family": judge_family, "groups": groups}, _tables(response))
+    asked.show(
+        {"judge_family": judge_family, "groups": groups}, _tables(response), (), interval_methods(response)
+    )
 
 
 def _add(request: bias_pb2.MeasurePairBiasRequest, cells: Cells, rows: Rows) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import calibration_pb2
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
-from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.cells import interval, number
 from dramaturg.cli.option_groups import takes_groups
@@ -80,7 +80,12 @@ def calibration(
     response = asked.call(lambda stub: stub.MeasureCalibration(request))
     unused = sum(not (one.HasField("confidence") and one.HasField("correct")) for one in request.items)
     left_out = [f"{unused} rows without an answer or a confidence"] if unused else []
-    asked.show({"groups": [_group(one) for one in response.groups]}, _tables(response), left_out)
+    asked.show(
+        {"groups": [_group(one) for one in response.groups]},
+        _tables(response),
+        left_out,
+        interval_methods(response),
+    )
 
 
 def _correct(cells: Cells) -> bool | None:

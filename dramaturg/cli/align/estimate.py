@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import prediction_powered_pb2 as pb
 from dramaturg.cli.align.options import Asked, Cluster, File
-from dramaturg.cli.align.report import shown
+from dramaturg.cli.align.report import interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.cells import number
 from dramaturg.cli.option_groups import takes_groups
@@ -68,7 +68,7 @@ def estimate(
         "means": [_describe(one) for one in response.means],
         "differences": [_describe(one) for one in response.differences],
     }
-    asked.show(shown_as, _tables(response), left_out)
+    asked.show(shown_as, _tables(response), left_out, interval_methods(response))
 
 
 def _describe(one: pb.PredictionPoweredMean) -> Mapping[str, Any]:

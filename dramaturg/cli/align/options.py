@@ -26,7 +26,9 @@ File = Annotated[
     Path,
     typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="JSON Lines, or CSV with a header."),
 ]
-Resamples = Annotated[int, typer.Option(min=0, max=20_000, help="Bootstrap resamples; 0: no intervals.")]
+Resamples = Annotated[
+    int, typer.Option(min=0, max=20_000, help="Resamples of ranks and ratings; 0: no intervals.")
+]
 Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Confidence level of the intervals.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the resamples.")]
 Cluster = Annotated[
@@ -62,6 +64,7 @@ class Asked:
         figures: Mapping[str, Any],
         tables: Iterable[Table | str],
         left_out: Sequence[str] = (),
+        methods: str = "",
     ) -> None:
         """Prints what came of it; on standard error what was not used.
 
@@ -69,12 +72,13 @@ class Asked:
             figures: What ``--json`` prints beside the choices and what was left out.
             tables: What is printed else.
             left_out: What was not used, in words.
+            methods: What names the methods of the intervals; printed below the tables.
         """
         tell(left_out)
         if self.as_json:
             print_json({**self.choices, **figures}, left_out)
         else:
-            print_tables(output(), *tables)
+            print_tables(output(), *tables, *([methods] if methods else []))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import preference_pb2 as pb
 from dramaturg.cli.align.options import File, Resampled
-from dramaturg.cli.align.report import shown
+from dramaturg.cli.align.report import interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
@@ -79,7 +79,7 @@ def preferences(
     if response.HasField("position_effect"):
         found |= figures(response, ("position_effect",))
     left_out = [f"{abstained} pairs without a preference"] if abstained else []
-    asked.show(found, _tables(response), left_out)
+    asked.show(found, _tables(response), left_out, interval_methods(response))
 
 
 def _describe(one: pb.WinRate) -> Mapping[str, Any]:

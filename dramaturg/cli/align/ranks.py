@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import ranking_pb2
 from dramaturg.cli.align.options import Cluster, File, Resampled
-from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows, number
 from dramaturg.cli.cells import percent
 from dramaturg.cli.option_groups import takes_groups
@@ -71,7 +71,12 @@ def ranks(
         )
     response = asked.call(lambda stub: stub.RankSystems(request))
     groups = [_group(one) for one in response.groups]
-    asked.show({"groups": groups}, _tables(response, resampled=asked.resamples > 0), left_out)
+    asked.show(
+        {"groups": groups},
+        _tables(response, resampled=asked.resamples > 0),
+        left_out,
+        interval_methods(response),
+    )
 
 
 def _methods(rows: Rows, columns: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from google.protobuf.message import Message
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import estimated, named, p_value
+from dramaturg.cli.cells import estimated, named, number, p_value
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import Cell, Table
+from dramaturg.cli.tables import Cell, Noted, Table
 from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS, INTRACLASS, KAPPAS
 
 WHOLE = "all"
@@ -85,7 +87,11 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
     """A line for each group, and for each pair of annotators and majority label in it."""
     heads = ("Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
     groups = Table("group", figures=heads)
-    pairs = Table("group", "annotators", figures=("Cohen kappa", "linear", "quadratic", "n"))
+    # Labels that are names have neither distances nor means.
+    weighted = any(pair.linear_kappa.HasField("value") for group in response.groups for pair in group.pairs)
+    kappas = KAPPAS if weighted else KAPPAS[:1]
+    pair_heads = ("Cohen kappa", *(("linear", "quadratic") if weighted else ()), "n")
+    pairs = Table("group", "annotators", figures=pair_heads)
     single = Table("group", figures=("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "n"))
     majorities = Table("group", "majority label", figures=("items",))
     for group in response.groups:
@@ -93,8 +99,8 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
         groups.add_row(name, *(shown(getattr(group, figure)) for figure in AGREEMENTS), str(group.item_count))
         for pair in group.pairs:
             annotators = f"{pair.first_annotator} - {pair.second_annotator}"
-            kappas = (shown(getattr(pair, figure)) for figure in KAPPAS)
-            pairs.add_row(name, annotators, *kappas, str(pair.cohen_kappa.count))
+            cells = (shown(getattr(pair, figure)) for figure in kappas)
+            pairs.add_row(name, annotators, *cells, str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
             majorities.add_row(name, named(label), str(count))
         if group.icc_one_way.HasField("value"):
@@ -104,7 +110,27 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
 
 
 def shown(estimate: Estimate) -> Cell:
-    """A figure with its interval, or a note why there is none."""
+    """A figure with its interval, or a note why it or its interval is missing."""
     value = estimate.value if estimate.HasField("value") else None
     interval = (estimate.lower, estimate.upper) if estimate.HasField("lower") else None
-    return estimated(value, interval, estimate.undefined)
+    cell = estimated(value, interval, estimate.undefined)
+    if value is None or not estimate.interval_withheld:
+        return cell
+    return Noted(number(value), f"no interval: {estimate.interval_withheld}")
+
+
+def interval_methods(response: Message) -> str:
+    """A line that names the methods of the intervals in a response; empty if it has no interval."""
+    methods = dict.fromkeys(one.interval_method for one in _estimates(response) if one.interval_method)
+    return f"intervals: {'; '.join(methods)}" if methods else ""
+
+
+def _estimates(message: Message) -> Iterator[Estimate]:
+    if isinstance(message, Estimate):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for part in value if field.is_repeated else [value]:
+            yield from _estimates(part)

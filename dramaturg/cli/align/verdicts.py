@@ -11,7 +11,7 @@ import typer
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Resampled
-from dramaturg.cli.align.report import WHOLE, policy_name, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table
@@ -84,7 +84,9 @@ def verdicts(
     response = asked.call(lambda stub: stub.MeasureAccuracy(request))
     # A criterion by itself has no named sets.
     groups = [one for one in response.groups if not one.tags or one.subset == "all"]
-    asked.show({"groups": [_group(one) for one in groups]}, _tables(groups), left_out)
+    asked.show(
+        {"groups": [_group(one) for one in groups]}, _tables(groups), left_out, interval_methods(response)
+    )
 
 
 def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: HumanLabels) -> list[str]:

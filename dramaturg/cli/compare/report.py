@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dramaturg.api.alignment.v1 import compare_pb2
-from dramaturg.cli.align.report import WHOLE, policy_name, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
 from dramaturg.cli.cells import number, p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
@@ -72,8 +72,13 @@ def print_comparison(
             )
     limits = [] if chosen["labelled"] else [NOT_AGREEMENT]
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
-    print_tables(console, table, value, *limits, *response.gate_reasons)
+    print_tables(console, table, value, *limits, *_methods(response), *response.gate_reasons)
     console.print(_GATES[response.gate], style="bold")
+
+
+def _methods(response: compare_pb2.CompareRunsResponse) -> list[str]:
+    found = interval_methods(response)
+    return [found] if found else []
 
 
 def _gate_cell(part: compare_pb2.PolicyComparison) -> str:

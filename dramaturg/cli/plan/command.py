@@ -116,8 +116,16 @@ def plan(
         f"{response.cost:.2f}" if response.HasField("cost") else "",
         f"{response.seconds / 3600:.1f}" if response.HasField("seconds") else "",
     )
+    goal = f"a difference of {effect or 0:g}, power {power:g}"
+    if half_width is not None:
+        goal = f"Krippendorff's alpha ({distance}) with an interval of half width {half_width:g}"
+    elif margin is not None:
+        goal = f"GO at a margin of {margin:g} where the difference is {effect or 0:g}, power {power:g}"
     print_tables(
-        output(), table, f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}"
+        output(),
+        table,
+        f"for {goal}; level {level:g}",
+        f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}",
     )
 
 

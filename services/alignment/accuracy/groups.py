@@ -12,7 +12,7 @@ from services.alignment.accuracy.metrics import PolicyFigures, policy_figures
 from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 from services.alignment.errors import too_large
-from services.alignment.estimates import Estimate, absent, proportion
+from services.alignment.estimates import SAME_ITEMS, Estimate, absent, proportion
 
 ALL = "all"
 """The name of the subset that is the whole group."""
@@ -58,7 +58,7 @@ class Design:
 
 
 @dataclass
-class Tally:
+class AnswerCounts:
     """Counts over a set of items."""
 
     items: int = 0
@@ -90,7 +90,7 @@ class Tally:
         """The share of the commonest right label; the same items choose and measure it, so no interval."""
         if not self.items:
             return absent("there are no items")
-        return Estimate(max(self.gold.values()) / self.items, self.items)
+        return Estimate(max(self.gold.values()) / self.items, self.items, withheld=SAME_ITEMS)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Group:
     """Those of them that no item has."""
     cluster_count: int
     """How many values the cluster tag has; 0 where there is none."""
-    tally: Tally
+    counts: AnswerCounts
     accuracy: Estimate
     accuracy_when_answered: Estimate
     accuracy_abstentions_wrong: Estimate
@@ -126,7 +126,7 @@ def measure(design: Design) -> list[Group]:
             for subset in (None, *design.subsets):
                 design.resampling.checkpoint()
                 groups.append(_group(design, tags, subset, items))
-                rows += 1 + len(groups[-1].tally.confusion)
+                rows += 1 + len(groups[-1].counts.confusion)
                 if rows > MAX_ROWS:
                     raise too_large("groups and confusion cells", limit=MAX_ROWS, actual=rows)
     return groups
@@ -150,20 +150,20 @@ def _group(design: Design, tags: Mapping[str, str], subset: Subset | None, items
         items = Counter({item: count for item, count in items.items() if item.tags[place] in wanted})
         found = {item.tags[place] for item in items}
         missing = [value for value in subset.values if value not in found]
-    tally = _count(items)
+    counts = _count(items)
     policies = policy_figures(
         _outcomes(design, items), clustered=bool(design.cluster_tag), resampling=design.resampling
     )
     accuracies = {one.policy: one.accuracy for one in policies}
     if not design.cluster_tag:
-        accuracies = {policy: tally.accuracy(policy, design.resampling.level) for policy in AbstentionPolicy}
+        accuracies = {policy: counts.accuracy(policy, design.resampling.level) for policy in AbstentionPolicy}
     return Group(
         tags=tags,
         subset=ALL if subset is None else subset.name,
         subset_values=() if subset is None else subset.values,
         missing_values=missing,
         cluster_count=len({_value(design, design.cluster_tag, item) for item in items} - {""}),
-        tally=tally,
+        counts=counts,
         accuracy=accuracies[design.policy],
         accuracy_when_answered=accuracies[AbstentionPolicy.EXCLUDED],
         accuracy_abstentions_wrong=accuracies[AbstentionPolicy.WRONG],
@@ -185,26 +185,27 @@ def _value(design: Design, tag: str, item: Item) -> str:
     return item.tags[design.tags.index(tag)] if tag else ""
 
 
-def _count(items: Counter[Item]) -> Tally:
-    tally = Tally()
+def _count(items: Counter[Item]) -> AnswerCounts:
+    counts = AnswerCounts()
     for item, count in items.items():
-        tally.add(item, count)
-    return tally
+        counts.add(item, count)
+    return counts
 
 
 def _macro(design: Design, items: Counter[Item]) -> Estimate:
     """The mean over the values of the macro tag; undefined where it is for one of them, which it names."""
     place = design.tags.index(design.macro_tag)
-    parts: dict[str, Tally] = {}
+    parts: dict[str, AnswerCounts] = {}
     for item, count in items.items():
-        parts.setdefault(item.tags[place], Tally()).add(item, count)
+        parts.setdefault(item.tags[place], AnswerCounts()).add(item, count)
     if not parts:
         return absent("there are no items")
     level = design.resampling.level
-    accuracies = {value: tally.accuracy(design.policy, level) for value, tally in parts.items()}
+    accuracies = {value: counts.accuracy(design.policy, level) for value, counts in parts.items()}
     rests_on = sum(accuracy.count for accuracy in accuracies.values())
     missing = sorted(value for value, accuracy in accuracies.items() if accuracy.value is None)
     if missing:
         reason = f"every item whose {design.macro_tag} is {missing[0]!r} was abstained from"
         return absent(reason, rests_on)
-    return Estimate(fsum(one.value or 0.0 for one in accuracies.values()) / len(accuracies), rests_on)
+    mean = fsum(one.value or 0.0 for one in accuracies.values()) / len(accuracies)
+    return Estimate(mean, rests_on, withheld="none is computed; the macro mean squared error has one")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from services.alignment.bootstrap import Array, Index
-from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
+from services.alignment.estimates import SAME_ITEMS, Estimate, absent, clustered_proportion, proportion
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ def find_threshold(
         return Threshold(target, None, reason, nothing, nothing, nothing)
     kept = [half.where(half.usable & (half.confidence >= found)) for half in (first, second)]
     chosen, held_out = (accuracy(one, level, clustered=clustered) for one in kept)
+    # The half that chooses the threshold is optimistic, so its interval does not cover.
+    chosen = replace(chosen, lower=None, upper=None, interval_method="", withheld=SAME_ITEMS)
     stays = (second.usable & (second.confidence >= found)).astype(np.float64)
     coverage = accuracy(Judgements(second.confidence, stays, second.cluster), level, clustered=clustered)
     return Threshold(

@@ -11,7 +11,7 @@ from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling,
 from services.alignment.calibration.judgements import Judgements, Threshold, accuracy, find_threshold, ordered
 from services.alignment.calibration.recalibration import Recalibration, recalibrate
 from services.alignment.errors import too_large
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
 from services.alignment.jackknife import Scale
 
 MAX_GROUPS = 2000
@@ -94,8 +94,7 @@ def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
         return found.estimate(figure, count, undefined, Scale.SHARE).of(total)
 
     def gap(figure: int) -> Estimate:
-        # Biased upwards, and so are its resamples: no interval covers.
-        return Estimate(float(found.point[figure]), count).of(total)
+        return Estimate(float(found.point[figure]), count, withheld=BIASED_RESAMPLES).of(total)
 
     return Calibration(
         group=name,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+import scipy
+from scipy import special
 
 from services.alignment.bootstrap import Array, Index
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
 from services.alignment.preference import logistic
 
 PLATT = "platt"
@@ -20,6 +21,8 @@ MAX_POINTS = 1000
 Map = Callable[[Array], Array]
 _FEWEST = 10
 _EDGE = 1e-6
+# The jackknife's intervals cover .84 to .95.
+_DEPENDENT = "the map of each half depends on the items of the other"
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def fit_isotonic(confidence: Array, correct: Array) -> Map | None:
         return None
     values, codes, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     means = np.bincount(codes, correct) / counts
-    fitted = optimize.isotonic_regression(means, weights=counts).x
+    fitted = scipy.optimize.isotonic_regression(means, weights=counts).x
     return lambda wanted: np.interp(wanted, values, fitted)
 
 
@@ -112,15 +115,14 @@ def _recalibrate(
         reason = "in one half all answers are right, all are wrong, or all confidences are equal"
         nothing = absent(reason, count)
         return Recalibration(method, nothing, nothing, [])
-    # Without an interval: the halves' maps depend on each other's items, so the jackknife covers .84 to .95.
-    brier = Estimate(float(((moved - correct) ** 2).mean()), count)
+    brier = Estimate(float(((moved - correct) ** 2).mean()), count, withheld=_DEPENDENT)
     places = np.minimum((moved * bins).astype(np.intp), bins - 1)
     gap = float(np.abs(np.bincount(places, moved - correct, bins)).sum() / count)
     values = np.unique(confidence)
     if values.size > MAX_POINTS:
         values = np.quantile(values, np.linspace(0, 1, MAX_POINTS))
     points = list(zip(values.tolist(), whole(values).tolist(), strict=True))
-    return Recalibration(method, brier, Estimate(gap, count), points)
+    return Recalibration(method, brier, Estimate(gap, count, withheld=BIASED_RESAMPLES), points)
 
 
 def _log_odds(confidence: Array) -> Array:

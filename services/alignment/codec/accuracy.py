@@ -82,24 +82,24 @@ def _contradictions(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) 
 
 
 def _encode_group(group: Group) -> pb.AccuracyGroup:
-    tally = group.tally
+    counts = group.counts
     message = pb.AccuracyGroup(
         tags=group.tags,
         subset=group.subset,
         subset_values=group.subset_values,
         missing_values=group.missing_values,
         cluster_count=group.cluster_count,
-        item_count=tally.items,
-        answered_count=tally.answered,
-        correct_count=tally.correct,
-        abstentions=tally.abstentions,
+        item_count=counts.items,
+        answered_count=counts.answered,
+        correct_count=counts.correct,
+        abstentions=counts.abstentions,
         accuracy=encode_estimate(group.accuracy),
         accuracy_when_answered=encode_estimate(group.accuracy_when_answered),
         accuracy_abstentions_wrong=encode_estimate(group.accuracy_abstentions_wrong),
-        majority_baseline=encode_estimate(tally.majority_baseline()),
+        majority_baseline=encode_estimate(counts.majority_baseline()),
         confusion=[
             pb.ConfusionCell(gold=gold, predicted=predicted, count=count)
-            for (gold, predicted), count in sorted(tally.confusion.items())
+            for (gold, predicted), count in sorted(counts.confusion.items())
         ],
         policies=[_encode_figures(one, macro=group.macro_accuracy is not None) for one in group.policies],
     )

@@ -43,6 +43,7 @@ def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
         interval_method=estimate.interval_method,
         total=estimate.total or 0,
         standard_error=estimate.standard_error,
+        interval_withheld=estimate.withheld,
     )
 
 

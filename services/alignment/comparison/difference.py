@@ -12,7 +12,7 @@ from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Array, Index
 from services.alignment.comparison import bounded, paired
 from services.alignment.comparison.model import Design, Runs
-from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
+from services.alignment.estimates import ONE_CLUSTER, Estimate, absent, clustered_proportion, proportion
 
 _NO_ITEMS = "no item was answered by both"
 _NO_RANGE = "an abstention has no score: the request names no lowest_score and highest_score"
@@ -101,7 +101,8 @@ class PairedValues:
         sums, span = self._sums(differences), self.design.span
         if self.sparseness:
             if span is None or self.sizes.size < _FEWEST_CLUSTERS:
-                return Estimate(float(differences.mean()), differences.size)
+                reason = bounded.SPARSE if span is None else ONE_CLUSTER
+                return Estimate(float(differences.mean()), differences.size, withheld=reason)
             return bounded.gaffke(sums, self.sizes, span, self.design.resampling, level)
         if self._single_verdicts:
             better, worse = int((differences > 0).sum()), int((differences < 0).sum())

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+import scipy
+from scipy import special
 
 from services.alignment.bootstrap import Array, Resampling
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import EQUAL, ONE_CLUSTER, Estimate, absent
 
 MCNEMAR = "mcnemar-exact"
 PERMUTATION = "permutation"
@@ -44,7 +45,7 @@ def mcnemar(better: int, worse: int) -> TestResult:
     """
     if not better + worse:
         return TestResult(1.0, MCNEMAR)
-    return TestResult(float(stats.binomtest(better, better + worse).pvalue), MCNEMAR)
+    return TestResult(float(scipy.stats.binomtest(better, better + worse).pvalue), MCNEMAR)
 
 
 def sign_flips(differences: Array, permutations: int, resampling: Resampling) -> TestResult:
@@ -124,11 +125,11 @@ def mean(sums: Array, sizes: Array, level: float, *, method: str, undefined: str
         return absent(undefined)
     value = math.fsum(sums.tolist()) / count
     if clusters < 2:
-        return Estimate(value, count)
+        return Estimate(value, count, withheld=ONE_CLUSTER)
     spread = float(((sums - value * sizes) ** 2).sum())
     error = math.sqrt(clusters / (clusters - 1) * spread) / count
     if error <= _ROUNDING * max(abs(value), float(np.abs(sums).max()), 1e-300):
-        return Estimate(value, count)
+        return Estimate(value, count, withheld=EQUAL)
     reach = float(special.stdtrit(clusters - 1, 0.5 + level / 2)) * error
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)
 

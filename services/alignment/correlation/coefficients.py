@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from services.alignment.bootstrap import Array, Index, Statistic, gather
 
@@ -82,7 +82,7 @@ class ScorePairs:
     def _sorted_kendall(self, weights: Array) -> float:
         drawn = np.repeat(np.arange(self._rows), weights.astype(np.intp))
         first, second = (groups[drawn] for groups in self._groups)
-        return float(stats.kendalltau(first, second, method="asymptotic").statistic)
+        return float(scipy.stats.kendalltau(first, second, method="asymptotic").statistic)
 
 
 def each(*figures: Statistic) -> Statistic:
@@ -181,4 +181,4 @@ def williams_test(r12: float, r13: float, r23: float, count: int) -> Williams | 
     if variance <= 1e-15:
         return None
     t = (r12 - r13) * math.sqrt((count - 1) * (1 + r23) / variance)
-    return Williams(t, float(2 * stats.t.sf(abs(t), count - 3)))
+    return Williams(t, float(2 * scipy.stats.t.sf(abs(t), count - 3)))

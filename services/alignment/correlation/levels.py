@@ -19,6 +19,7 @@ from services.alignment.jackknife import with_jackknife
 
 _FEWEST = 3
 _COEFFICIENTS = 3
+_NOISE = "noise in the means of few systems biases it, so no interval covers"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ class Levels:
         point = _of_means(*(np.bincount(systems, part, count).astype(np.float64) for part in weights))
         if np.isnan(point).any():
             return [absent("all systems have the same mean", count)] * _COEFFICIENTS
-        # Without an interval: noise in the means of systems takes the correlation of few towards 0.
-        return [Estimate(float(value), count) for value in point]
+        return [Estimate(float(value), count, withheld=_NOISE) for value in point]
 
 
 def _of_means(counts: Array, human: Array, column: Array) -> Array:

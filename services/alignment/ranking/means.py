@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse, stats
+import scipy
+from scipy import sparse
 
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
 from services.alignment.jackknife import Scale
 
 # Means of the same scores in another order differ by rounding; they are a tie. Digits of the largest mean.
@@ -25,7 +26,7 @@ def ranks(means: Array) -> Array:
     if not means.size:
         return means
     scale = float(np.abs(means).max()) or 1.0
-    found: Array = stats.rankdata(-np.round(means / scale, _DIGITS), axis=1)
+    found: Array = scipy.stats.rankdata(-np.round(means / scale, _DIGITS), axis=1)
     return found
 
 
@@ -107,7 +108,7 @@ class Means:
             return absent(reason, count).of(total)
         mean = self._found.estimate(system, count, "", Scale.REAL)
         error = None if self._errors is None else self._errors[system]
-        return Estimate(mean.value, count, mean.lower, mean.upper, "", mean.interval_method, total, error)
+        return replace(mean, total=total, standard_error=error)
 
     @property
     def replicates(self) -> Array:
@@ -130,7 +131,7 @@ class Means:
         found = taus(np.broadcast_to(point, replicates.shape), replicates)
         if np.isnan(found).all():
             return absent(ONE_TIE, count)
-        return Estimate(float(np.nanmean(found)), count)
+        return Estimate(float(np.nanmean(found)), count, withheld=BIASED_RESAMPLES)
 
     def _statistic(self, weights: Array) -> Array:
         sums, counts = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from services.alignment.bootstrap import Index, Resampling
 from services.alignment.errors import too_large
-from services.alignment.estimates import Estimate, absent
+from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
 from services.alignment.ranking.means import MIN_SYSTEMS, ONE_TIE, Means, Rows, ranks, rhos, taus
 
 MAX_SYSTEMS = 200
@@ -146,7 +146,8 @@ def _correlate(
             reason = f"{ONE_TIE} by {name}"
     if reason:
         return RankCorrelation(*names, absent(reason, count), absent(reason, count))
-    # Without intervals: resampled rankings have more noise than these, so their correlations are lower.
     points = [ranks(found.point[np.newaxis, known]) for found in (one, other)]
-    figures = [Estimate(float(figure(*points)[0]), count) for figure in (rhos, taus)]
+    figures = [
+        Estimate(float(figure(*points)[0]), count, withheld=BIASED_RESAMPLES) for figure in (rhos, taus)
+    ]
     return RankCorrelation(*names, *figures)

@@ -7,17 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Protocol
-
-from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
-from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
-from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
-from rouge_score.scoring import Score  # type: ignore[import-untyped]  # no stubs exist
-from rouge_score.tokenizers import DefaultTokenizer  # type: ignore[import-untyped]  # no stubs exist
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
+from typing import TYPE_CHECKING, Any, Protocol
 
 from services.alignment.text.metric import Metric, NotComputed, Undefined, blank
+
+# The libraries are imported on their first use: nltk alone takes longer than the rest of the service.
+if TYPE_CHECKING:
+    from rouge_score.scoring import Score  # type: ignore[import-untyped]  # no stubs exist
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
 _WORD = re.compile(r"\w+")
 # nltk's loader of corpora is not safe in several threads.
@@ -49,11 +47,15 @@ class SacreBleu:
 
 def bleu() -> SacreBleu:
     """Sentence BLEU. A text with fewer than four words is compared by the n-grams that it has."""
+    from sacrebleu.metrics.bleu import BLEU
+
     return SacreBleu(BLEU(effective_order=True), "sentence BLEU")
 
 
 def chrf() -> SacreBleu:
     """ChrF: n-grams of characters, so that it does not need spaces between words."""
+    from sacrebleu.metrics.chrf import CHRF
+
     return SacreBleu(CHRF(), "chrF")
 
 
@@ -74,7 +76,10 @@ class Meteor:
     """
 
     def __init__(self, wordnet: WordNet | None = None) -> None:
+        from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
+
         self._wordnet = wordnet
+        self._align = single_meteor_score
 
     @property
     def method(self) -> str:
@@ -91,11 +96,13 @@ class Meteor:
         for name, words in (("candidate", ours), ("reference", theirs)):
             if not words:
                 return Undefined(f"the {name} has no words")
-        return float(single_meteor_score(theirs, ours, wordnet=self._wordnet or _NoSynonyms()))
+        return float(self._align(theirs, ours, wordnet=self._wordnet or _NoSynonyms()))
 
 
 def meteor_with_synonyms() -> Metric:
     """METEOR with the WordNet that is installed as nltk data; undefined for all texts without it."""
+    from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
+
     with _LOADING:
         try:
             wordnet.ensure_loaded()
@@ -146,12 +153,17 @@ class RougeTexts:
     """
 
     def __init__(self) -> None:
+        from rouge_score.tokenizers import DefaultTokenizer  # type: ignore[import-untyped]  # no stubs exist
+
         self.tokenize: Callable[[str], Sequence[str]] = lru_cache(maxsize=256)(
             DefaultTokenizer(use_stemmer=True).tokenize
         )
         self.score: Callable[[str, str, str], Score | Undefined] = lru_cache(maxsize=256)(self._score)
 
     def _score(self, variant: str, candidate: str, reference: str) -> Score | Undefined:
+        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
+        from rouge_score.scoring import Score
+
         least = 2 if variant == "rouge2" else 1
         for name, text in (("candidate", candidate), ("reference", reference)):
             if (count := len(self.tokenize(text))) < least:

@@ -58,10 +58,14 @@ def test_percentiles_say_how_many_resamples_they_rest_on() -> None:
 def test_there_is_no_interval_where_many_resamples_are_undefined() -> None:
     replicates = np.full(100, math.nan)
     replicates[:80] = 0.5
-    assert with_percentiles(0.5, 30, replicates, 0.95) == Estimate(0.5, 30)
-    assert with_percentiles(0.5, 30, np.empty(0), 0.95) == Estimate(0.5, 30)
+    assert with_percentiles(0.5, 30, replicates, 0.95) == Estimate(
+        0.5, 30, withheld="only 80 of 100 resamples are defined"
+    )
+    assert with_percentiles(0.5, 30, np.empty(0), 0.95) == Estimate(
+        0.5, 30, withheld="only 0 of 0 resamples are defined"
+    )
 
 
 def test_an_interval_without_width_is_withheld() -> None:
     estimate = with_percentiles(0.299, 9, np.full(1000, 0.299), 0.95)
-    assert estimate == Estimate(0.299, 9)
+    assert estimate == Estimate(0.299, 9, withheld="its resamples do not differ")

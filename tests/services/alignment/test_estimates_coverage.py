@@ -59,6 +59,7 @@ def labels(
         "precision": found.labels[1].precision,
         "recall": found.labels[1].recall,
         "squared error": found.mean_squared_error,
+        "F1 of a label": found.labels[1].f1,
     }
 
 
@@ -212,6 +213,7 @@ def means(
     return {
         "mean of a system": Means(rows, 0, 1, resampling).estimate(0),
         "mean from labels and predictions": found.means[0].prediction_powered,
+        "mean from labels alone": found.means[0].labels_alone,
         "difference from labels and predictions": found.differences[0].prediction_powered,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import sqrt
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dramaturg.results.means import mean_of_sums
+from services.alignment.accuracy import groups
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bias import JudgedPair, Side, Text
 from services.alignment.bias import measure as measure_bias
 from services.alignment.bootstrap import Resampling
 from services.alignment.calibration import measure as calibration
-from services.alignment.calibration.judgements import Judgements
+from services.alignment.calibration.judgements import Judgements, find_threshold
 from services.alignment.comparison import model
 from services.alignment.comparison.difference import PairedValues
 from services.alignment.estimates import Estimate
@@ -175,6 +177,7 @@ def results(
         "F1 of edges": (np.clip(special.expit(quality + 1) * 1.2, 0, 1), 0.0, 1.0),
         "rating from 1 to 10": (np.clip(np.round(7 + 2 * quality), 1, 10), 1.0, 10.0),
         "edit distance": (generator.poisson(np.exp(0.5 - quality)).astype(np.float64), 0.0, np.inf),
+        "pass rate": ((quality > -0.8).astype(np.float64), 0.0, 1.0),
     }
     found = {}
     for name, (values, lowest, highest) in ends.items():
@@ -183,7 +186,44 @@ def results(
     return found
 
 
+def answers(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
+    """Verdicts and ratings by three criteria, wrong at .1, .2 and .4; one in ten is an abstention."""
+    size = items // clusters
+    criterion = np.tile(np.arange(size) % 3, clusters) if size > 1 else np.arange(items) % 3
+    odds = special.logit(np.array([0.1, 0.2, 0.4])[criterion]) + shared(generator, clusters, size)
+    wrong = generator.random(items) < special.expit(odds)
+    verdict = generator.random(items) < 0.6
+    rating = generator.integers(1, 6, items)
+    other = np.clip(rating + wrong * generator.choice([-2, -1, 1, 2], items, p=[0.1, 0.4, 0.4, 0.1]), 1, 5)
+    abstained = generator.random(items) < 0.1
+    found: dict[str, Estimate] = {}
+    for kind, right, given in (
+        ("verdicts", verdict.astype(int), (verdict ^ wrong).astype(int)),
+        ("ratings", rating, other),
+    ):
+        rows = zip(right, given, abstained, criterion, np.arange(items) // size, strict=True)
+        counted = Counter(
+            groups.Item(
+                str(one), "" if silent else str(two), "UNSURE" if silent else "", (str(by), str(group))
+            )
+            for one, two, silent, by, group in rows
+        )
+        tags, policy = ["criterion", "task"], AbstentionPolicy.EXCLUDED
+        clustered = "task" if size > 1 else ""
+        design = groups.Design(counted, tags, [], [], policy, "criterion", resampling, clustered)
+        (one,) = groups.measure(design)
+        found[f"macro mean squared error of {kind}"] = one.policies[0].macro_mean_squared_error
+    return found | {
+        "accuracy": one.accuracy,
+        "accuracy when answered": one.accuracy_when_answered,
+        "accuracy with abstentions wrong": one.accuracy_abstentions_wrong,
+    }
+
+
 DRAWS: Mapping[str, Callable[..., Figures]] = {
+    "answers": answers,
     "ranks": ranks,
     "bins": bins,
     "ratings": ratings,
@@ -201,4 +241,43 @@ def test_intervals_of_tables_cover(kind: str, items: int, clusters: int) -> None
     for name, (covered, present) in coverage(DRAWS[kind], items, clusters, 300).items():
         # Three standard errors of the simulation below .93; ten clusters with a long tail have .91.
         assert covered >= 0.886 - 0.02 * (clusters == 10), name
+        assert present >= 0.7, name
+
+
+def threshold_coverage(items: int, clusters: int, repetitions: int) -> dict[str, tuple[float, float]]:
+    """As ``coverage``, of a threshold that is chosen on one half: the truth is that of this threshold."""
+    generator = np.random.default_rng(1)
+    size = items // clusters
+
+    def draw(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        confidence = np.round(generator.beta(2, 1, count * size), 2)
+        odds = special.logit(np.clip(confidence, 0.01, 0.99)) + shared(generator, count, size)
+        return confidence, (generator.random(count * size) < special.expit(odds)).astype(np.float64)
+
+    confidence, correct = draw(400_000 // size)
+    counts = np.bincount(np.rint(confidence * 100).astype(int), minlength=101)[::-1].cumsum()[::-1]
+    right = np.bincount(np.rint(confidence * 100).astype(int), correct, 101)[::-1].cumsum()[::-1]
+    covered: dict[str, list[bool]] = {"held-out accuracy": [], "held-out coverage": []}
+    for _ in range(repetitions):
+        confidence, correct = draw(clusters)
+        judgements = Judgements(confidence, correct, np.arange(items) // size)
+        seed = int(generator.integers(1 << 30))
+        found = find_threshold(judgements, 0.9, 0.95, seed, clustered=size > 1)
+        if found.threshold is None:
+            continue
+        kept = round(found.threshold * 100)
+        truths = right[kept] / counts[kept], counts[kept] / counts[0]
+        ends = found.held_out_accuracy, found.held_out_coverage
+        for name, truth, one in zip(covered, truths, ends, strict=True):
+            if one.lower is not None and one.upper is not None:
+                covered[name].append(one.lower <= truth <= one.upper)
+    return {name: (float(np.mean(one)), len(one) / repetitions) for name, one in covered.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("items", "clusters"), [(20, 20), (100, 100), (40, 10), (80, 20)])
+def test_intervals_of_thresholds_cover(items: int, clusters: int) -> None:
+    for name, (covered, present) in threshold_coverage(items, clusters, 600).items():
+        assert covered >= 0.9, name
         assert present >= 0.7, name

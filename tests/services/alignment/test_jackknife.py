@@ -40,15 +40,16 @@ def test_fishers_z_keeps_a_correlation_within_its_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "pseudo"),
+    ("value", "pseudo", "reason"),
     [
-        (0.3, [0.3]),
-        (0.3, [0.3, 0.3, 0.3]),
-        (0.3, [0.3, np.nan, 0.2]),
-        (1.0, [1.0, 0.9, 0.8]),
+        (0.3, [0.3], "there is one item or cluster"),
+        (0.3, [0.3, 0.3, 0.3], "the values do not differ"),
+        (0.3, [0.3, np.nan, 0.2], "it is undefined without one of the items or clusters"),
+        (1.0, [1.0, 0.9, 0.8], "it is at an end of its scale"),
     ],
 )
 def test_intervals_are_withheld_where_nothing_is_seen_of_the_variance(
-    value: float, pseudo: list[float]
+    value: float, pseudo: list[float], reason: str
 ) -> None:
-    assert with_jackknife(value, 3, np.array(pseudo), 0.95, Scale.CORRELATION) == Estimate(value, 3)
+    found = with_jackknife(value, 3, np.array(pseudo), 0.95, Scale.CORRELATION)
+    assert found == Estimate(value, 3, withheld=reason)

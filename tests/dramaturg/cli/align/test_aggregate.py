@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dramaturg.cli.align.test_align import answer, write
+from tests.support.align import answer, write
 
 
 def test_right_labels(tmp_path: Path) -> None:

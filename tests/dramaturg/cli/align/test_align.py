@@ -9,32 +9,16 @@ from typing import Any
 
 import pytest
 from scipy import stats
-from typer.testing import CliRunner, Result
 
-from dramaturg.cli.align import app
 from dramaturg.service import installed
 from dramaturg.testing import serve
 from services.alignment.app import App
 from services.alignment.settings import AlignmentSettings
+from tests.support.align import answer, run, write
 
 HUMAN = [1, 2, 3, 4, 5, 6, 2, 4]
 GOOD = [1, 2, 2, 4, 6, 5, 3, 4]
 LENGTH = [9, 1, 8, 2, 7, 3, 6, 4]
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), terminal_width=200, env={"COLUMNS": "200"})
-
-
-def answer(*arguments: str) -> Any:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def score_rows() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dramaturg.cli.align.test_align import answer, run, write
+from tests.support.align import answer, run, write
 
 
 def test_the_share_that_people_would_give(tmp_path: Path) -> None:

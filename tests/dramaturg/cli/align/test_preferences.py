@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.dramaturg.cli.align.test_align import answer, run, write
+from tests.support.align import answer, run, write
 
 
 def test_ratings_and_win_rates(tmp_path: Path) -> None:

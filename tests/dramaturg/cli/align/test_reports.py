@@ -7,26 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from dramaturg.cli.align import app
+from tests.support.align import answer, run, write
 from tests.support.results import scripts_result, write_results
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), terminal_width=240, env={"COLUMNS": "240"})
-
-
-def answer(*arguments: str) -> Any:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
 
 LABELS = [
     {"item": "t1/a", "criterion": "executable", "annotator": who, "label": label}

@@ -60,17 +60,17 @@ def test_groups_by_format_with_binary_and_all() -> None:
         ({"format": "manual"}, "binary"),
     ]
     whole, binary = groups[2], groups[3]
-    assert (whole.tally.items, whole.tally.answered, whole.tally.correct) == (12, 11, 6)
+    assert (whole.counts.items, whole.counts.answered, whole.counts.correct) == (12, 11, 6)
     assert whole.accuracy.value == whole.accuracy_when_answered.value == pytest.approx(6 / 11)
     assert whole.accuracy_abstentions_wrong.value == pytest.approx(6 / 12)
-    assert (binary.tally.items, binary.tally.answered, binary.tally.correct) == (9, 8, 5)
+    assert (binary.counts.items, binary.counts.answered, binary.counts.correct) == (9, 8, 5)
     assert binary.accuracy.value == pytest.approx(5 / 8)
     assert binary.accuracy.interval_method == "wilson"
     # easy 3/4, medium 2/2 of those answered, hard 0/2, either 1/3
     assert whole.macro_accuracy is not None
     assert whole.macro_accuracy.value == pytest.approx((3 / 4 + 1 + 0 + 1 / 3) / 4)
     assert whole.macro_accuracy.count == 11
-    assert whole.tally.abstentions == {REASON: 1}
+    assert whole.counts.abstentions == {REASON: 1}
 
 
 def test_the_policy_is_of_the_main_figure_and_the_macro_one() -> None:
@@ -83,8 +83,8 @@ def test_the_policy_is_of_the_main_figure_and_the_macro_one() -> None:
 
 def test_baseline_and_confusion() -> None:
     (group,) = measured(PLANTED[:12])
-    assert group.tally.majority_baseline().value == pytest.approx(6 / 12)
-    assert group.tally.confusion == {
+    assert group.counts.majority_baseline().value == pytest.approx(6 / 12)
+    assert group.counts.confusion == {
         ("1", "1"): 3,
         ("1", ""): 1,
         ("1", "2"): 2,
@@ -121,7 +121,7 @@ def test_what_is_not_defined_says_why() -> None:
         empty.accuracy_when_answered.undefined,
         empty.accuracy_abstentions_wrong.undefined,
         empty.macro_accuracy.undefined,
-        empty.tally.majority_baseline().undefined,
+        empty.counts.majority_baseline().undefined,
     } == {"there are no items"}
 
 
@@ -153,4 +153,4 @@ def test_order_does_not_matter_and_figures_are_bounded(
                 assert estimate.lower is not None
                 assert estimate.upper is not None
                 assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1
-    assert sum(group.tally.items for group in first if group.subset == "all") == 2 * len(some)
+    assert sum(group.counts.items for group in first if group.subset == "all") == 2 * len(some)
