@@ -27,7 +27,8 @@ SERVICE_CONFIG: dict[str, Any] = {
         {
             "name": [{}],
             "retryPolicy": {
-                "maxAttempts": 4,
+                # Together the attempts outlast the second for which a stopping server is left.
+                "maxAttempts": 5,
                 "initialBackoff": "0.1s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 2,

@@ -58,6 +58,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         self._contracts = {LIVENESS: ContractHealth(), **contracts}
         for health in self._contracts.values():
             health.listen(self._wake)
+        self._ready = True
         self._serving = True
         self._open = True
         self._changed = asyncio.Event()
@@ -89,7 +90,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
                 metadata={"name": request.service[:_MAX_NAME_CHARACTERS]},
             )
             await context.abort_with_status(encode(error, ""))
-        return health_pb2.HealthCheckResponse(status=self._status(request.service))
+        status = self._status(request.service) if self._ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        return health_pb2.HealthCheckResponse(status=status)
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest | None, context: grpc.aio.ServicerContext[Any, Any]
@@ -105,9 +107,17 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
                 last = status
             await changed.wait()
 
+    def leave(self) -> None:
+        """Reports everything as not serving to ``Check``, and thereby to probes, from now on.
+
+        Watches see no change: a client that watches stops calling a server that does not serve, but resolves
+        its name again only when the connection ends. One that knows no other server has none until then.
+        """
+        self._ready = False
+
     def shut_down(self) -> None:
         """Reports everything as not serving from now on."""
-        self._serving = False
+        self._ready = self._serving = False
         self._wake()
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
-"""Logs as JSON, one object a line, on standard error."""
+"""Logs as JSON, one object a line, on standard error or in a file."""
 
 from __future__ import annotations
 
 import json
 import logging
+import logging.handlers
 import math
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring
+from pathlib import Path
 from typing import Any
 
 from dramaturg.service.context import current
@@ -19,6 +21,9 @@ from dramaturg.service.telemetry import tracing
 
 # Made once: a call of json.dumps with options makes one each time.
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+FILE_BYTES = 10 << 20
+"""The most bytes of a log file; a larger one is renamed, and one such file is kept."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -110,8 +115,41 @@ def _alike(logger: str, level: int, message: str, thread: int) -> dict[str, Any]
     return {**vars(logging.LogRecord(logger, level, "", 0, message, None, None)), "taskName": None}
 
 
-def configure(level: str) -> None:
-    """Sends everything of this process to standard error as JSON."""
-    handler = logging.StreamHandler(sys.stderr)
+class LineFormatter(logging.Formatter):
+    """Writes a record as one line for people: the level, the message and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line without control characters."""
+        fields = ", ".join(f"{name}: {value}" for name, value in getattr(record, "fields", {}).items())
+        error = record.exc_info[1] if record.exc_info else None
+        parts = [f"{record.levelname.lower()}: {record.getMessage()}"]
+        if error is not None:
+            parts.append(f": {type(error).__name__}: {error}")
+        if fields:
+            parts.append(f" ({fields})")
+        line = " ".join("".join(parts).split())
+        return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+
+
+def configure(level: str, file: Path | None = None) -> None:
+    """Sends the records of this process to standard error as JSON, or to a file.
+
+    Args:
+        level: The least severe level that is logged.
+        file: The file, which is appended to. Standard error then has warnings and errors, in words.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handlers = [handler]
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(LineFormatter())
+        handler = logging.handlers.RotatingFileHandler(
+            file, maxBytes=FILE_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace"
+        )
+        handlers.append(handler)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level, handlers=handlers, force=True)

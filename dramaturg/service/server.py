@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.0005
 """The time after which a thread hands the interpreter on; Python's default is ten times as long."""
+_NOTICE_SECONDS = 1.0
+"""How long before its connections close a stopping server tells the clients that watch its health."""
 _EVERY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104
 
 
@@ -152,15 +154,20 @@ class Server:
     async def drain(self) -> None:
         """Stops without a failed call.
 
-        Reports not serving, waits for clients to notice, then lets the calls in progress end. Calls that
-        outlast the grace are cancelled. Probes are answered until then.
+        Reports not serving to probes and, for the last second of the drain delay, to clients, so that they
+        call other servers, and then lets the calls in progress end. Calls that outlast the grace are
+        cancelled. Probes are answered until then.
         """
         server, self._server = self._server, None
         if server is None:
             return
         logger.info("draining", extra={"fields": {"target": self.target}})
+        delay = self._settings.drain_delay_seconds
+        notice = min(delay, _NOTICE_SECONDS)
+        self._health.leave()
+        await asyncio.sleep(delay - notice)
         self._health.shut_down()
-        await asyncio.sleep(self._settings.drain_delay_seconds)
+        await asyncio.sleep(notice)
         self._health.close()
         await asyncio.gather(*(front.close() for front in self._fronts))
         grace = self._settings.drain_grace_seconds
@@ -241,6 +248,8 @@ def run(
     argv: Sequence[str] | None = None,
     *,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    log_file: Path | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> None:
     """Runs a service as a process until SIGTERM or SIGINT, then drains it.
 
@@ -252,6 +261,8 @@ def run(
         app: The service's ``App`` class, or an instance.
         argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
         interceptors: Further interceptors of gRPC (see ``Server``).
+        log_file: The file of the log (see ``logs.configure``). None: standard error.
+        announce: Called with the address of the server once it and its fronts listen.
     """
     parser = argparse.ArgumentParser(description="Serves one of dramaturg's services.")
     parser.add_argument("--host", help=f"the address to listen on (or {ServerSettings.variable('host')})")
@@ -261,12 +272,12 @@ def run(
     given = {key: value for key, value in vars(parser.parse_args(argv)).items() if value is not None}
     try:
         settings, auth = ServerSettings(**given), AuthSettings()
-        logs.configure(settings.log_level)
+        logs.configure(settings.log_level, log_file)
         audit.configure(auth.audit)
         service: App = app() if callable(app) else app
         _check_authentication(service, settings.host, auth)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(service, settings, auth, interceptors))
+            runner.run(_serve(service, settings, auth, interceptors, announce))
     except ValidationError as error:
         _fail(explain(error), code=2)
     except SettingsError as error:
@@ -292,6 +303,7 @@ async def _serve(
     settings: ServerSettings,
     auth: AuthSettings,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
+    announce: Callable[[str], None] | None,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -311,8 +323,10 @@ async def _serve(
     async with (
         telemetry(app.name, settings.host),
         app.open() as contracts,
-        Server(contracts, settings, auth, interceptors=interceptors, fronts=fronts),
+        Server(contracts, settings, auth, interceptors=interceptors, fronts=fronts) as server,
     ):
+        if announce is not None:
+            announce(server.target)
         # Objects that exist now exist until the end: repeated searches for garbage among them take a seventh
         # of all processor time under load (docs/generation.md).
         gc.collect()

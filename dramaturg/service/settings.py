@@ -158,7 +158,8 @@ class ServerSettings(Settings):
     keepalive_seconds: float = Field(default=60.0, ge=1)
     """The interval of keepalive probes of an idle connection, in seconds."""
     drain_delay_seconds: float = Field(default=0.0, ge=0)
-    """The time for which a stopping server, reported as not serving, accepts calls. On Kubernetes: 5 s."""
+    """The time for which a stopping server accepts calls. Probes see it as not serving at once, clients that
+    watch its health in the last second. On Kubernetes: 5 s."""
     drain_grace_seconds: float = Field(default=60.0, ge=0)
     """The time limit of calls in progress after the drain delay."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")

@@ -24,6 +24,8 @@ _NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"
 _ADDRESSES = 255
 
 GATEWAY = "gateway"
+_SERVERS = ("generation", "embedding")
+"""What the other services call."""
 TWO_EACH = (GATEWAY, "generation", "synthesize", "critic", "execute", "commonsense")
 """What an evaluation of scripts passes through, and what has two replicas therefore."""
 
@@ -91,8 +93,11 @@ class Cluster:
         for declared in self._release.rendering.of("Deployment"):
             name = declared["metadata"]["name"]
             self.deployments[name] = Deployment(declared, self._maker(name), self.names)
-        await asyncio.gather(*(one.scale(replicas.get(name, 1)) for name, one in self.deployments.items()))
-        await asyncio.sleep(LAG_SECONDS)
+        # A client learns of all replicas when a connection ends, within five minutes. Servers that start
+        # before their clients give that state at once.
+        for names in (_SERVERS, self.deployments.keys() - {*_SERVERS, GATEWAY}, {GATEWAY}):
+            await asyncio.gather(*(self.deployments[name].scale(replicas.get(name, 1)) for name in names))
+            await asyncio.sleep(LAG_SECONDS)
 
     async def roll(self, services: Iterable[str], release: Release | None = None) -> None:
         """Rolls services at the same time, as an upgrade does.

@@ -23,30 +23,21 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_UNSPECIFIED,
     AbstainReason,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset, Run, RunSpec, ScriptsRunOptions
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Run
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import until
 from tests.cluster.cluster import TWO_EACH, Cluster
 from tests.cluster.judges import program
-from tests.cluster.load import FOUND_SECONDS, OPTIONS, failure, request, under_load
+from tests.cluster.load import FOUND_SECONDS, failure, request, under_load
 from tests.cluster.replicas import Replica
+from tests.cluster.runs import RUN_SECONDS, create_run
 from tests.support.certificates import Authority
-from tests.support.engines import lines
 
 NONE = ABSTAIN_REASON_UNSPECIFIED
-RUN_SECONDS = 120.0
 JUDGING_SECONDS = 15.0
 """How long judges are waited for that never answer."""
-
-
-async def create_run(client: DramaturgClient, count: int, name: str) -> Run:
-    """A run of so many scripts."""
-    rows = [request(f"{name}-{number}") for number in range(count)]
-    dataset = Dataset(content=lines(rows))
-    spec = RunSpec(display_name=name, dataset=dataset, scripts=ScriptsRunOptions(), options=OPTIONS)
-    return await client.runs.create(spec)
 
 
 async def ended(client: DramaturgClient, run: Run) -> Run:

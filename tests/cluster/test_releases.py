@@ -2,57 +2,85 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
 import pytest_asyncio
 
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RunLimits
 from dramaturg.testing import until
 from tests.cluster.cluster import TWO_EACH, Cluster, Release
 from tests.cluster.conftest import deployed
 from tests.cluster.load import FOUND_SECONDS, under_load
+from tests.cluster.releases import previous
 from tests.cluster.replicas import Replica
+from tests.cluster.runs import RUN_SECONDS, create_run
 from tests.k8s.charts import production
-from tests.k8s.rendered import Rendering, folder, kustomize
+from tests.k8s.rendered import ROOT, folder
 from tests.support.postgres import PostgresServer
 
-PREVIOUS = "DRAMATURG_TEST_PREVIOUS"
+MANY = 1000
+"""The samples of a run that outlasts all rolls."""
+FURTHER = 3
+"""The samples by which it is seen to go on."""
 
 
-def previous() -> Release:
-    """The release that is upgraded from.
-
-    DRAMATURG_TEST_PREVIOUS names a checkout of it, with its stubs. Without one, this release stands for it,
-    configured by the chart and not by kustomize.
-    """
-    if checkout := os.environ.get(PREVIOUS):
-        place = Path(checkout)
-        return Release(Rendering(checkout, kustomize(place / "k8s/overlays/production")), place)
-    return Release(production())
+@pytest.fixture(scope="module", params=["previous", "chart"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The previous release, or this one configured by the chart and not by kustomize."""
+    return (
+        previous(tmp_path_factory.mktemp("previous"))
+        if request.param == "previous"
+        else Release(production())
+    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def upgraded(tmp_path_factory: pytest.TempPathFactory, store: PostgresServer) -> AsyncIterator[Cluster]:
-    """The services of the previous release."""
-    async for made in deployed(tmp_path_factory.mktemp("releases"), store, previous()):
+async def upgraded(
+    tmp_path_factory: pytest.TempPathFactory, store: PostgresServer, other: Release
+) -> AsyncIterator[Cluster]:
+    """The services of the other release."""
+    async for made in deployed(tmp_path_factory.mktemp("releases"), store, other):
         yield made
 
 
 async def test_no_call_fails_while_another_release_is_rolled_in_and_out(
-    upgraded: Cluster, store: PostgresServer
+    upgraded: Cluster, store: PostgresServer, other: Release
 ) -> None:
-    """Back only where the tables did not change: an older release refuses newer tables."""
+    """A run of many samples goes on meanwhile.
+
+    Back only where the tables did not change: an older release refuses newer tables.
+    """
+    async with upgraded.client() as client:
+        run = await create_run(client, MANY, "long", RunLimits(max_concurrent_samples=1))
     before = tables(store)
     await roll(upgraded, "upgrade", Release(folder("overlays/production")))
+    await goes_on(upgraded, run.id)
     if tables(store) == before:
-        await roll(upgraded, "rollback", previous())
+        await roll(upgraded, "rollback", other)
+        await goes_on(upgraded, run.id)
     else:
-        assert os.environ.get(PREVIOUS), "the tables changed within one release"
+        assert other.checkout != ROOT, "the tables changed within one release"
+        sys.stdout.write("the tables changed: no rollback\n")
     assert not await upgraded.dead()
+
+
+async def goes_on(cluster: Cluster, run_id: str) -> None:
+    """Waits until gateways that were just rolled in have completed further samples of a run."""
+    async with cluster.client() as client, asyncio.timeout(RUN_SECONDS):
+        begun = (await client.runs.get(run_id)).progress.succeeded_count
+        async with aclosing(client.runs.watch(run_id)) as events:
+            async for event in events:
+                if event.progress.succeeded_count >= begun + FURTHER:
+                    break
+        run = await client.runs.get(run_id)
+    assert run.state == RUN_STATE_RUNNING, run
+    assert not run.progress.failed_count, run
 
 
 async def roll(cluster: Cluster, name: str, release: Release) -> None:

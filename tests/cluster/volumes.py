@@ -78,6 +78,8 @@ def _files(volume: Mapping[str, Any], rendering: Rendering, secrets: Secrets) ->
         data: Mapping[str, str] = rendering.one("ConfigMap", volume["configMap"]["name"])["data"]
         return data
     if "secret" in volume:
+        if volume["secret"].get("optional") and volume["secret"]["secretName"] not in secrets:
+            return {}
         values = secrets[volume["secret"]["secretName"]]
         items = volume["secret"].get("items", [{"key": key, "path": key} for key in values])
         return {item["path"]: values[item["key"]] for item in items}

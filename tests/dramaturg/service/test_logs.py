@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +108,28 @@ def test_a_written_line_is_a_record_like_any_other(logger: logging.Logger, kept:
 def test_a_line_below_the_level_is_not_written(logger: logging.Logger, kept: Kept) -> None:
     logs.write(logger, logging.DEBUG, "call", {})
     assert not kept.records
+
+
+def test_in_words_a_record_is_one_line_without_control_characters() -> None:
+    made = record("the provider\n\x1b[31mrefuses", 0.0, {"run": "a", "count": 3})
+    made.exc_info = (ValueError, ValueError("no\nkey"), None)
+    shown = logs.LineFormatter().format(made)
+    assert shown == "warning: the provider \ufffd[31mrefuses: ValueError: no key (run: a, count: 3)"
+
+
+def test_with_a_file_standard_error_has_warnings_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.configure("INFO", tmp_path / "state" / "up.log")
+        logging.getLogger("x").info("listening")
+        logging.getLogger("x").warning("slow", extra={"fields": {"seconds": 2}})
+        for made in root.handlers:
+            made.close()
+    finally:
+        root.handlers, root.level = handlers, level
+    assert capsys.readouterr().err == "warning: slow (seconds: 2)\n"
+    written = (tmp_path / "state" / "up.log").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in written] == ["listening", "slow"]

@@ -117,6 +117,27 @@ async def test_a_drain_reports_not_serving_while_it_still_serves() -> None:
         del health
 
 
+async def test_a_drain_tells_watches_shortly_before_connections_close() -> None:
+    """A client that knows this server alone looks for others when its connection ends, not before."""
+    async with (
+        serve(synthesizer(silent), drain_delay_seconds=1.5) as server,
+        open_channel(server.target) as channel,
+        grpc.aio.insecure_channel(server.target) as other,
+    ):
+        health = health_pb2_grpc.HealthStub(other)
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == Status.SERVING
+        told = asyncio.ensure_future(watch.read())
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == Status.NOT_SERVING
+        await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
+        assert not told.done()
+        assert (await told).status == Status.NOT_SERVING
+        assert not draining.done()
+        await draining
+
+
 async def test_a_drain_lets_calls_under_way_end() -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
