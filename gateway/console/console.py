@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import grpc
@@ -17,7 +18,7 @@ from dramaturg.service.front import Backend
 from dramaturg.service.settings import SettingsError
 from gateway.console import comparison, evaluation, judges, labels, runs
 from gateway.console.pages import script, style
-from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, Sessions
+from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, open_sessions
 from gateway.console.visit import Calls, Visit
 from gateway.http.headers import peer_address
 
@@ -71,12 +72,16 @@ class Console:
         backend: The gRPC server that pages call.
         host: The address that the HTTP server listens on.
         encrypted: Whether it is reached by TLS.
+        keys_file: The keys of sessions that several gateways know (``open_sessions``).
 
     Raises:
-        SettingsError: Callers are not authenticated, and other machines can reach the server.
+        SettingsError: Callers are not authenticated, and other machines can reach the server; or a key in
+            ``keys_file`` is unusable.
     """
 
-    def __init__(self, backend: Backend, host: str, *, encrypted: bool) -> None:
+    def __init__(
+        self, backend: Backend, host: str, *, encrypted: bool, keys_file: Path | None = None
+    ) -> None:
         if not backend.authenticates and not is_loopback(f"{host}:0"):
             raise SettingsError(
                 f"gateway.console needs authentication where gateway.http.host is {host} (docs/security.md): "
@@ -84,7 +89,7 @@ class Console:
             )
         self._backend = backend
         self._encrypted = encrypted
-        self._sessions = Sessions()
+        self._sessions = open_sessions(keys_file)
         self._services = frozenset(contract.full_name for contract in backend.contracts)
 
     @staticmethod

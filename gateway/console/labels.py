@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ResultFilter
 from dramaturg.results.run_text import kind_name
-from dramaturg.service.errors import invalid
+from dramaturg.service.errors import ServiceError, invalid
 from gateway.console.visit import Visit
 from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.sheets import sheets_of
@@ -70,9 +70,21 @@ async def list_sets(visit: Visit) -> web.StreamResponse:
     return visit.page(
         "label_sets.html.j2",
         sets=response.label_sets,
+        names=await _run_names(visit, {one.run_id for one in response.label_sets}),
         tasks=_TASKS,
         next=urlencode({"page": token}) if token else "",
     )
+
+
+async def _run_names(visit: Visit, ids: Iterable[str]) -> Mapping[str, str]:
+    """The names of runs by their ids; of a run without a name, or one that is deleted, its id."""
+    names = {}
+    for run_id in ids:
+        names[run_id] = run_id
+        with suppress(ServiceError):
+            run = (await visit.calls(visit.calls.runs.GetRun, GetRunRequest(run_id=run_id))).run
+            names[run_id] = run.spec.display_name or run_id
+    return names
 
 
 async def ask_for_set(visit: Visit) -> web.StreamResponse:
@@ -103,7 +115,9 @@ async def show_set(visit: Visit) -> web.StreamResponse:
     # Choices are of scenarios, or of decisions, which have no review.
     has = {one for one in sheets_of(task) if one != pb.LABEL_SHEET_REVIEW or task == pb.LABEL_TASK_REVIEW}
     listed = [(name, about, command) for name, (sheet, about, command) in _SHEETS.items() if sheet in has]
-    return visit.page("label_set.html.j2", sheets=listed, formats=list(_FORMATS), **values)
+    run_id = values["set"].run_id
+    run_name = (await _run_names(visit, [run_id]))[run_id]
+    return visit.page("label_set.html.j2", sheets=listed, formats=list(_FORMATS), run_name=run_name, **values)
 
 
 async def show_set_part(visit: Visit) -> web.StreamResponse:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,9 +15,12 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListModelWaitsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_OUTCOME_JUDGED,
     RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
@@ -24,6 +29,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunBudget,
     RunState,
 )
+from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison
 from dramaturg.results.quantities import consumption, duration, money
 from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_name, state_name
 from dramaturg.service.auth.permissions import JUDGES_READ
@@ -35,6 +41,13 @@ _PAGE_SIZE = 30
 _FIRST_SAMPLES = 5
 _DEPTH = 2
 """The result of a sample, and its judged parts."""
+_FAILED_WITH = re.compile(r" with [A-Z_]+(?: \(ERROR_REASON_[A-Z_]+\))?(?=:)")
+_CAPITALS = re.compile(r"\([A-Z_0-9, ]+\)")
+_REASONS = frozenset(
+    name.removeprefix(prefix)
+    for kind, prefix in ((ErrorReason, "ERROR_REASON_"), (AbstainReason, "ABSTAIN_REASON_"))
+    for name in kind.keys()  # noqa: SIM118 - the enum is no mapping
+)
 _ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
 _ACTIONS = {
     "pause": ("Pause", frozenset({RUN_STATE_RUNNING})),
@@ -101,8 +114,11 @@ def run_view(run: Run, waits: Sequence[str] = ()) -> RunView:
         kind=kind_name(run),
         state=state_name(run.state),
         active=run.state in _ACTIVE,
-        outcome=outcome_name(run.outcome).replace("_", " ").lower(),
-        reason=run.state_reason,
+        # That everything was judged is what the state says.
+        outcome=""
+        if run.outcome == RUN_OUTCOME_JUDGED
+        else outcome_name(run.outcome).replace("_", " ").lower(),
+        reason=in_words(run.state_reason),
         samples=f"{done:,} of {progress.sample_count:,}",
         done=done / progress.sample_count if progress.sample_count else 0.0,
         judgements=f"{progress.judgement_count:,}",
@@ -110,13 +126,23 @@ def run_view(run: Run, waits: Sequence[str] = ()) -> RunView:
         rate=f"{progress.samples_per_second:.3g} samples/s" if known_rate else "",
         remaining=duration(progress.remaining_time.ToNanoseconds() / 1e9) if known_rest else "",
         consumption=consumption(progress.usage).removeprefix(", "),
-        hindrance=hindrance,
+        hindrance=in_words(hindrance),
         budget=list(_budget(run)),
         abstentions=_counts(progress.abstentions_by_reason),
         failures=_counts(progress.failures_by_reason),
         actions=[(name, label) for name, (label, states) in _ACTIONS.items() if run.state in states],
         run=run,
     )
+
+
+def in_words(text: str) -> str:
+    """The reason of a state or a wait without the names of codes and reasons."""
+
+    def lower(found: re.Match[str]) -> str:
+        known = set(re.findall("[A-Z_]+", found[0])) <= _REASONS
+        return found[0].replace("_", " ").lower() if known else found[0]
+
+    return _CAPITALS.sub(lower, _FAILED_WITH.sub("", text))
 
 
 def _budget(run: Run) -> Sequence[Meter]:
@@ -221,7 +247,16 @@ async def show_shadows(visit: Visit) -> web.StreamResponse:
         for one in found.summary.judge_comparisons
         for figures in one.figures
     ]
-    return visit.page("shadows.html.j2", run=run, rows=rows)
+    without = [(one, _counts(_reasons(one))) for one in found.summary.judge_comparisons if not one.figures]
+    return visit.page("shadows.html.j2", run=run, rows=rows, without=without)
+
+
+def _reasons(comparison: JudgeComparison) -> Counter[str]:
+    """Why two judges have no verdicts to compare: what neither abstained from nor missed is of both."""
+    counts: Counter[str] = Counter(comparison.unseen_by_reason)
+    for judge in (comparison.first, comparison.second):
+        counts.update(judge.abstentions_by_reason)
+    return counts
 
 
 def _estimate(estimate: Estimate, form: str = "f") -> str:

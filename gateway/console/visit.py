@@ -144,6 +144,7 @@ class Visit:
             caller=self.caller,
             authenticates=self.authenticates,
             may_write=self.may(RUNS_WRITE),
+            may_evaluate=self.may(EVALUATE),
             **values,
         )
         return web.Response(text=text, status=status, content_type="text/html")

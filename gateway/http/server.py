@@ -111,7 +111,12 @@ class HttpServer:
             # Imported here: the API needs no templates.
             from gateway.console.console import Console
 
-            self._console = Console(backend, settings.host, encrypted=context is not None)
+            self._console = Console(
+                backend,
+                settings.host,
+                encrypted=context is not None,
+                keys_file=settings.session_keys_file,
+            )
         services = [contract.descriptor for contract in backend.contracts]
         services.append(identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"])
         self._methods: Mapping[str, MethodDescriptor] = {

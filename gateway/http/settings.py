@@ -35,6 +35,10 @@ class HttpSettings(BaseModel):
     page. Empty: no page."""
     body_timeout_seconds: float = Field(default=60, gt=0, le=3600)
     """The time in which the body of a request with one message must arrive."""
+    session_keys_file: Path | None = None
+    """The keys that several gateways share, so that each knows the sessions of the console of all: 32 random
+    bytes in base64 a line. The first key encrypts, all decrypt. Read again when it changes. Absent, or a file
+    that does not exist at the start: sessions are in the memory of one gateway."""
 
     @field_validator("allowed_origins")
     @classmethod

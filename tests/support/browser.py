@@ -62,7 +62,9 @@ class Tab:
 
 
 @contextmanager
-def browser(*, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Iterator[BrowserContext]:
+def browser(
+    *, width: int = 1280, scheme: str = "light", scripts: bool = True, base_url: str | None = None
+) -> Iterator[BrowserContext]:
     """A browser without a history. Skips the test without playwright or Chromium."""
     playwright = pytest.importorskip("playwright.sync_api")
     if EXECUTABLE is None:
@@ -70,6 +72,9 @@ def browser(*, width: int = 1280, scheme: str = "light", scripts: bool = True) -
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
         yield opened.new_context(
-            color_scheme=scheme, viewport={"width": width, "height": 900}, java_script_enabled=scripts
+            color_scheme=scheme,
+            viewport={"width": width, "height": 900},
+            java_script_enabled=scripts,
+            base_url=base_url,
         )
         opened.close()

@@ -56,10 +56,11 @@ async def serve_console(
     holders: Sequence[Holder] = (),
     host: str = "127.0.0.1",
     max_label_sets: int = 5,
+    session_keys_file: Path | None = None,
 ) -> AsyncIterator[Consoled]:
     """Serves it; without holders of tokens callers are not authenticated."""
     store = open_store(f"sqlite:///{folder}/runs.sqlite3")
-    front = HttpServer(HttpSettings(host=host), 0, console=True)
+    front = HttpServer(HttpSettings(host=host, session_keys_file=session_keys_file), 0, console=True)
     settings = GatewaySettings(judges=tuple(judges))
     async with open_registry(judges, 4) as registry, App(settings).open() as contracts:
         access, notifier = DatasetAccess([folder]), ChangeNotifier()

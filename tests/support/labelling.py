@@ -33,13 +33,17 @@ KINDS = {
 
 
 def finished_run(
-    store: RunStore, samples: Iterable[RunSample], run_id: str = "run", tenant: str = ""
+    store: RunStore,
+    samples: Iterable[RunSample],
+    run_id: str = "run",
+    tenant: str = "",
+    name: str = "a run",
 ) -> None:
     """Makes a run of samples with results, which has succeeded."""
     listed = list(samples)
     result = listed[0].WhichOneof("result") or ""
     options: Any = {KINDS[result]: {}}
-    spec = RunSpec(dataset=Dataset(content=b""), display_name="a run", **options)
+    spec = RunSpec(dataset=Dataset(content=b""), display_name=name, **options)
     store.create_run(NewRun(id=run_id, tenant=tenant, spec=spec))
     rows = [
         NewSample(one.index, one.index + 1, one.sample_id, dict(one.tags), _request(one)) for one in listed

@@ -13,9 +13,10 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, Judge
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
 from dramaturg.service.settings import SettingsError
 from gateway.console.judges import judge_view
+from gateway.console.runs import in_words
 from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
-from tests.gateway.evaluations.test_judge_comparisons import FAIL, PASS, candidate, sample
+from tests.gateway.evaluations.test_judge_comparisons import ABSTAIN, FAIL, PASS, candidate, sample
 from tests.support.auth import Holder
 from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run
@@ -231,6 +232,42 @@ async def test_a_run_without_shadows_says_so(served: Consoled) -> None:
         assert "/console/runs/run/shadows" not in await (await visitor.get("/console/runs/run")).text()
 
 
+async def test_shadows_without_a_verdict_are_said_with_the_reasons(served: Consoled) -> None:
+    finished_run(served.store, [sample(0, "t0", candidate("x", PASS, ABSTAIN))])
+    async with Browserless(served) as visitor:
+        shown = await (await visitor.get("/console/runs/run/shadows")).text()
+        assert "has no verdict to compare on 1 items: timed out 1." in shown
+        assert "No judge of this run" not in shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("the first 3 samples failed (CALL_REJECTED)", "the first 3 samples failed (call rejected)"),
+        ("failed with FAILED_PRECONDITION (ERROR_REASON_MODEL_UNKNOWN): set A_KEY", "failed: set A_KEY"),
+        ("the key (OPENAI_API_KEY) is wrong", "the key (OPENAI_API_KEY) is wrong"),
+        ("failed with UNAVAILABLE: no connection", "failed: no connection"),
+        (
+            "9 of 12 abstained (NOT_SUPPORTED 8, LOW_CONFIDENCE 1)",
+            "9 of 12 abstained (not supported 8, low confidence 1)",
+        ),
+    ],
+)
+def test_reasons_are_shown_without_the_names_of_codes(said: str, shown: str) -> None:
+    assert in_words(said) == shown
+
+
+async def test_label_sets_name_their_run(guarded: Consoled) -> None:
+    finished_run(guarded.store, many("scripts", 2), tenant="research")
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(EVALUATOR)
+        await visitor.post("/console/labels", {"run": "run", "sample_size": "2"})
+        assert (
+            '<a href="/console/runs/run"><bdi>a run</bdi></a>'
+            in await (await visitor.get("/console/labels")).text()
+        )
+
+
 async def test_runs_are_compared_within_a_tenant(guarded: Consoled) -> None:
     finished_run(guarded.store, many("scripts", 2), tenant="research")
     finished_run(guarded.store, many("scripts", 2), run_id="later", tenant="research")
@@ -265,3 +302,7 @@ async def test_labelling_is_for_who_may_write(guarded: Consoled) -> None:
         shown = await (await visitor.get(address)).text()
         assert "1 of 2" in shown
         assert "Delete" not in shown
+        for path in (f"{address}/queue?annotator=a", "/console/labels/new?run=run", "/console/evaluate/pair"):
+            page = await (await visitor.get(path)).text()
+            assert "<button" not in page.partition("<main")[2], path
+            assert "Your role may not" in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,10 @@ def test_pages_of_labels_open_without_a_fault(served: Consoled, scheme: str, wid
         for page in (runs, shadows, compare, f"{base}labels", new, address, queue, f"{base}evaluate/pair"):
             seen.page.goto(page)
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, page
+            # No table has a part that is out of view.
+            assert seen.page.evaluate(
+                "[...document.querySelectorAll('.wide')].every(one => one.scrollWidth <= one.clientWidth)"
+            ), page
             if AXE.is_file():
                 assert not seen.serious_faults(), page
         assert not seen.faults
@@ -177,3 +181,81 @@ def test_every_choice_has_a_key_of_its_own() -> None:
     many_keys = choice_keys([str(value) for value in range(1, 37)])
     assert many_keys[9] == ("0", "10")
     assert len({key for key, _ in many_keys}) == 36
+
+
+def tab_to(seen: Tab, selector: str) -> None:
+    """Presses Tab until an element has the focus; it is marked."""
+    for _ in range(40):
+        seen.page.keyboard.press("Tab")
+        if seen.page.evaluate("wanted => document.activeElement.matches(wanted)", selector):
+            break
+    focused = "wanted => document.activeElement.matches(wanted + ':focus-visible')"
+    assert seen.page.evaluate(focused, selector), selector
+    assert seen.page.evaluate("getComputedStyle(document.activeElement).outlineWidth") == "3px", selector
+
+
+# The kind of a run, the presses of the arrow key that choose the task, the keys of two annotators, what the
+# first one's labels are, and the columns of a sheet with its labels.
+BY_KEYBOARD = (
+    ("decision", 0, ("123", "122"), ["option 1", "option 2", "either"], "labels.csv", ("item", "label")),
+    ("graphs", 0, ("pfp", "pff"), ["PASS", "FAIL", "PASS"], "labels.csv", ("item", "label")),
+    ("scenarios", 0, ("135", "134"), ["easy", "hard", "reject"], "review.csv", ("scenario", "level")),
+    ("scenarios", 1, ("321", "322"), ["either", "option 2", "option 1"], "labels.csv", ("item", "label")),
+)
+
+
+@pytest.mark.parametrize(("kind", "task", "keys", "labels", "sheet", "columns"), BY_KEYBOARD)
+def test_decisions_graphs_and_scenarios_are_labelled_by_keyboard_alone(
+    served: Consoled,
+    kind: str,
+    task: int,
+    keys: Sequence[str],
+    labels: Sequence[str],
+    sheet: str,
+    columns: Sequence[str],
+) -> None:
+    finished_run(served.store, many(kind, 4))
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/runs/run")
+        tab_to(seen, "a[href*='labels/new']")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_url("**/labels/new?run=run")
+        tab_to(seen, "select[name=task]")
+        for _ in range(task):
+            seen.page.keyboard.press("ArrowDown")
+        tab_to(seen, "input[name=sample_size]")
+        seen.page.keyboard.type("3")
+        tab_to(seen, "#create")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector("#start")
+        address = seen.page.url
+        assert seen.page.inner_text("h1") == "a run"
+        assert "a run" in seen.page.inner_text(".note >> nth=0")
+        for annotator, pressed in zip(("ann", "bob"), keys, strict=True):
+            seen.page.goto(address)
+            tab_to(seen, "input[name=annotator]")
+            seen.page.keyboard.type(annotator)
+            seen.page.keyboard.press("Enter")
+            for place, key in enumerate(pressed, start=1):
+                seen.page.locator("h1", has_text=f"Item {place} of 3").wait_for()
+                seen.page.wait_for_load_state()
+                seen.page.keyboard.press(key)
+            seen.page.wait_for_selector("#finished")
+        seen.page.goto(f"{address}/queue?annotator=ann&at=0")
+        for place, label in enumerate(labels, start=1):
+            seen.page.locator("h1", has_text=f"Item {place} of 3").wait_for()
+            assert seen.page.inner_text("button[aria-pressed=true]").endswith(label)
+            seen.page.wait_for_load_state()
+            seen.page.keyboard.press("ArrowRight")
+        if AXE.is_file():
+            assert not seen.serious_faults()
+        seen.page.goto(address)
+        assert "ann and bob:" in seen.page.inner_text("#agreement")
+        tab_to(seen, f"a[href$='{sheet}']")
+        with seen.page.expect_download() as download:
+            seen.page.keyboard.press("Enter")
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert rows
+        assert set(columns) <= set(rows[0]), rows[0]
+        assert not seen.faults
