@@ -17,6 +17,12 @@ class Interval:
     scale: tuple[float, float]
     """The values at 0 and 100."""
 
+    @property
+    def zero(self) -> float | None:
+        """The position of 0. None: it is not within the scale."""
+        low, high = self.scale
+        return 100 * -low / (high - low) if low < 0 < high else None
+
     def value(self, position: float) -> float:
         """The value at a position."""
         low, high = self.scale

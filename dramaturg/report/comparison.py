@@ -26,15 +26,22 @@ from dramaturg.report.tables import (
     format_cost,
     interval_cell,
     name_cell,
+    p_sentence,
+    p_value,
     percent,
+    points,
     samples_link,
     value_of,
+    words,
 )
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 
 LISTED_FLIPS = 100
 """The number of changes of each direction that are listed; all are in the samples."""
+
+OPEN_FLIPS = 20
+"""The number of these that are not folded."""
 
 WORSE, BETTER, CHANGED = "worse", "better", "changed"
 """The directions of a change. CHANGED: to or from an abstention."""
@@ -119,12 +126,15 @@ def _lead(comparison: Comparison) -> str:
         text = f"{one.system} against {comparison.runs[0]}: "
         text += f"{part.worse_count:,} of {one.item_count:,} judgements got worse and "
         text += f"{part.better_count:,} better"
+        abstained = sum(flip.direction == CHANGED for flip in comparison.flips if flip.run == one.system)
+        if abstained:
+            text += f", {abstained:,} changed to or from an abstention"
         value = value_of(part.difference)
         if value is not None:
-            text += f"; the difference of {_signed(value, comparison)}"
+            text += f"; the difference of {_signed(value, comparison).replace(' pp', ' percentage points')}"
             if part.HasField("adjusted_p_value"):
                 surely = "is" if part.adjusted_p_value < SIGNIFICANT else "is not"
-                text += f" {surely} significant (p = {part.adjusted_p_value:.2g})"
+                text += f" {surely} significant ({p_sentence(part.adjusted_p_value)})"
         sentences.append(f"{text}.")
     changed = "The setup changed." if _changed(comparison) else "The judges are the same."
     return " ".join([*sentences, changed])
@@ -132,7 +142,7 @@ def _lead(comparison: Comparison) -> str:
 
 def _signed(value: float, comparison: Comparison) -> str:
     sign = "−" if value < 0 else "+"
-    return f"{sign}{percent(abs(value), 1)}" if comparison.shares else f"{sign}{figure(abs(value))}"
+    return f"{sign}{points(_show(comparison, abs(value)))}"
 
 
 def _show(comparison: Comparison, value: float | None) -> str:
@@ -158,12 +168,16 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         if flips:
             listed = flips[:LISTED_FLIPS]
             note = f"The first {len(listed):,} of {len(flips):,}." if len(listed) < len(flips) else ""
-            yield Section(title, [_flips(title, listed)], note)
+            tables = [_flips(title, listed[:OPEN_FLIPS])]
+            if rest := listed[OPEN_FLIPS:]:
+                tables.append(_flips(f"{title}, continued", rest, folded=f"{len(rest):,} more"))
+            yield Section(title, tables, note)
     yield Section(
         "Differences",
         [_differences(comparison)],
         f"The share or mean of what was {comparison.value}, over judgements that both results have, less "
-        "that of the baseline. p is that of the paired test, adjusted for the number of comparisons (Holm).",
+        "that of the baseline. p is that of the paired test, adjusted for the number of comparisons (Holm)."
+        f"{' pp: percentage points.' if comparison.shares else ''}",
     )
     yield Section(
         "Setup", [_judges(comparison)], "A mark says that a judge differs from that of the baseline."
@@ -171,19 +185,21 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("Results", [_results(comparison)])
 
 
-def _flips(caption: str, flips: Sequence[Flip]) -> Table:
+def _flips(caption: str, flips: Sequence[Flip], folded: str = "") -> Table:
     rows = [
         [
             Cell(one.sample, samples_link(q=one.sample, **{f"tag.{one.direction}": one.aspect})),
             name_cell(one.subject),
             Cell(one.aspect),
             Cell(one.run),
-            Cell(one.before),
-            Cell(one.after),
+            Cell(words(one.before)),
+            Cell(words(one.after)),
         ]
         for one in flips
     ]
-    return Table(caption, columns("sample", "of", "by", "result", "baseline", "now"), rows, heads=2)
+    return Table(
+        caption, columns("sample", "of", "by", "result", "baseline", "now"), rows, heads=2, folded=folded
+    )
 
 
 def _differences(comparison: Comparison) -> Table:
@@ -192,7 +208,7 @@ def _differences(comparison: Comparison) -> Table:
     reach = max([0.01, *ends])
     rows = []
     for one, part in parts:
-        p = f"{part.adjusted_p_value:.4f}" if part.HasField("adjusted_p_value") else ABSENT
+        p = p_value(part.adjusted_p_value if part.HasField("adjusted_p_value") else None)
         tags = {name: {name: one.group} for name in (WORSE, BETTER)} if one.group else {}
         rows.append(
             [
@@ -205,14 +221,16 @@ def _differences(comparison: Comparison) -> Table:
                     if value_of(part.difference) is None
                     else _signed(part.difference.value, comparison)
                 ),
-                interval_cell(part.difference, (-reach, reach), lambda value: _show(comparison, value)),
+                interval_cell(
+                    part.difference, (-reach, reach), lambda value: points(_show(comparison, value))
+                ),
                 count(part.worse_count, samples_link(tags[WORSE]) if tags else ""),
                 count(part.better_count, samples_link(tags[BETTER]) if tags else ""),
                 Cell(p),
                 count(one.item_count),
             ]
         )
-    drawn = f"95 % interval, ±{_show(comparison, reach)}"
+    drawn = f"95 % interval, ±{points(_show(comparison, reach))}"
     heads = ("baseline", "now", "difference", drawn, "worse", "better", "p", "judgements")
     return Table("Differences to the baseline", columns("result", "by", figures=heads), rows, heads=2)
 

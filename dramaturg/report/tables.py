@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from urllib.parse import urlencode
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.report.charts import Interval, PointMap, interval_of
 from dramaturg.results.groups import Grouped
+from dramaturg.results.quantities import money
 
 ABSENT = "–"
 """The text of a figure that does not exist."""
 HEAT_STEPS = 10
 """The strongest of the colours of a cell; the weakest is 0."""
+LEAST_HEAT_SPAN = 0.2
+"""The least part of a scale over which the colours of a table spread: small differences look small."""
 
 INTERVAL = "95 % interval"
 """The name of a column with the ends of intervals."""
@@ -25,6 +29,8 @@ Scale = tuple[float, float]
 """The lowest and the highest value of a measure."""
 
 SHARE: Scale = (0.0, 1.0)
+SMALLEST_P = 0.001
+"""A smaller p-value is shown as less than it."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,14 @@ class Cell:
     text: str
     link: str = ""
     """The fragment of a filter of samples, see ``samples_link``. Empty: none."""
-    heat: int | None = None
-    """The colour, from 0 to ``HEAT_STEPS``. None: none."""
+    heat: float | None = None
+    """The place on its scale, in [0, 1], which gives the colour. None: it has none."""
     title: str = ""
     """What the figure rests on, e.g. "12 of 14 judged". Also read by screen readers."""
     interval: Interval | None = None
     """An interval drawn instead of the text, which describes it."""
+    ends: str = ""
+    """The ends of the drawn interval, which stand beside it. Empty: another column has them."""
     value: float | None = None
     """The figure in full precision. None: the cell has none."""
 
@@ -63,6 +71,29 @@ class Table:
     heads: int = 1
     folded: str = ""
     """The label under which the table is folded. Empty: it is open."""
+
+    @cached_property
+    def heat_range(self) -> tuple[float, float]:
+        """The places that have the first colour and the last one.
+
+        The colours spread from the least to the largest place, over at least ``LEAST_HEAT_SPAN``.
+        """
+        places = [one.heat for row in self.rows for one in row if one.heat is not None]
+        low, high = min(places, default=0.0), max(places, default=1.0)
+        span = max(high - low, LEAST_HEAT_SPAN)
+        start = min(max(0.0, (low + high - span) / 2), 1.0 - span)
+        return start, start + span
+
+    def shade(self, cell: Cell) -> int:
+        """The colour of a cell with a place on its scale, from 0 to ``HEAT_STEPS``."""
+        start, end = self.heat_range
+        return round(HEAT_STEPS * min(1.0, max(0.0, ((cell.heat or 0.0) - start) / (end - start))))
+
+    def heat_ends(self) -> Sequence[Cell]:
+        """The cells with the least and the largest place, for the legend. Empty: all places are equal."""
+        cells = [one for row in self.rows for one in row if one.heat is not None]
+        low, high = (find(cells, key=lambda one: one.heat or 0.0, default=None) for find in (min, max))
+        return () if low is None or high is None or low.heat == high.heat else (low, high)
 
 
 @dataclass(frozen=True)
@@ -110,6 +141,28 @@ def percent(value: float | None, digits: int = 0) -> str:
     return f"{text} %"
 
 
+def points(text: str) -> str:
+    """A difference of two shares that is formatted as a share, as percentage points, e.g. "0.2 pp"."""
+    return f"{text.removesuffix('%')}pp" if text.endswith("%") else text
+
+
+def p_value(p: float | None) -> str:
+    """A p-value with three digits; none is shown as 0."""
+    if p is None:
+        return ABSENT
+    return f"{p:.3f}" if p >= SMALLEST_P else f"<{SMALLEST_P}"
+
+
+def p_sentence(p: float) -> str:
+    """A p-value in a sentence, e.g. "p = 0.012"."""
+    return f"p = {p_value(p)}" if p >= SMALLEST_P else f"p < {SMALLEST_P}"
+
+
+def words(name: str) -> str:
+    """The name of a reason or a choice in words, e.g. "timed out"; other texts are as they are."""
+    return name.replace("_", " ").lower() if name.isupper() else name
+
+
 def figure(value: float | None, digits: int = 2) -> str:
     """A figure with a fixed number of digits."""
     return ABSENT if value is None else f"{value:.{digits}f}"
@@ -120,12 +173,7 @@ def format_cost(usage: Usage) -> str:
     if not usage.HasField("cost_usd"):
         return "unknown" if usage.provider_call_count else "none"
     mark = "≥ " if usage.unpriced_call_count else ""
-    return f"{mark}${usage.cost_usd:,.4f}"
-
-
-def share_cell(value: float | None, link: str = "", *, heat: bool = False, title: str = "") -> Cell:
-    """A share as a percentage."""
-    return Cell(percent(value, 1), link, heat_of(value, SHARE) if heat else None, title)
+    return f"{mark}{money(usage.cost_usd)}"
 
 
 def value_of(found: Estimate) -> float | None:
@@ -161,17 +209,20 @@ def interval_text(found: Estimate, show: Callable[[float | None], str]) -> str:
 
 def interval_cell(found: Estimate, scale: Scale, show: Callable[[float | None], str]) -> Cell:
     """An estimate with its interval, drawn on a scale."""
-    text = f"{show(value_of(found))}, 95 % interval {interval_text(found, show)}"
-    bounds = (found.lower, found.upper) if found.HasField("lower") and found.HasField("upper") else None
-    return Cell(text, interval=interval_of(value_of(found), bounds, scale))
+    value, ends = value_of(found), interval_text(found, show)
+    if value is None:
+        return Cell(ABSENT, title=f"undefined: {found.undefined}" if found.undefined else "")
+    bounds = (found.lower, found.upper) if ends != ABSENT else None
+    text = f"{show(value)}, 95 % interval {ends}" if bounds else f"{show(value)}, without an interval"
+    return Cell(text, interval=interval_of(value, bounds, scale), ends=ends if bounds else "no interval")
 
 
-def heat_of(value: float | None, scale: Scale) -> int | None:
-    """The colour of a value on a scale; None outside of it."""
+def heat_of(value: float | None, scale: Scale) -> float | None:
+    """The place of a value on a scale, in [0, 1]; None outside of it."""
     low, high = scale
     if value is None or not low <= value <= high or high <= low:
         return None
-    return round(HEAT_STEPS * (value - low) / (high - low))
+    return (value - low) / (high - low)
 
 
 def name_cell(name: str, link: str = "", absent: str = "(unnamed)") -> Cell:

@@ -26,14 +26,19 @@ from dramaturg.report.tables import (
     figure,
     format_cost,
     name_cell,
+    p_sentence,
+    p_value,
     percent,
+    points,
     samples_link,
+    words,
 )
 
 SIGNIFICANT = 0.05
 """Adjusted p-values below are called significant."""
 
 _HASH_LENGTH = 12
+_USAGE = "Cost and tokens"
 
 
 def percent_of(value: float | None) -> str:
@@ -78,7 +83,7 @@ def _difference(found: ModelDifference) -> str:
     if not found.HasField("adjusted_p_value"):
         return f"the difference to {_model(found.model)} cannot be tested"
     significant = "significant" if found.adjusted_p_value < SIGNIFICANT else "not significant"
-    return f"the difference to {_model(found.model)} is {significant} (p = {found.adjusted_p_value:.2g})"
+    return f"the difference to {_model(found.model)} is {significant} ({p_sentence(found.adjusted_p_value)})"
 
 
 def _model(name: str) -> str:
@@ -118,6 +123,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
         note += (
             " Differences are paired by sample; p is adjusted for the number of models (Holm)."
             f" Models with a p of {SIGNIFICANT} or more cannot be told apart from the first."
+            f"{' pp: percentage points.' if show(1).endswith('%') else ''}"
         )
     unranked = [entry.model or "(unnamed)" for entry in entries if not entry.rank]
     share = percent(summary.options.minimum_coverage)
@@ -135,14 +141,14 @@ def _entry_row(
     mean = entry.mean if entry.HasField("mean") else None
     bounds = (entry.lower, entry.upper) if entry.HasField("lower") else None
     interval = f"{show(bounds[0])} to {show(bounds[1])}" if bounds else ABSENT
+    drawn = Cell(f"{show(mean)}, {interval}", interval=interval_of(mean, bounds, scale))
     measure = {"measure": summary.leaderboard_measure} if summary.leaderboard_measure else {}
     link = samples_link(model=entry.model, **measure)
-    drawn = f"{show(mean)}, {interval}"
     cells = [
         Cell(str(entry.rank) if entry.rank else "unranked"),
         name_cell(entry.model, link),
         Cell(show(mean), value=mean),
-        Cell(drawn, interval=interval_of(mean, bounds, scale)),
+        drawn if drawn.interval else Cell(ABSENT),
         Cell(interval),
         Cell(show(entry.mean_lowest if entry.HasField("mean_lowest") else None)),
         Cell(show(entry.mean_highest if entry.HasField("mean_highest") else None)),
@@ -152,7 +158,7 @@ def _entry_row(
     if differences:
         cells += _difference_cells(differences.get(entry.model), show)
     abstained = ", ".join(
-        f"{number:,} {name}" for name, number in sorted(entry.abstentions_by_reason.items())
+        f"{number:,} {words(name)}" for name, number in sorted(entry.abstentions_by_reason.items())
     )
     cells.append(Cell(abstained, samples_link(model=entry.model, outcome="abstain") if abstained else ""))
     return cells
@@ -162,12 +168,13 @@ def _difference_cells(found: ModelDifference | None, show: Callable[[float | Non
     if found is None or not found.difference.HasField("value"):
         return [Cell(""), Cell("")]
     value = found.difference.value
-    text = f"{'−' if value < 0 else '+'}{show(abs(value))}"
+    text = f"{'−' if value < 0 else '+'}{points(show(abs(value)))}"
     title = ""
     if found.difference.HasField("lower"):
-        title = f"95 % interval {show(found.difference.lower)} to {show(found.difference.upper)}"
-    p = f"{found.adjusted_p_value:.3f}" if found.HasField("adjusted_p_value") else ABSENT
-    return [Cell(text, title=title), Cell("<0.001" if p == "0.000" else p, title=found.test)]
+        ends = (points(show(end)) for end in (found.difference.lower, found.difference.upper))
+        title = f"95 % interval {' to '.join(ends)}"
+    p = p_value(found.adjusted_p_value if found.HasField("adjusted_p_value") else None)
+    return [Cell(text, title=title), Cell(p, title=found.test)]
 
 
 def general_sections(summary: Summary) -> Iterator[Section]:
@@ -189,11 +196,16 @@ def general_sections(summary: Summary) -> Iterator[Section]:
     if summary.judges:
         yield Section("Judges", [_judges(summary.judges)], "As their answers state them.")
     yield from comparison_sections(summary)
-    yield Section("Cost and tokens", [_usage(summary.usage)])
+    yield Section(_USAGE, [_usage(summary.usage)])
     if summary.notices:
-        yield Section("Limits of these figures", lines=list(summary.notices))
+        yield Section("Limits of these figures", lines=[_sentence(one) for one in summary.notices])
     if summary.problems:
-        yield Section("Figures that are missing", lines=list(summary.problems))
+        yield Section("Figures that are missing", lines=[_sentence(one) for one in summary.problems])
+
+
+def _sentence(text: str) -> str:
+    whole = text[:1].upper() + text[1:]
+    return whole if whole.endswith((".", "?", "!")) else f"{whole}."
 
 
 def _reason_rows(counts: Mapping[str, int], total: int, name: str) -> Sequence[Sequence[Cell]]:
@@ -201,7 +213,7 @@ def _reason_rows(counts: Mapping[str, int], total: int, name: str) -> Sequence[S
     for bar in bars(counts, total):
         link = samples_link(reason=bar.name) if name else samples_link(outcome="failed")
         drawn = Cell(f"{bar.count:,}", interval=interval_of(bar.length, (0, bar.length), (0, 100)))
-        rows.append([Cell(bar.name), count(bar.count, link), Cell(percent_of(bar.share)), drawn])
+        rows.append([Cell(words(bar.name)), count(bar.count, link), Cell(percent_of(bar.share)), drawn])
     return rows
 
 
@@ -211,7 +223,11 @@ def _reason_table(caption: str, rows: Sequence[Sequence[Cell]]) -> Table:
 
 def _failures(summary: Summary) -> Table:
     rows = [
-        [name_cell(one.model, samples_link(model=one.model)), Cell(one.reason), count(one.judgement_count)]
+        [
+            name_cell(one.model, samples_link(model=one.model)),
+            Cell(words(one.reason)),
+            count(one.judgement_count),
+        ]
         for one in summary.model_failures
     ]
     return Table("Unusable outputs by model", columns("model", "reason", figures=("judgements",)), rows)
@@ -240,19 +256,22 @@ def _judges(judges: Sequence[JudgeFigures]) -> Table:
 
 def _usage(usage: Usage) -> Table:
     bound = " (calls with a known price only)" if usage.unpriced_call_count else ""
-    rows = [
+    always = [
         (f"cost{bound}", format_cost(usage)),
         ("prompt tokens", f"{usage.prompt_token_count:,}"),
-        ("prompt tokens served from the provider's cache", f"{usage.cached_prompt_token_count:,}"),
         ("completion tokens", f"{usage.completion_token_count:,}"),
         ("calls answered by a provider", f"{usage.provider_call_count:,}"),
-        ("calls answered from the ledger, at no cost", f"{usage.cache_hit_count:,}"),
-        ("failed attempts that were retried", f"{usage.retried_call_count:,}"),
-        ("completions bought and not used", f"{usage.unused_completion_count:,}"),
-        ("calls without token counts", f"{usage.unmetered_call_count:,}"),
-        ("tokens of such calls, estimated upper bound", f"{usage.estimated_token_count:,}"),
-        ("calls without a known price", f"{usage.unpriced_call_count:,}"),
     ]
+    others = [
+        ("prompt tokens served from the provider's cache", usage.cached_prompt_token_count),
+        ("calls answered from the ledger, at no cost", usage.cache_hit_count),
+        ("failed attempts that were retried", usage.retried_call_count),
+        ("completions bought and not used", usage.unused_completion_count),
+        ("calls without token counts", usage.unmetered_call_count),
+        ("tokens of such calls, estimated upper bound", usage.estimated_token_count),
+        ("calls without a known price", usage.unpriced_call_count),
+    ]
+    rows = [*always, *((name, f"{number:,}") for name, number in others if number)]
     return Table(
-        "Usage", columns("usage", figures=("amount",)), [[Cell(name), Cell(text)] for name, text in rows]
+        _USAGE, columns("usage", figures=("amount",)), [[Cell(name), Cell(text)] for name, text in rows]
     )

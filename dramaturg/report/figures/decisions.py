@@ -163,9 +163,7 @@ def _confusion(one: DecisionFigures) -> Table:
         [
             Cell(gold),
             *(
-                Cell(
-                    f"{cells.get((gold, label), 0):,}", heat=round(10 * cells.get((gold, label), 0) / largest)
-                )
+                Cell(f"{cells.get((gold, label), 0):,}", heat=cells.get((gold, label), 0) / largest)
                 for label in predicted
             ),
         ]

@@ -150,16 +150,17 @@ def _edge_rows(one: GraphFigures) -> Iterator[Sequence[Cell]]:
             Cell(average),
             count(found.pair_count),
             exact,
-            *_measure_cells(measures),
+            *_measure_cells(measures, whole=average == "micro"),
             Cell(figure(zero, 3) if average == "macro" else ABSENT),
         ]
 
 
-def _measure_cells(found: EdgeMeasures) -> Iterator[Cell]:
+def _measure_cells(found: EdgeMeasures, *, whole: bool) -> Iterator[Cell]:
+    """Whole: the edges are counts, not means over graphs."""
     for value in (found.precision, found.recall, found.f1, found.iou):
         yield Cell(figure(value, 3), heat=heat_of(value, SHARE), value=value)
     for value in (found.extra_edges, found.missing_edges):
-        yield Cell(figure(value))
+        yield Cell(f"{value:,.0f}" if whole else figure(value))
 
 
 def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:

@@ -43,7 +43,15 @@ def comparison_sections(summary: Summary) -> Iterator[Section]:
 
 def _agreement(one: JudgeComparison) -> Table:
     rates = [f"PASS of {judge}" for judge in (one.first_judge, one.second_judge)]
-    heads = ("judged by both", "agreement", INTERVAL, "kappa", *rates, "PASS to FAIL", "FAIL to PASS")
+    heads = (
+        "judged by both",
+        "agreement",
+        f"{INTERVAL}, 0 to 100 %",
+        "kappa",
+        *rates,
+        "PASS to FAIL",
+        "FAIL to PASS",
+    )
     rows = [
         [
             Cell(figures.criterion or "all"),

@@ -111,7 +111,8 @@ def _strengths(found: PairStrengths) -> Iterator[Table]:
         [Cell(one.system), estimate_cell(one.elo, show=_points), interval_cell(one.elo, scale, _points)]
         for one in ratings
     ]
-    yield Table(f"Ratings by {found.method}", columns("system", figures=("rating", INTERVAL)), rated)
+    rating_heads = ("rating", f"{INTERVAL}, {_points(scale[0])} to {_points(scale[1])}")
+    yield Table(f"Ratings by {found.method}", columns("system", figures=rating_heads), rated)
     rates = [
         [
             Cell(one.system),
@@ -122,8 +123,9 @@ def _strengths(found: PairStrengths) -> Iterator[Table]:
         ]
         for one in found.preferences.win_rates
     ]
-    heads = ("win rate", "95 % interval, 0 to 100 %", "ties")
-    yield Table(f"Win rates by {found.method}", columns("system", "against", figures=heads), rates)
+    heads = ("win rate", f"{INTERVAL}, 0 to 100 %", "ties")
+    # Both systems are heads, so that a plot names them both.
+    yield Table(f"Win rates by {found.method}", columns("system", "against", figures=heads), rates, heads=2)
 
 
 def _role_votes(found: PairsSummary) -> Section:
@@ -286,7 +288,7 @@ def _role_notes(found: PairsSummary, rows: Sequence[PairMethodFigures]) -> Itera
                 f"{one.least_role_count} to {one.most_role_count} roles voted."
             )
     for reason, number in sorted(found.role_failures.items()):
-        yield f"{number:,} comparisons: {reason}."
+        yield f"{number:,} comparisons: {reason.removesuffix('.')}."
 
 
 def _group(names: Sequence[str], rows: Sequence[PairMethodFigures]) -> Section:

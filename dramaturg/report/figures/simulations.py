@@ -39,6 +39,9 @@ def _tables(figures: SimulationFigures) -> Iterator[Table]:
     yield _table("Test scripts", "kind", "scripts", scripts)
     if figures.requests_by_strategy:
         yield _table("Strategies of the user", "strategy", "requests", figures.requests_by_strategy.items())
+    if figures.redirected_request_count:
+        redirected = [("repeated or goodbye: asked for once more", figures.redirected_request_count)]
+        yield _table("Requests of the user", "request", "requests", redirected)
     if figures.dialogues_by_early_end:
         yield _table("Early ends", "reason", "dialogues", figures.dialogues_by_early_end.items())
 

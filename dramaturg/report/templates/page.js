@@ -8,6 +8,9 @@ const data = JSON.parse(byId("index").textContent);
 const packed = [...document.querySelectorAll("script.block")];
 const text = (value) => String(value).replace(INVISIBLE, (sign) => `[U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 
+/* The name of a reason in words; the filters keep the name. */
+const words = (name) => /^[A-Z][A-Z_]*$/.test(name) ? name.replaceAll("_", " ").toLowerCase() : name;
+
 /* Elements: texts are always text nodes. */
 function make(name, attributes, ...children) {
   const svg = ["svg", "g", "rect", "path", "text", "tspan", "title", "line", "polygon"].includes(name);
@@ -16,7 +19,7 @@ function make(name, attributes, ...children) {
     if (value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
   for (const child of children.flat(Infinity)) {
-    if (child !== null && child !== undefined && child !== "") made.append(child instanceof Node ? child : text(child));
+    if (child !== null && child !== undefined && child !== "" && child !== false) made.append(child instanceof Node ? child : text(child));
   }
   return made;
 }
@@ -155,9 +158,11 @@ function item(place) {
 /* One sample. */
 function sample(view) {
   const facts = [...(view.sample_id ? [["id", view.sample_id]] : []), ...(view.facts || []), ...(view.tags || [])];
+  const told = new Set();
+  const news = ([name, value]) => { const key = JSON.stringify([name, value]), first = !told.has(key); told.add(key); return first; };
   if (view.disagreement) facts.push(["disagreement", view.disagreement]);
   const link = make("a", { href: `#sample=${view.index}` }, "Link to this sample");
-  const parts = [make("dl", { class: "facts" }, facts.map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])), make("p", { class: "note" }, link)];
+  const parts = [make("dl", { class: "facts" }, facts.filter(news).map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])), make("p", { class: "note" }, link)];
   if (view.error) parts.push(make("p", { class: "fail" }, view.error));
   const context = (view.blocks || []).map(block);
   const subjects = view.subjects || [];
@@ -187,7 +192,7 @@ function fill(made, content) {
 function subject(one, open) {
   const counted = (outcome) => (one.judgements || []).filter((judgement) => judgement.outcome === outcome).length;
   const fails = counted("fail"), abstained = counted("abstain");
-  const head = make("summary", {}, make("bdi", {}, [one.model, one.title].filter(Boolean).join(" · ") || "(unnamed)"),
+  const head = make("summary", {}, make("bdi", {}, [...new Set([one.model, one.title])].filter(Boolean).join(" · ") || "(unnamed)"),
     make("span", { class: "counts" }, fails ? make("span", { class: "fail" }, `${fails} fail `) : null, abstained ? make("span", { class: "abstain" }, `${abstained} abstained`) : null));
   return fill(make("details", { open }, head), () => [
     one.graph && graph(one.graph), one.steps && steps(one.steps), one.text && long(one.text), one.judgements && judgements(one.judgements),
@@ -205,15 +210,16 @@ function steps(items) {
   }));
 }
 function judgements(items) {
+  const judged = items.some((one) => one.judge), reasoned = items.some((one) => one.rationale || one.findings);
   const rows = items.map((one) => {
     const badge = make("span", { class: `badge ${one.outcome === "number" ? "numeric" : one.outcome}` }, one.label);
     const about = [badge];
-    if (one.reason) about.push(make("div", { class: "abstain" }, one.reason));
+    if (one.reason) about.push(make("div", { class: "abstain" }, words(one.reason)));
     if (one.confidence) about.push(make("div", { class: "soft" }, `confidence ${one.confidence}`));
     const found = one.findings ? make("ul", { class: "findings" }, one.findings.map((finding) => make("li", {}, finding))) : null;
-    return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, one.measure), make("td", { role: "cell" }, about), make("td", { role: "cell" }, one.judge || ""), make("td", { role: "cell" }, one.rationale ? long(one.rationale, "div") : null, found));
+    return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, one.measure), make("td", { role: "cell" }, about), judged && make("td", { role: "cell" }, one.judge || ""), reasoned && make("td", { role: "cell" }, one.rationale ? long(one.rationale, "div") : null, found));
   });
-  const heads = ["measure", "outcome", "judge", "reason"].map((name) => make("th", { scope: "col", role: "columnheader" }, name));
+  const heads = ["measure", "outcome", judged && "judge", reasoned && "reason"].filter(Boolean).map((name) => make("th", { scope: "col", role: "columnheader" }, name));
   return make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Judgements" }, make("table", { class: "verdicts", role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), make("tbody", { role: "rowgroup" }, rows)));
 }
 function provenance(one) {
@@ -313,7 +319,7 @@ function mirror() {
   const chips = [];
   for (const [name, value] of filters) {
     if (name === "page") continue;
-    const label = LABELS[name] || name.replace(/^tag\./, ""), shown = name === "differs" ? label : `${label}: ${(name === "sample" ? Number(value) + 1 : value) || "(unnamed)"}`;
+    const label = LABELS[name] || name.replace(/^tag\./, ""), shown = name === "differs" ? label : `${label}: ${(name === "sample" ? Number(value) + 1 : name === "reason" ? words(value) : value) || "(unnamed)"}`;
     const chip = make("button", { type: "button", "aria-label": text(`Remove the filter ${shown}`) }, `${shown} ×`);
     chip.addEventListener("click", () => { changeFilter(name, null); byId("samples").focus(); });
     chips.push(make("li", {}, chip));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
+from dramaturg.report.tables import words
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
 from dramaturg.results.names import reason_name
@@ -15,7 +16,7 @@ def view(index: int, result: DecisionResult) -> SampleView:
     decision = result.decision
     facts = [("option 1", decision.option_1), ("option 2", decision.option_2)]
     if result.gold:
-        facts.append(("gold", _choice(result.gold)))
+        facts.append(("right choice", words(_choice(result.gold))))
     return SampleView(
         index=index,
         title=decision.goal,

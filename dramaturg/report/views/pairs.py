@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.report.tables import words
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.pairs import COUNT_TAG
@@ -13,16 +14,17 @@ from dramaturg.results.pairs import COUNT_TAG
 
 def view(index: int, result: PairResult) -> SampleView:
     """The pair of texts and its comparisons."""
-    human = preference_name(result.human_preference) if result.human_preference else "unknown"
+    human = _preferred(result, result.human_preference) if result.human_preference else "unknown"
+    systems = f"{result.first_model or 'first'} against {result.second_model or 'second'}"
     return SampleView(
         index=index,
-        title=result.id or f"{result.first_model or 'first'} against {result.second_model or 'second'}",
+        title=f"{result.id}: {systems}" if result.id else systems,
         sample_id=result.id,
         facts=[
             ("first", result.first_model or "unnamed"),
             ("second", result.second_model or "unnamed"),
             ("people prefer", human),
-            ("longer", preference_name(result.longer)),
+            ("longer", _preferred(result, result.longer)),
         ],
         blocks=[
             Block(
@@ -36,6 +38,13 @@ def view(index: int, result: PairResult) -> SampleView:
         models=[result.first_model, result.second_model],
         disagreement=_disagreement(result),
     )
+
+
+def _preferred(result: PairResult, preference: int) -> str:
+    """A preference with the system of the text, e.g. "first (gpt)"."""
+    name = words(preference_name(preference))
+    system = {"first": result.first_model, "second": result.second_model}.get(name, "")
+    return f"{name} ({system})" if system else name
 
 
 def _roles(result: PairResult) -> Sequence[StepView]:

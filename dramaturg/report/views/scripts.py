@@ -14,7 +14,7 @@ from dramaturg.results.names import reason_name
 _POSSIBLE = {
     verdict_pb2.OUTCOME_PASS: "can be carried out",
     verdict_pb2.OUTCOME_FAIL: "cannot be carried out",
-    verdict_pb2.OUTCOME_ABSTAIN: "it is unsure whether it can be carried out",
+    verdict_pb2.OUTCOME_ABSTAIN: "can perhaps be carried out",
 }
 
 
@@ -85,8 +85,9 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
 def _step_notes(candidate: CandidateResult) -> Iterator[str]:
     for assessed in candidate.assessments:
         for note in assessed.assessment.step_notes:
+            possible = _POSSIBLE.get(note.outcome, "is noted")
             stated = [
-                f"{verb} {text}" for verb, text in (("needs", note.needs), ("leaves", note.leaves)) if text
+                f"{name}: {text}" for name, text in (("needs", note.needs), ("after it", note.leaves)) if text
             ]
-            stated.append(_POSSIBLE.get(note.outcome, "not stated whether it can be carried out"))
-            yield f"{assessed.judge}, step {note.step_index + 1}: {truncate('; '.join(stated))}"
+            place = f"{assessed.judge}, step {note.step_index + 1} {possible}"
+            yield place + (f" - {truncate(' - '.join(stated))}" if stated else "")

@@ -171,7 +171,7 @@ def test_an_unranked_model_is_listed_as_such() -> None:
         )
     html = page(samples)
     assert "Unranked, because less than 50 % of their judgements have a value: silent." in html
-    assert "3 TIMED_OUT" in html
+    assert "3 timed out" in html
 
 
 def test_cells_link_to_their_samples() -> None:

@@ -23,6 +23,8 @@ HOSTILE = (
     "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
     "<b id=injected>soup</b> \u202emarks\u202c \x1b[31mred\x1b[0m nul:\x00: ' \" & `${1}`"
 )
+PRINTED_WIDTH = 1047
+"""The pixels of a landscape A4 page between margins of 10 mm."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,18 @@ def test_each_kind_opens_without_a_fault(
         seen.page.wait_for_selector("details.sample[open] .facts")
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
         assert not seen.faults
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS))
+def test_each_kind_is_printed_whole_on_a_landscape_page(reports: dict[str, Path], kind: str) -> None:
+    with visit(reports[kind], scheme="dark", width=PRINTED_WIDTH) as seen:
+        seen.page.emulate_media(media="print")
+        ends = seen.page.evaluate(
+            "[...document.querySelectorAll('table')].map(one => one.getBoundingClientRect().right)"
+        )
+        assert ends
+        assert max(ends) <= PRINTED_WIDTH
+        assert not seen.page.is_visible("form")
 
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))

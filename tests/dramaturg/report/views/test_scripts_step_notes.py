@@ -1,0 +1,23 @@
+"""The report shows what a judge that carries out a script notes of its steps."""
+
+from __future__ import annotations
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, StepNote
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, CandidateResult, ScriptsResult
+from dramaturg.report.views.scripts import view
+
+
+def test_each_note_says_whether_the_step_can_be_carried_out_and_why() -> None:
+    notes = [
+        StepNote(step_index=0, needs="a hole; none", leaves="glue", outcome=verdict_pb2.OUTCOME_FAIL),
+        StepNote(step_index=1, outcome=verdict_pb2.OUTCOME_ABSTAIN),
+        StepNote(step_index=2, needs="air"),
+    ]
+    assessed = CandidateAssessment(judge="llm", assessment=Assessment(step_notes=notes))
+    shown = view(0, ScriptsResult(candidates=[CandidateResult(candidate_id="a", assessments=[assessed])]))
+    assert list(shown.subjects[0].notes) == [
+        "llm, step 1 cannot be carried out - needs: a hole; none - after it: glue",
+        "llm, step 2 can perhaps be carried out",
+        "llm, step 3 is noted - needs: air",
+    ]
