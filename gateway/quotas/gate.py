@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -14,10 +14,13 @@ from typing import Any
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.judge.usage import total_usage
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.gate import OPEN_GATE, Answered
+from gateway.evaluations.calls import noted_usage
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
 from gateway.quotas.token_bucket import TokenBucket
@@ -27,6 +30,8 @@ from gateway.runs.records import Spending
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
 _STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunSamples", f"{_RUNS}/ExtendRun"})
 _RESUMES_RUN = f"{_RUNS}/ResumeRun"
+_SUMMARIZE = "/dramaturg.api.evaluation.v1.EvaluationService/Summarize"
+"""Its response states the usage of the samples, which was paid for before."""
 
 _RETRY_CALL_SECONDS = 1.0
 _RETRY_RUN_SECONDS = 60.0
@@ -87,6 +92,9 @@ class Quotas:
         self._count(tenant, quota, items)
         self._in_progress[tenant] += items
         usage = CallUsage()
+        noting: AbstractContextManager[Sequence[Usage]] = (
+            noted_usage() if _may_cost(method) else nullcontext(())
+        )
         try:
             # Starts of runs one at a time, so that each sees the runs of those before it.
             async with (
@@ -94,7 +102,13 @@ class Quotas:
                 self._reservation(tenant, quota, method, items),
             ):
                 await self._check_runs(tenant, quota, method)
-                yield partial(self._answered, tenant, usage)
+                with noting as answered:
+                    try:
+                        yield partial(self._answered, tenant, usage) if _may_cost(method) else _ignore
+                    finally:
+                        # A call that is cancelled or fails reports less than its answers cost.
+                        if (rest := usage.rest(total_usage(answered))) != Spending():
+                            self.spending.add(tenant, rest)
                 if usage.spent != Spending():
                     self._expect(tenant, usage.spent, items)
         finally:
@@ -129,7 +143,7 @@ class Quotas:
             yield
             return
         starts_run = method in _STARTS_RUN or method == _RESUMES_RUN
-        if not starts_run and RULES.get(method) not in {EVALUATE, SERVE}:
+        if not starts_run and not _may_cost(method):
             yield
             return
         spent = await self.spending.today(tenant, fresh=starts_run)
@@ -170,6 +184,15 @@ class Quotas:
     def _expect(self, tenant: str, spent: Spending, items: int) -> None:
         cost = Spending(math.ceil(spent.tokens / items), spent.usd / items)
         self._expected[tenant] = _average(self._expected.get(tenant, cost), cost)
+
+
+def _may_cost(method: str) -> bool:
+    """Whether a call asks models, so that the usage of its responses is its own; runs count theirs."""
+    return RULES.get(method) in {EVALUATE, SERVE} and method != _SUMMARIZE
+
+
+def _ignore(message: Any) -> None:
+    del message
 
 
 def _average(average: Spending, cost: Spending) -> Spending:

@@ -23,12 +23,17 @@ class CallUsage:
         """The spending that a response adds."""
         total, parts = _usages(response)
         if total is not None:
-            reported = Spending.of(total)
-            added = Spending(
-                max(0, reported.tokens - self.spent.tokens), max(0.0, reported.usd - self.spent.usd)
-            )
-        else:
-            added = sum(map(Spending.of, parts), Spending())
+            return self.rest(total)
+        added = sum(map(Spending.of, parts), Spending())
+        self.spent += added
+        return added
+
+    def rest(self, total: Usage) -> Spending:
+        """The spending that a total adds."""
+        all_spent = Spending.of(total)
+        added = Spending(
+            max(0, all_spent.tokens - self.spent.tokens), max(0.0, all_spent.usd - self.spent.usd)
+        )
         self.spent += added
         return added
 

@@ -26,7 +26,7 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(_report(str(error), 2))
     # Imported here: loading the engine takes longer than reading the settings.
-    from gateway.runs.engine.dbos_adapter import migrate
+    from gateway.runs.engine.workflows import migrate
 
     try:
         migrate(settings)

@@ -76,10 +76,11 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._waits = waits
         self._notifier = notifier or ChangeNotifier()
         self._processes = processes or ProcessPool(0)
-        self._caller = ServiceCaller(threads or TenantThreads())
+        heavy_threads = threads or TenantThreads()
+        self._caller = ServiceCaller(heavy_threads)
         self._lookup = RunLookup(store, self._caller)
         self._pages = RunPages(store, self._caller)
-        self._reports = ReportCache()
+        self._reports = ReportCache(heavy_threads)
         self._changes = RunChanges(store, engine, self._caller, self._lookup, self._notifier)
 
     def close(self) -> None:

@@ -15,14 +15,19 @@ from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import ThreadPool
 from gateway.evaluations.dispatch import Evaluations
-from gateway.runs.engine.dbos_adapter import executor_id_of, is_sqlite, migrate, open_queues
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.orchestrator import RunOrchestrator
 from gateway.runs.engine.reconciler import RunReconciler
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
 from gateway.runs.engine.worker import Worker
-from gateway.runs.engine.workflows import WorkflowClient
+from gateway.runs.engine.workflows import (
+    WorkflowClient,
+    executor_id_of,
+    is_sqlite,
+    migrate,
+    open_queues,
+)
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store.base import RunStore, StoreError

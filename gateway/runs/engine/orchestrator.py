@@ -12,11 +12,17 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.threads import ThreadPool
-from gateway.runs.engine import metrics, policy
-from gateway.runs.engine.conclusion import Conclusion, conclude, conclude_early, words_of
+from gateway.runs.engine import metrics
 from gateway.runs.engine.ingest import DatasetIngest, UnreadableDatasetError, manifest_error
 from gateway.runs.engine.leases import ClusterMembership
-from gateway.runs.engine.policy import StallDetector
+from gateway.runs.engine.policy import (
+    Conclusion,
+    StallDetector,
+    conclude,
+    conclude_early,
+    concurrent_samples,
+    words_of,
+)
 from gateway.runs.engine.throughput import ThroughputMeter, batch_size, max_batches_in_flight
 from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
@@ -176,7 +182,7 @@ class RunOrchestrator:
             # Another gateway may have started the run: its samples in flight must not be started twice.
             self._after = max((index for batch in in_flight for index in batch.indices), default=-1)
         self._throughput.record(run.counts.done)
-        slots = policy.concurrent_samples(run.spec.limits)
+        slots = concurrent_samples(run.spec.limits)
         gateways = len(await self._membership.peers())
         # A gateway without peers bypasses the queue, which is polled.
         start = (

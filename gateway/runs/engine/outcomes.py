@@ -1,10 +1,11 @@
-"""Makes the records of evaluated samples, and writes them in groups."""
+"""Makes the records of evaluated samples, writes them in groups, and adds up their usage."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
+from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError, status_code
 from gateway.evaluations.kinds import run_kind
@@ -165,3 +167,53 @@ class OutcomeWriter:
                 self._changed.notify_all()
         finally:
             self._task = None
+
+
+class UsageTracker:
+    """The usage of a run: that of the store, and that of this process since.
+
+    Usage written while the store is read counts twice until the next refresh, and is never omitted.
+
+    Args:
+        stored: The usage in the store.
+    """
+
+    def __init__(self, stored: Usage) -> None:
+        self.total = stored
+        """All known usage."""
+        self._since: deque[Usage] = deque()
+        self._held: list[Usage] = []
+        self._written = 0
+
+    def hold(self, usage: Usage) -> None:
+        """Adds the usage of an evaluated sample that is written later, after others."""
+        self._held.append(usage)
+        self.total = add_usage(self.total, usage)
+
+    def add(self, usage: Usage, held: Usage | None = None) -> None:
+        """Adds the usage of a sample that is written next.
+
+        Args:
+            usage: The usage.
+            held: The part of it that ``hold`` added. None: none. The rest counts from the next refresh.
+        """
+        self._since.append(usage)
+        if held is not None:
+            self._held.remove(held)
+        else:
+            self.total = add_usage(self.total, usage)
+
+    def written(self, count: int) -> None:
+        """Notes that the oldest ``count`` added usages were written."""
+        self._written += count
+
+    def mark(self) -> int:
+        """A position to take before the store is read, for ``refresh``."""
+        return self._written
+
+    def refresh(self, stored: Usage, mark: int) -> None:
+        """Replaces the stored usage by the one read after ``mark``."""
+        for _ in range(mark):
+            self._since.popleft()
+        self._written -= mark
+        self.total = add_usage(stored, total_usage([*self._since, *self._held]))

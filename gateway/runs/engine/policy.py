@@ -1,16 +1,28 @@
-"""When a run may continue: allowed failures and abstentions, its usage, and runs without progress."""
+"""What the policy and the limits of a run mean: attempts of its samples, and what pauses or ends the run."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy
-from dramaturg.judge.usage import add_usage, total_usage
-from dramaturg.results.coverage import NOT_ASKED
-from gateway.runs.records import Counts, Incident
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_CALL_REJECTED,
+    ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+    ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+)
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunOutcome, RunPolicy, RunSample, RunState
+from dramaturg.results.abstentions import abstention_words, judgement_reasons
+from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, NOT_ASKED, describe_unjudged, failure_name
+from dramaturg.results.names import reason_name
+from gateway.evaluations.calls import SeenIdentity
+from gateway.runs.records import Counts, Incident, SeenJudge
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_CONCURRENT_SAMPLES = 16
 """Of RunLimits.max_concurrent_samples."""
@@ -18,10 +30,45 @@ DEFAULT_ATTEMPTS = 3
 """Of RunPolicy.sample_attempt_count."""
 DEFAULT_SAMPLE_SECONDS = 600.0
 """Of RunPolicy.sample_timeout."""
+DEFAULT_FAIL_FAST_SAMPLES = 3
+"""Of RunPolicy.fail_fast_sample_count."""
 
 FIRST_DELAY_SECONDS = 1.0
 """The delay after the first failure outside the samples; doubled with each one."""
 MAX_DELAY_SECONDS = 30.0
+
+Note = Callable[[SeenJudge], Awaitable[Sequence[SeenJudge]]]
+"""Records an identity in the run; returns the judge's other identities in the run, if this one is new."""
+
+_PERMANENT = frozenset(
+    {
+        error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN,
+        error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+        error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
+        error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
+        error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+        error_reason_pb2.ERROR_REASON_PERMISSION_DENIED,
+    }
+)
+"""Reasons for which a sample fails again however often it is evaluated. PROVIDER_UNAVAILABLE is one of them
+once the attempts of a sample are used up."""
+_UNCALLABLE = frozenset(
+    {
+        ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+        ABSTAIN_REASON_CALL_REJECTED,
+        ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+    }
+)
+"""Abstentions without a judge's answer, after the attempts of a sample."""
+_MAX_WORDS = 300
+_REACTIONS = (("fail", run_pb2.RUN_STATE_FAILED), ("pause", run_pb2.RUN_STATE_PAUSED))
+"""What a run does when a judge changes, the severest first."""
 
 
 def concurrent_samples(limits: RunLimits) -> int:
@@ -39,6 +86,59 @@ def sample_seconds(policy: RunPolicy) -> float:
     if not policy.HasField("sample_timeout"):
         return DEFAULT_SAMPLE_SECONDS
     return policy.sample_timeout.ToTimedelta().total_seconds() or DEFAULT_SAMPLE_SECONDS
+
+
+class Conclusion(NamedTuple):
+    """The end of a run."""
+
+    state: RunState.ValueType
+    outcome: RunOutcome.ValueType
+    reason: str
+    """The reason as text. Empty: none is needed."""
+
+
+def conclude(given: RunPolicy, counts: Counts, words: str = "") -> Conclusion:
+    """Returns the end of a run whose samples are all done.
+
+    Args:
+        given: The policy of the run.
+        counts: The progress of the run.
+        words: The error of a failed sample or the rationale of an abstention, to be quoted.
+    """
+    exceeded = too_many_failed(given, counts) or too_many_abstained(given, counts)
+    coverage = counts.coverage or 0.0
+    least = given.min_coverage if given.HasField("min_coverage") else DEFAULT_MIN_COVERAGE
+    if counts.done and not coverage:
+        state, outcome = run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_NOTHING_JUDGED
+        said = "nothing was judged"
+    elif exceeded:
+        state, outcome = run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED
+        said = exceeded
+    elif coverage < least:
+        state, outcome = run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_LOW_COVERAGE
+        said = f"the coverage is {coverage:.3g}; the policy asks for {least:.3g}"
+    else:
+        return Conclusion(run_pb2.RUN_STATE_SUCCEEDED, run_pb2.RUN_OUTCOME_JUDGED, "")
+    reason = f"{said}: {_unjudged(counts)}"
+    return Conclusion(state, outcome, f"{reason}. {words}" if words else reason)
+
+
+def conclude_early(given: RunPolicy, counts: Counts) -> Conclusion | None:
+    """Returns the end of a run in which more samples failed than its policy allows. None: it goes on."""
+    exceeded = too_many_failed(given, counts)
+    if not exceeded:
+        return None
+    reason = f"{exceeded}: {_unjudged(counts)}"
+    return Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED, reason)
+
+
+def words_of(sample: RunSample | None) -> str:
+    """Returns the error of a failed sample, or the words of the first abstention of a result, in one line."""
+    if sample is None:
+        return ""
+    words = sample.error.message or abstention_words(sample)
+    line = " ".join(words.split())
+    return line if len(line) <= _MAX_WORDS else f"{line[:_MAX_WORDS]}..."
 
 
 def too_many_failed(policy: RunPolicy, counts: Counts) -> str:
@@ -71,54 +171,118 @@ def _unexpected(by_reason: Mapping[str, int]) -> int:
     return sum(count for reason, count in by_reason.items() if reason not in NOT_ASKED)
 
 
-class UsageTracker:
-    """The usage of a run: that of the store, and that of this process since.
-
-    Usage written while the store is read counts twice until the next refresh, and is never omitted.
+class FailFast:
+    """Detects first samples that all fail for the same permanent reason.
 
     Args:
-        stored: The usage in the store.
+        given: The policy of the run.
+        counts: The progress at the start.
     """
 
-    def __init__(self, stored: Usage) -> None:
-        self.total = stored
-        """All known usage."""
-        self._since: deque[Usage] = deque()
-        self._held: list[Usage] = []
-        self._written = 0
+    def __init__(self, given: RunPolicy, counts: Counts) -> None:
+        chosen = given.HasField("fail_fast_sample_count")
+        self._least = given.fail_fast_sample_count if chosen else DEFAULT_FAIL_FAST_SAMPLES
+        self._open = bool(self._least) and not counts.judged
+        self._reason = ""
+        self._count = 0
 
-    def hold(self, usage: Usage) -> None:
-        """Adds the usage of an evaluated sample that is written later, after others."""
-        self._held.append(usage)
-        self.total = add_usage(self.total, usage)
+    def record(self, sample: RunSample) -> str:
+        """Records a finished sample; returns why the run is paused, or an empty text."""
+        if not self._open:
+            return ""
+        reason = permanent_reason(sample)
+        if not reason or (self._reason and reason != self._reason):
+            self._open = False
+            return ""
+        self._reason = reason
+        self._count += 1
+        if self._count < self._least:
+            return ""
+        self._open = False
+        what = "sample" if self._count == 1 else f"{self._count} samples"
+        return (
+            f"the first {what} failed for the same reason ({reason}), so no other is started until the "
+            f"run is resumed. {words_of(sample)}"
+        )
 
-    def add(self, usage: Usage, held: Usage | None = None) -> None:
-        """Adds the usage of a sample that is written next.
 
-        Args:
-            usage: The usage.
-            held: The part of it that ``hold`` added. None: none. The rest counts from the next refresh.
-        """
-        self._since.append(usage)
-        if held is not None:
-            self._held.remove(held)
-        else:
-            self.total = add_usage(self.total, usage)
+def permanent_reason(sample: RunSample) -> str:
+    """Returns why no attempt at a sample brings a judgement. Empty: it brought one, or another may."""
+    if sample.state == run_pb2.SAMPLE_STATE_FAILED:
+        permanent = ErrorReason.ValueType(sample.error.reason) in _PERMANENT
+        return failure_name(sample.error) if permanent else ""
+    found = {one.reason for one in judgement_reasons(sample)}
+    reasons = {reason for reason in found if reason_name(reason) not in NOT_ASKED}
+    if not reasons or reasons - _UNCALLABLE:
+        return ""
+    return reason_name(max(reasons))
 
-    def written(self, count: int) -> None:
-        """Notes that the oldest ``count`` added usages were written."""
-        self._written += count
 
-    def mark(self) -> int:
-        """A position to take before the store is read, for ``refresh``."""
-        return self._written
+def _unjudged(counts: Counts) -> str:
+    return describe_unjudged(
+        counts.samples, counts.judgements, counts.abstentions_by_reason, counts.failures_by_reason
+    )
 
-    def refresh(self, stored: Usage, mark: int) -> None:
-        """Replaces the stored usage by the one read after ``mark``."""
-        for _ in range(mark):
-            self._since.popleft()
-        self._written -= mark
-        self.total = add_usage(stored, total_usage([*self._since, *self._held]))
+
+class _Change(NamedTuple):
+    seen: SeenIdentity
+    reason: str
+
+
+class JudgeWatch:
+    """Compares the identities of the judges of a run with the expected and the earlier ones.
+
+    A version that is not the expected one is reported for each sample. A change of the identity is reported
+    once, when the store records the new one, so that a resumed run goes on with the judge as it is. A change
+    within an expected range is logged alone: the range states which versions are interchangeable.
+
+    Args:
+        run_id: The run.
+        note: Records an identity.
+    """
+
+    def __init__(self, run_id: str, note: Note) -> None:
+        self._run_id = run_id
+        self._note = note
+        self._known: set[SeenIdentity] = set()
+
+    async def record(self, identities: Iterable[SeenIdentity]) -> Conclusion | None:
+        """Records the identities of the judges of a sample; returns the reaction of the run, or None."""
+        changes = [change for seen in sorted(identities) if (change := await self._compare(seen))]
+        for reaction, state in _REACTIONS:
+            for change in changes:
+                if change.seen.reaction == reaction:
+                    return Conclusion(state, run_pb2.RUN_OUTCOME_JUDGE_CHANGED, change.reason)
+        return None
+
+    async def _compare(self, seen: SeenIdentity) -> _Change | None:
+        judge = f"the judge {seen.judge!r} of {seen.role}"
+        change = _Change(seen, f"{judge} {seen.deviation}") if seen.deviation else None
+        if seen in self._known:
+            return change
+        others = await self._note(SeenJudge(seen.role, seen.judge, seen.name, seen.version))
+        self._known.add(seen)
+        if not others:
+            return change
+        before = others[-1]
+        reason = (
+            f"{judge} changed during the run: it was {before.name} {before.version} and is "
+            f"{seen.name} {seen.version}"
+        )
+        logger.warning("%s", reason, extra={"fields": {"run": self._run_id, "policy": seen.reaction}})
+        if change is None and seen.expected and before.name == seen.name:
+            return None
+        return change or _Change(seen, reason)
+
+
+def waits_for_judge(conclusion: Conclusion, identities: Iterable[SeenIdentity]) -> bool:
+    """Whether the run is paused and a judge was not called for a sample because of its version.
+
+    Such a sample stays pending: the resumed run evaluates it again.
+    """
+    return conclusion.state == run_pb2.RUN_STATE_PAUSED and any(
+        seen.deviation and seen.reaction == "pause" for seen in identities
+    )
 
 
 class StallDetector:

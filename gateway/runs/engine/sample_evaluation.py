@@ -88,7 +88,13 @@ class SampleEvaluator:
         self._outage = OutageTracker(outage_timeout_seconds)
 
     async def evaluate(
-        self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, failures: FailureLog
+        self,
+        row: bytes,
+        spec: RunSpec,
+        repeat_offset: int,
+        request_id: str,
+        failures: FailureLog,
+        interrupted: list[Usage],
     ) -> SampleEvaluation:
         """Evaluates a row, retrying transient errors and abstentions.
 
@@ -101,9 +107,14 @@ class SampleEvaluator:
             repeat_offset: Added to the repeat index.
             request_id: Names the sample in the logs of every service.
             failures: Records the outcome of each attempt.
+            interrupted: Receives the usage of all answers if the evaluation is cancelled.
         """
-        with noted_identities() as identities:
-            evaluated = await self._evaluate(row, spec, repeat_offset, request_id, failures)
+        with noted_identities() as identities, noted_usage() as spent:
+            try:
+                evaluated = await self._evaluate(row, spec, repeat_offset, request_id, failures)
+            except asyncio.CancelledError:
+                interrupted += spent
+                raise
         return replace(evaluated, identities=frozenset(identities))
 
     async def _evaluate(

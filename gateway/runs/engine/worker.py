@@ -18,11 +18,22 @@ from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.fair_semaphore import FairSemaphore
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.shadows import ShadowCalls
-from gateway.runs.engine import metrics, policy
-from gateway.runs.engine.conclusion import Conclusion, FailFast
-from gateway.runs.engine.judge_watch import JudgeWatch
+from gateway.runs.engine import metrics
 from gateway.runs.engine.leases import ClusterMembership
-from gateway.runs.engine.outcomes import OutcomeWriter, crash_outcome, flatten_outcome, outcome_of
+from gateway.runs.engine.outcomes import (
+    OutcomeWriter,
+    UsageTracker,
+    crash_outcome,
+    flatten_outcome,
+    outcome_of,
+)
+from gateway.runs.engine.policy import (
+    Conclusion,
+    FailFast,
+    JudgeWatch,
+    concurrent_samples,
+    waits_for_judge,
+)
 from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation, SampleEvaluator
 from gateway.runs.engine.throughput import slots_of
 from gateway.runs.notifications import ChangeNotifier
@@ -201,7 +212,7 @@ class LocalRunExecution:
         self._gateways = gateways
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
-        self._usage = policy.UsageTracker(run.counts.usage)
+        self._usage = UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
         self._judges = JudgeWatch(run.id, lambda seen: call(store.note_judge, run.id, seen))
@@ -209,6 +220,8 @@ class LocalRunExecution:
         self._lanes: set[asyncio.Task[None]] = set()
         self._shadows: set[ShadowCalls] = set()
         """The calls that evaluated samples wait for."""
+        self._interrupted: list[Usage] = []
+        """The usage of samples without an outcome that is not in the store."""
         self._stopped = False
         self._adjust()
 
@@ -270,6 +283,7 @@ class LocalRunExecution:
                 task.cancel()
             self._lanes.difference_update(lanes)
         await self._writer.flush()
+        await self._add_interrupted()
         if queue.left:
             await self._call(self._store.release_samples, self.run.id, sorted(queue.left))
         for end in ends:
@@ -288,13 +302,25 @@ class LocalRunExecution:
                     assert crashed is not None
                     await self._record(crashed, queue)
                     continue
-                if evaluated.shadows:
+                conclusion = await self._judges.record(evaluated.identities)
+                if conclusion is not None and waits_for_judge(conclusion, evaluated.identities):
+                    await self._set_aside(evaluated)
+                elif evaluated.shadows:
                     self._usage.hold(evaluated.usage)
                     shadowed.add(asyncio.create_task(self._record_shadowed(sample, evaluated, queue)))
                 else:
                     await self._record(outcome_of(sample, self.run.spec, evaluated), queue)
-                if conclusion := await self._judges.record(evaluated.identities):
+                if conclusion is not None:
                     await self._halt(conclusion)
+
+    async def _set_aside(self, evaluated: SampleEvaluation) -> None:
+        """Keeps the usage of a sample that stays pending."""
+        for calls in evaluated.shadows:
+            calls.abandon()
+        await gather_all([calls.finish() for calls in evaluated.shadows])
+        self._interrupted.append(
+            total_usage([evaluated.usage, *(calls.usage for calls in evaluated.shadows)])
+        )
 
     async def _record_shadowed(
         self, sample: SampleWork, evaluated: SampleEvaluation, queue: SampleQueue
@@ -351,7 +377,9 @@ class LocalRunExecution:
         spec, offset = self.run.spec, self.run.repeat_offset
         request_id = f"{self.run.id}/{sample.index}"
         with metrics.track_sample(self.run.id, sample.index):
-            return await self._evaluator.evaluate(sample.request, spec, offset, request_id, self._failures)
+            return await self._evaluator.evaluate(
+                sample.request, spec, offset, request_id, self._failures, self._interrupted
+            )
 
     def _may_start(self) -> bool:
         return (
@@ -364,13 +392,21 @@ class LocalRunExecution:
     def _adjust(self) -> None:
         limits = self.run.spec.limits
         rank = self._gateways.index(self._executor_id)
-        slots = slots_of(rank, len(self._gateways), policy.concurrent_samples(limits))
+        slots = slots_of(rank, len(self._gateways), concurrent_samples(limits))
         self._slots.adjust(self._share, slots, limits.priority)
+
+    async def _add_interrupted(self) -> None:
+        usage = total_usage(self._interrupted)
+        self._interrupted.clear()
+        if usage != Usage():
+            await self._call(self._store.add_usage, self.run.id, self.run.tenant, usage)
+            self._notifier.notify_progress(self.run.id)
 
     async def _write(self, outcomes: Sequence[SampleOutcome]) -> None:
         def write() -> None:
             flat = [flatten_outcome(outcome) for outcome in outcomes]
-            self._store.finish_samples(self.run.id, self._attempt, flat)
+            if not self._store.finish_samples(self.run.id, self._attempt, flat):
+                self._interrupted += [outcome.usage for outcome in outcomes]
 
         started = time.perf_counter()
         await self._call(write)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from dramaturg.service.fair_semaphore import FairSemaphore
+from dramaturg.service.threads import TenantThreads
 
 MAX_BYTES = 64 << 20
 """The most bytes of all reports that are kept, compressed."""
@@ -36,11 +37,15 @@ class ReportCache:
     A report is kept under the cursor of its run, which every change of the run advances.
 
     Args:
+        threads: Decompress the pieces: many calls may read a report at once.
         max_bytes: The most bytes of all kept reports, compressed. A larger report is built for each call.
         max_builds: The reports that are built at once.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, max_builds: int = MAX_BUILDS) -> None:
+    def __init__(
+        self, threads: TenantThreads, max_bytes: int = MAX_BYTES, max_builds: int = MAX_BUILDS
+    ) -> None:
+        self._threads = threads
         self._max_bytes = max_bytes
         self._turns = FairSemaphore(max_builds)
         self._kept: OrderedDict[Key, Sequence[bytes]] = OrderedDict()
@@ -62,7 +67,7 @@ class ReportCache:
         else:
             self._kept.move_to_end(key)
         for piece in packed:
-            yield zlib.decompress(piece)
+            yield await self._threads(tenant, zlib.decompress, piece)
 
     async def _built(self, tenant: str, key: Key, build: Build) -> Sequence[bytes]:
         pending = self._pending.get(key)

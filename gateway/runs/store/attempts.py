@@ -42,14 +42,14 @@ _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
 
 def finish(
     connection: sa.Connection, clock: int, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]
-) -> None:
+) -> bool:
     """See ``RunStore.finish_samples``."""
     run = runs.lock(connection, run_id)
     if run is None or run.attempt != attempt:
-        return
+        return False
     done = _still_pending(connection, run.number, outcomes)
     if not done:
-        return
+        return True
     if attempt > 1:  # the first attempt replaces nothing
         _delete_outcomes(connection, run.number, done)
     judgements = _store_outcomes(connection, run.number, done)
@@ -83,6 +83,16 @@ def finish(
     )
     # Last: the row of a tenant is shared by all of its runs.
     spending.add(connection, clock, run.tenant, Spending.of(spent))
+    return True
+
+
+def add_run_usage(connection: sa.Connection, clock: int, run_id: str, tenant: str, usage: Usage) -> None:
+    """See ``RunStore.add_usage``."""
+    run = runs.lock(connection, run_id)
+    if run is not None:
+        total = add_usage(Usage.FromString(run.usage), usage)
+        runs.change(connection, run.number, usage=total.SerializeToString(), **runs.progress_event(run))
+    spending.add(connection, clock, tenant, Spending.of(usage))
 
 
 def begin_again(

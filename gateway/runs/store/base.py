@@ -175,13 +175,16 @@ class RunStore(Protocol):
         A sample that was started before, by any executor, counts as interrupted.
         """
 
-    def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
-        """Stores the outcomes of samples.
+    def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> bool:
+        """Stores the outcomes of samples; returns False if the run is gone or in another attempt.
 
         Replaces their earlier outcomes, updates the counts and the spending of the tenant, and records a
         "progress" event. Drops outcomes of another attempt than the current one, and of samples that are done
         in it, so that nothing counts twice.
         """
+
+    def add_usage(self, run_id: str, tenant: str, usage: Usage) -> None:
+        """Adds the usage of samples without an outcome to a run, if any, and to a tenant's spending."""
 
     def report_incident(self, run_id: str, attempt: int, incident: Incident) -> None:
         """Stores the failures of a preparing or running run, and records a "progress" event.

@@ -170,10 +170,17 @@ class SqlRunStore(RunStore):
     def take_samples(self, run_id: str, indices: Sequence[int], executor_id: str) -> Sequence[SampleWork]:
         return self._database.write(lambda connection: samples.take(connection, run_id, indices, executor_id))
 
-    def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
-        self._database.write(
+    def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> bool:
+        return self._database.write(
             lambda connection: attempts.finish(
                 connection, self._database.now(connection), run_id, attempt, outcomes
+            )
+        )
+
+    def add_usage(self, run_id: str, tenant: str, usage: Usage) -> None:
+        self._database.write(
+            lambda connection: attempts.add_run_usage(
+                connection, self._database.now(connection), run_id, tenant, usage
             )
         )
 

@@ -326,6 +326,17 @@ async def test_what_runs_cost_is_counted_and_not_forgotten_with_them(tmp_path: P
         assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
 
 
+async def test_to_read_a_run_costs_nothing(tmp_path: Path) -> None:
+    async with runs(tmp_path, tokens_per_day=10) as made:
+        run_id = await made.create(made.alice)
+        made.spend(run_id, 2)
+        for _ in range(5):
+            found = await made.alice.GetRun(pb.GetRunRequest(run_id=run_id), timeout=20)
+        assert found.run.progress.usage.prompt_token_count + found.run.progress.usage.completion_token_count
+        await made.alice.CancelRun(pb.CancelRunRequest(run_id=run_id), timeout=20)
+        await made.create(made.alice)
+
+
 async def test_a_run_costs_on_the_day_of_the_purchase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

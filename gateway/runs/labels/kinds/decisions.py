@@ -13,10 +13,10 @@ def _decision(row: RunResult) -> Drawn:
     return Drawn(row.sample_index, "", "", "", "", None)
 
 
-def _build(_: Drawn, sample: RunSample, __: Context) -> LabelItem:
+def _build(drawn: Drawn, sample: RunSample, __: Context) -> LabelItem:
     one = sample.decision.decision
     return LabelItem(
-        item=one.id or one.goal,
+        item=one.id or f"sample {drawn.sample}",
         question="Which option does the person choose?",
         texts=decision_texts(one.scenario, one.goal, one.option_1, one.option_2),
         choices=CHOICES,

@@ -38,7 +38,7 @@ def _build(one: Drawn, sample: RunSample, _: Context) -> LabelItem | None:
     ]
     question = "How well does the reply simulate the system, from 1 (worst) to 10 (best)?"
     return LabelItem(
-        item="/".join([script.id or script.task.name, *models]),
+        item="/".join([script.id or f"sample {one.sample}", *models]),
         question="Which reply simulates the system better?" if one.opponent else question,
         texts=[
             LabelText(title="Task", text=script.task.description),

@@ -9,10 +9,16 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LabelText,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.scenarios import TARGETS
 from gateway.runs.labels.choices import CHOICES, REVIEWS, decision_texts
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, verdict
+from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, drawn, verdict
 from gateway.runs.store.tables import sanitize
+
+
+def _scenario(row: RunResult) -> Drawn | None:
+    """The scenario of a verdict, which is the only one on it: its item has no criterion."""
+    return drawn(row) if verdict(row) is not None else None
 
 
 def _build(one: Drawn, sample: RunSample, context: Context) -> LabelItem | None:
@@ -31,7 +37,12 @@ def _build(one: Drawn, sample: RunSample, context: Context) -> LabelItem | None:
         )
         choices = list(REVIEWS)
         texts.append(LabelText(title="Written for", text=TARGETS.get(found.target, "").replace("-", " ")))
-    return LabelItem(item=f"{result.id}/{found.id}", question=question, texts=texts, choices=choices)
+    return LabelItem(
+        item=f"{result.id or f'sample {one.sample}'}/{found.id}",
+        question=question,
+        texts=texts,
+        choices=choices,
+    )
 
 
-LABELLED = LabelledKind({LABEL_TASK_REVIEW: verdict, LABEL_TASK_CHOICE: verdict}, _build)
+LABELLED = LabelledKind({LABEL_TASK_REVIEW: _scenario, LABEL_TASK_CHOICE: _scenario}, _build)

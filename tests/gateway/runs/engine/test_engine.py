@@ -20,7 +20,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.datasets import Format
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.runs.engine import dbos_adapter
+from gateway.runs.engine import workflows
 from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.store import open_store, tables
 from gateway.runs.store.database import create_engine
@@ -83,7 +83,7 @@ async def test_a_run_is_carried_out(each_store_url: str) -> None:
 
 async def test_a_gateway_alone_waits_for_no_queue(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for poll in ("_RUNS_POLL_SECONDS", "_BATCHES_POLL_SECONDS"):
-        monkeypatch.setattr(dbos_adapter, poll, 1000.0)
+        monkeypatch.setattr(workflows, poll, 1000.0)
     async with runs_with(sqlite_url) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(60)))
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 60)
@@ -205,6 +205,20 @@ async def test_a_cancelled_run_cuts_its_calls_within_a_second(store_url: str) ->
         assert gate.asked == gate.cancelled == 16
         await runs.until(run_id, lambda run: runs.store.running_samples(run_id) == 0)
         assert runs.get(run_id).state == run_pb2.RUN_STATE_CANCELLED
+
+
+async def test_the_answers_of_cancelled_samples_are_paid_for(store_url: str) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with runs_with(store_url, Fake("critic", gate)) as runs:
+        run_id = await runs.create(scripts_spec(), script_rows(100))
+        await runs.until(run_id, lambda run: gate.waiting == 16)
+        await runs.change(run_id, run_pb2.RUN_STATE_CANCELLED)
+        # The gold answer of each sample came before the call of its critic.
+        run = await runs.until(run_id, lambda run: run.counts.usage.provider_call_count >= 16)
+        spent = runs.store.spent_today("")
+    assert run.counts.succeeded == 0
+    assert spent.tokens == run.counts.usage.prompt_token_count + run.counts.usage.completion_token_count
 
 
 async def test_limits_are_followed_while_it_runs(store_url: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INTERNAL
 from dramaturg.api.common.v1.provenance_pb2 import Usage
@@ -15,7 +17,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from gateway.runs import store_calls
 from gateway.runs.engine import orchestrator, outcomes
-from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter
+from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter, UsageTracker
 from gateway.runs.records import NewRun, SampleOutcome, SampleWork
 from gateway.runs.store import StoreError
 from tests.support.engines import lines, runs_with, script_rows, scripts_spec
@@ -141,3 +143,21 @@ def test_a_sample_that_crashes_gateways_fails() -> None:
     assert failed.sample.state == run_pb2.SAMPLE_STATE_FAILED
     assert "5 crashes" in failed.sample.error.message
     assert dict(failed.sample.tags) == {"a": "b"}
+
+
+@given(st.lists(st.sampled_from(["add", "write", "refresh"]), max_size=40))
+def test_no_usage_is_omitted(steps: list[str]) -> None:
+    tracker, spent, written, stored = UsageTracker(Usage()), 0, 0, 0
+    for step in steps:
+        if step == "add":
+            tracker.add(Usage(provider_call_count=1))
+            spent += 1
+        elif step == "write" and written < spent:
+            stored += 1
+            written += 1
+            tracker.written(1)
+        else:
+            mark = tracker.mark()
+            tracker.refresh(Usage(provider_call_count=stored), mark)
+            assert tracker.total.provider_call_count == spent
+        assert tracker.total.provider_call_count >= spent

@@ -1,15 +1,11 @@
-"""What fails a run, what it has used, and how its samples are divided."""
+"""Defaults of a run's policy, and the failures and abstentions that it allows."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy
 from gateway.runs.engine import policy
-from gateway.runs.engine.policy import UsageTracker
 from gateway.runs.records import Counts
 
 
@@ -45,21 +41,3 @@ def test_abstentions_that_were_to_be_expected_do_not_count() -> None:
     assert policy.too_many_abstained(RunPolicy(max_abstained_fraction=0.05), counts)
     assert not policy.too_many_abstained(RunPolicy(), counts)
     assert not policy.too_many_abstained(RunPolicy(max_abstained_fraction=0), Counts())
-
-
-@given(st.lists(st.sampled_from(["add", "write", "refresh"]), max_size=40))
-def test_no_usage_is_omitted(steps: list[str]) -> None:
-    tracker, spent, written, stored = UsageTracker(Usage()), 0, 0, 0
-    for step in steps:
-        if step == "add":
-            tracker.add(Usage(provider_call_count=1))
-            spent += 1
-        elif step == "write" and written < spent:
-            stored += 1
-            written += 1
-            tracker.written(1)
-        else:
-            mark = tracker.mark()
-            tracker.refresh(Usage(provider_call_count=stored), mark)
-            assert tracker.total.provider_call_count == spent
-        assert tracker.total.provider_call_count >= spent

@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.testing import serve
+from gateway.runs.labels import servicer
 from gateway.runs.labels.population import task_of
 from gateway.runs.store import RunStore
 from gateway.settings import JudgeEntry
@@ -99,6 +100,24 @@ async def test_each_kind_has_items_with_texts_and_choices(tmp_path: Path, kind: 
         (whole, *_) = (await service.progress(label_set)).agreement
         assert whole.item_count == 6
         assert whole.pairs[0].cohen_kappa.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", ["decision", "dialogue", "scenarios"])
+async def test_items_of_rows_without_ids_have_different_names(tmp_path: Path, kind: str) -> None:
+    samples = list(many(kind, 6))
+    for one in samples:
+        match kind:
+            case "decision":
+                one.decision.decision.id = ""
+            case "dialogue":
+                one.dialogue.script.id = ""
+            case "scenarios":
+                one.scenarios.id = ""
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, samples)
+        names = [one.item for one in await service.items(await service.create(sample_size=30))]
+    assert len(names) > 5
+    assert len(set(names)) == len(names)
 
 
 async def test_equal_seeds_draw_equal_items_in_equal_order(tmp_path: Path) -> None:
@@ -251,6 +270,23 @@ async def test_a_run_without_such_items_is_refused(tmp_path: Path) -> None:
         assert wrong.violations[0][0] == "task"
         request = pb.CreateLabelSetRequest(run_id="another")
         assert (await refused(service.stub.CreateLabelSet(request))).code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_items_and_annotators_of_a_set_have_a_maximum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "MAX_ANNOTATORS", 2)
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 4))
+        label_set = await service.create()
+        for annotator in ("ann", "bob", "ann"):
+            await service.write(label_set, annotator, 0, "PASS")
+        error = await refused(service.write(label_set, "cleo", 0, "PASS"))
+        assert error.reason_name == "ERROR_REASON_QUOTA_EXHAUSTED"
+        assert [one.annotator for one in (await service.progress(label_set)).annotators] == ["ann", "bob"]
+        monkeypatch.setattr(servicer, "MAX_SET_BYTES", 100)
+        wrong = await refused(service.create())
+        assert wrong.violations[0][0] == "sample_size"
 
 
 async def test_a_repeated_request_returns_its_set_and_sets_have_a_maximum(tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ async def test_judgements_with_labels_are_read_by_align_estimate(tmp_path: Path)
         assert one["predictions_alone"] == pytest.approx(sum(verdicts) / len(verdicts))
 
 
+async def test_reviews_of_scenarios_are_beside_the_verdicts_on_them(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        label_set = await labelled(service, "scenarios", {"ann": ["easy", "reject", "either"]})
+        text = await service.export(label_set, sheet=pb.LABEL_SHEET_ESTIMATES)
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert sorted(row["label"] for row in rows if "label" in row) == [0.0, 1.0, 1.0]
+
+
 @pytest.mark.slow
 async def test_reviews_and_choices_are_read_by_scenarios_review(tmp_path: Path) -> None:
     async with labelling(tmp_path) as service:

@@ -11,6 +11,7 @@ import pytest
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RUN_STATE_SUCCEEDED
+from dramaturg.service.threads import TenantThreads
 from dramaturg.testing import until
 from gateway.runs.service.report_cache import Build, ReportCache
 from tests.gateway.runs.service.conftest import Service
@@ -44,7 +45,7 @@ async def read(cache: ReportCache, key: tuple[str, int, int], build: Build, tena
 
 
 async def test_a_report_is_built_once_for_a_version() -> None:
-    cache, build = ReportCache(), Builder()
+    cache, build = ReportCache(TenantThreads()), Builder()
     first = await read(cache, ("run", 1, 0), build)
     assert first.endswith(b"end")
     assert await read(cache, ("run", 1, 0), build) == first
@@ -55,7 +56,7 @@ async def test_a_report_is_built_once_for_a_version() -> None:
 
 
 async def test_calls_at_once_wait_for_one_build() -> None:
-    cache, build = ReportCache(), Builder()
+    cache, build = ReportCache(TenantThreads()), Builder()
     build.open.clear()
     calls = [asyncio.create_task(read(cache, ("run", 1, 0), build)) for _ in range(50)]
     await until(lambda: build.building == 1)
@@ -67,7 +68,7 @@ async def test_calls_at_once_wait_for_one_build() -> None:
 
 
 async def test_a_build_that_no_call_waits_for_ends() -> None:
-    cache, build = ReportCache(), Builder()
+    cache, build = ReportCache(TenantThreads()), Builder()
     build.open.clear()
     call = asyncio.create_task(read(cache, ("run", 1, 0), build))
     await until(lambda: build.building == 1)
@@ -77,19 +78,28 @@ async def test_a_build_that_no_call_waits_for_ends() -> None:
     assert (await read(cache, ("run", 1, 0), build)).endswith(b"end")
 
 
+async def test_many_readers_of_a_report_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    inflating: list[int] = []
+    monkeypatch.setattr(zlib, "decompress", counting(zlib.decompress, inflating))
+    cache, build = ReportCache(TenantThreads()), Builder(1 << 20)
+    await asyncio.gather(*(read(cache, ("run", 1, 0), build) for _ in range(20)))
+    assert len(inflating) == 40
+    assert threading.get_ident() not in inflating
+
+
 async def test_an_error_is_not_kept() -> None:
     async def fail() -> AsyncGenerator[bytes]:
         yield b"begun"
         raise KeyError("of the store")
 
-    cache = ReportCache()
+    cache = ReportCache(TenantThreads())
     with pytest.raises(KeyError):
         await read(cache, ("run", 1, 0), fail)
     assert (await read(cache, ("run", 1, 0), Builder())).endswith(b"end")
 
 
 async def test_memory_is_bounded() -> None:
-    cache, build = ReportCache(max_bytes=10_000), Builder(3000)
+    cache, build = ReportCache(TenantThreads(), max_bytes=10_000), Builder(3000)
     for number in range(20):
         await read(cache, (f"run-{number}", 1, 0), build)
     assert cache._bytes <= 10_000
@@ -101,7 +111,7 @@ async def test_memory_is_bounded() -> None:
 
 
 async def test_builds_are_bounded_and_shared_by_tenants() -> None:
-    cache, build = ReportCache(max_builds=2), Builder()
+    cache, build = ReportCache(TenantThreads(), max_builds=2), Builder()
     build.open.clear()
     many = [asyncio.create_task(read(cache, (f"{n}", 1, 0), build)) for n in range(50)]
     await until(lambda: build.building == 2)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_CANCELLED,
     RUN_STATE_PREPARING,
@@ -41,6 +42,24 @@ def test_amounts_add_up_by_tenant_and_day(store: RunStore, clock: list[int]) -> 
     assert store.spent_today("a") == Spending()
     store.add_spending("a", Spending(2, 0))
     assert store.spent_today("a") == Spending(2, 0)
+
+
+def test_samples_without_an_outcome_are_paid_for_also_after_their_run_is_deleted(store: RunStore) -> None:
+    create(store, samples=2, tenant="a")
+    store.set_manifest("run", DatasetManifest(sha256="x"))
+    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    usage = Usage(prompt_token_count=10, provider_call_count=1)
+    store.add_usage("run", "a", usage)
+    run = store.get_run("run")
+    assert run is not None
+    assert run.counts.usage == usage
+    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.begin_again("run", RERUN_SCOPE_ALL)
+    assert not store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    assert store.finish_samples("run", 2, [judged(0, {"m": [True]}, tokens=10)])
+    assert not store.finish_samples("gone", 1, [judged(0, {"m": [True]}, tokens=10)])
+    store.add_usage("gone", "a", usage)
+    assert store.spent_today("a").tokens == 30
 
 
 def test_a_run_counts_on_the_day_of_each_purchase(store: RunStore, clock: list[int]) -> None:

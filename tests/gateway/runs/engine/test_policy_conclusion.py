@@ -16,7 +16,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunPolicy, RunSample, SampleError
-from gateway.runs.engine.conclusion import FailFast, conclude, words_of
+from gateway.runs.engine.policy import FailFast, conclude, words_of
 from gateway.runs.records import Counts
 from tests.support.runs import judged
 

@@ -124,14 +124,20 @@ async def test_a_version_out_of_the_range_fails_a_run_and_is_not_asked(sqlite_ur
 
 
 async def test_a_wrong_version_pauses_a_run_until_it_is_corrected(sqlite_url: str) -> None:
-    critic = Upgraded(after=0, version="2.0.0")
+    critic = Upgraded(after=100)
     critic.contract.identity.version = "2.0.0"
     async with runs_of(sqlite_url, critic, expect_version="1.0.0", version_policy="pause") as runs:
         run_id = await runs.create(scripts_spec(**ONE), script_rows(10))
-        paused = await runs.until(run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED)
+        await runs.until(run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED)
         await runs.change(run_id, run_pb2.RUN_STATE_RUNNING)
-        again = await runs.until(
-            run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED and run.cursor > paused.cursor
-        )
-    assert again.outcome == run_pb2.RUN_OUTCOME_JUDGE_CHANGED
-    assert critic.answers == 0
+        again = await runs.until(run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED)
+        assert again.outcome == run_pb2.RUN_OUTCOME_JUDGE_CHANGED
+        assert (critic.answers, again.counts.succeeded) == (0, 0)
+        critic.contract.identity.version = "1.0.0"
+        await runs.change(run_id, run_pb2.RUN_STATE_RUNNING)
+        run = await runs.ended(run_id)
+    assert (run.outcome, run.counts.succeeded, dict(run.counts.abstentions_by_reason)) == (
+        run_pb2.RUN_OUTCOME_JUDGED,
+        10,
+        {},
+    )
