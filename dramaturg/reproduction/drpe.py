@@ -21,7 +21,17 @@ from dramaturg.judge.role_sets import FIXED_ROLES, role_set
 from dramaturg.reproduction.figures import LineChart
 from dramaturg.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg.reproduction.session import Session
-from dramaturg.reproduction.tables import Cell, Column, Row, Table, count, estimate, number, words
+from dramaturg.reproduction.tables import (
+    Cell,
+    Column,
+    Row,
+    Table,
+    count,
+    estimate,
+    number,
+    probability,
+    words,
+)
 from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.service.errors import from_rpc_error
 
@@ -313,7 +323,7 @@ def _williams(difference: CorrelationDifference | None) -> Sequence[Cell]:
     known = difference.HasField("williams_p")
     return [
         estimate(difference.williams_t, _DIGITS),
-        number(difference.williams_p if known else None, 4),
+        probability(difference.williams_p if known else None, 4),
     ]
 
 

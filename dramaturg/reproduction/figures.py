@@ -16,6 +16,10 @@ NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dra
 
 _UPRIGHT = 10
 _MARKERS = ("o", "s", "D", "^")
+_RANK_SHIFT = 0.06
+"""The distance of lines of equal ranks."""
+_HEIGHT = 4.2
+"""The usual height in inches."""
 
 Values = Sequence[float | None]
 """The values of a series. None: there is none."""
@@ -48,45 +52,82 @@ class Figure:
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return max(5.0, 1.6 + 0.28 * len(self.labels) * max(1, len(self.series))), 4.2
+        return _width(0.0), _HEIGHT
 
 
 class BarChart(Figure):
-    """Bars of each series, side by side, for each category."""
+    """Bars of each series, side by side, for each category.
+
+    Where no category has two values, the series differ by color alone.
+    """
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
-        width = 0.8 / max(1, len(self.series))
+        columns = self._columns()
+        width = 0.8 / columns
         for index, (name, values) in enumerate(self.series.items()):
-            places = [at - 0.4 + width * (index + 0.5) for at in range(len(self.labels))]
+            places = [at - 0.4 + width * (index % columns + 0.5) for at in range(len(self.labels))]
             shown = [(at, value) for at, value in zip(places, values, strict=True) if value is not None]
             axes.bar([at for at, _ in shown], [value for _, value in shown], width, label=name)
         _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return _width(0.28 * len(self.labels) * self._columns()), _HEIGHT
+
+    def _columns(self) -> int:
+        """The number of bars side by side."""
+        most = [
+            sum(value is not None for value in values) for values in zip(*self.series.values(), strict=True)
+        ]
+        return len(self.series) if max(most, default=0) > 1 else 1
+
 
 class LineChart(Figure):
-    """A line with markers for each series. It passes over places without a value."""
+    """A line with markers for each series. It passes over places without a value.
+
+    Labels that are numbers have the places of their numbers.
+    """
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
+        numeric = all(label.isdecimal() for label in self.labels)
+        places = [int(label) if numeric else index for index, label in enumerate(self.labels)]
         for name, values in self.series.items():
-            known = [(place, value) for place, value in enumerate(values) if value is not None]
-            axes.plot([place for place, _ in known], [value for _, value in known], marker="o", label=name)
-        _label_categories(axes, self.labels)
+            known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+            axes.plot(
+                [place for place, _ in known],
+                [value for _, value in known],
+                marker="o",
+                label=name,
+                clip_on=False,
+            )
+        _label_categories(axes, self.labels, places)
         _finish_scale(self, axes)
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return max(5.0, 1.6 + 0.7 * len(self.labels)), 4.2
+        return _width(0.7 * len(self.labels)), _HEIGHT
 
 
 class RankChart(LineChart):
-    """A line for each series; rank 1 is on top."""
+    """A line for each series; rank 1 is on top. Lines of equal ranks are drawn beside one another."""
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
-        super().draw(axes)
+        middle = (len(self.series) - 1) / 2
+        for index, (name, values) in enumerate(self.series.items()):
+            shift = _RANK_SHIFT * (index - middle)
+            known = [(place, value + shift) for place, value in enumerate(values) if value is not None]
+            axes.plot(
+                [place for place, _ in known],
+                [value for _, value in known],
+                marker=_MARKERS[index % len(_MARKERS)],
+                label=name,
+            )
+        _label_categories(axes, self.labels)
+        _finish_scale(self, axes)
         axes.locator_params(axis="y", integer=True)
         axes.invert_yaxis()
 
@@ -214,6 +255,11 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
     return svg, png, paged
 
 
+def _width(categories: float) -> float:
+    """The width of a figure in inches, by that of its categories."""
+    return max(5.0, 1.6 + categories)
+
+
 def _finish_scale(figure: Figure, axes: Axes) -> None:
     axes.set_ylabel(figure.value_name)
     axes.set_xlabel(figure.label_name)
@@ -226,8 +272,9 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _label_categories(axes: Axes, labels: Sequence[str]) -> None:
+def _label_categories(axes: Axes, labels: Sequence[str], places: Sequence[int] | None = None) -> None:
+    at = range(len(labels)) if places is None else places
     if max(map(len, labels), default=0) > _UPRIGHT:
-        axes.set_xticks(range(len(labels)), list(labels), rotation=35, ha="right")
+        axes.set_xticks(at, list(labels), rotation=35, ha="right")
     else:
-        axes.set_xticks(range(len(labels)), list(labels))
+        axes.set_xticks(at, list(labels))

@@ -13,6 +13,7 @@ from dramaturg.reproduction.figures import NO_PLOTS, can_draw, write_figure
 from dramaturg.reproduction.paper import Reproduction
 from dramaturg.reproduction.session import RunRecord
 from dramaturg.reproduction.tables import csv, latex, markdown
+from dramaturg.results.quantities import consumption
 
 INDEX = "README.md"
 """The file that shows every table and says what is not reproduced."""
@@ -80,7 +81,9 @@ def _described(record: RunRecord) -> str:
             f"{one.model} {one.judgement_count} {one.reason}" for one in summary.model_failures
         )
         parts.append(f"failures of models, which count against them: {failed}")
-    if summary.usage.HasField("cost_usd"):
-        parts.append(f"cost {summary.usage.cost_usd:.4f} USD")
+    if used := consumption(summary.usage).removeprefix(", "):
+        parts.append(used)
+    if unpriced := summary.usage.unpriced_call_count:
+        parts.append(f"the cost of {unpriced:,} calls is not known: the price table lacks their models")
     parts += list(summary.problems)
     return "; ".join(parts)

@@ -116,6 +116,12 @@ def number(value: float | None, digits: int, printed: str = "") -> Cell:
     return Cell(ABSENT if value is None else f"{value:.{digits}f}", value, printed)
 
 
+def probability(value: float | None, digits: int) -> Cell:
+    """A cell with a probability, which is below the last digit rather than 0. None: it is not defined."""
+    cell, least = number(value, digits), 10**-digits
+    return cell if value is None or value >= least / 2 else Cell(f"< {least:.{digits}f}", value)
+
+
 def percent(value: float | None, digits: int, printed: str = "") -> Cell:
     """A cell with a share from 0 to 1, in percent."""
     return number(None if value is None else 100 * value, digits, printed)

@@ -24,6 +24,10 @@ from dramaturg.reproduction.figures import BarChart, Figure, HeatMap, LineChart,
 from dramaturg.reproduction.tables import Table
 from dramaturg.results.variants import BASE, VARIANTS
 
+_RATE, _AGREEMENT = "share of scripts that pass", "share of equal verdicts"
+_OWN, _PAPER = "this run", "paper"
+_CELLS = "Each cell: the share of the verdicts on the scripts of a topic that pass, over the seven criteria."
+
 
 def make_figures(
     summaries: Mapping[str, Summary],
@@ -42,16 +46,19 @@ def make_figures(
         recovered: The values of Figures 2, 4, 5 and 7. None: not known.
     """
     own = rates.get(AGENTS, {})
-    named = {**own, **{f"{model} (paper)": values for model, values in printed.items()}}
+    printed_names = {f"{model} (paper)": values for model, values in printed.items()}
+    named = {**own, **printed_names}
     if recovered is not None:
         yield _topics(recovered["fig_pie_topics"])
         gold = recovered["fig4_radar_gold_answer.svg"]
         shown = {name: gold[name] for name in ("with gold", "without gold")}
-        yield _criteria_bars("figure-4", "Figure 4: Agreement with people by gold answer, as printed", shown)
+        title = "Figure 4: Agreement with people by gold answer, as printed"
+        yield _criteria_bars("figure-4", title, shown, _AGREEMENT)
         yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
         line = recovered["fig6_line_plot.svg"]
         shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
-        yield _criteria_bars("figure-7", "Figure 7: Agreement with people by mechanism, as printed", shown)
+        title = "Figure 7: Agreement with people by mechanism, as printed"
+        yield _criteria_bars("figure-7", title, shown, _AGREEMENT)
     if summaries:
         yield from _topic_maps(summaries[AGENTS], list(own))
         yield _overall(summaries[AGENTS])
@@ -66,16 +73,22 @@ def make_figures(
             "Figure 9: Rates by topic and model, as printed",
             list(heat_map),
             {model: [row.get(model) for row in heat_map.values()] for model in models},
+            notes=[f"{_CELLS} The shades are between the smallest and the largest of them."],
         )
     for place, short in enumerate(SHORT.values()):
         # The paper orders models by the rate.
         ordered = sorted(named, key=lambda name: -(named[name][place] or 0))
+        groups = {_OWN: [name for name in ordered if name in own], _PAPER: [*printed_names]}
         yield BarChart(
             f"figure-11-{short.lower()}",
             f"Figure 11: {NAMES[short]}",
             ordered,
-            {"rate": [named[name][place] for name in ordered]},
-            value_name="share of scripts",
+            {
+                group: [named[name][place] if name in members else None for name in ordered]
+                for group, members in groups.items()
+                if members
+            },
+            value_name=_RATE,
             limits=(0, 1),
         )
 
@@ -106,11 +119,13 @@ def ablation_figures(summary: Summary) -> Iterator[BarChart]:
             ]
             for one in variants
         }
-        yield _criteria_bars(name, title, shown)
+        yield _criteria_bars(name, title, shown, _AGREEMENT)
 
 
-def _criteria_bars(name: str, title: str, series: Mapping[str, Sequence[float | None]]) -> BarChart:
-    return BarChart(name, title, list(SHORT.values()), series, value_name="share of scripts", limits=(0, 1))
+def _criteria_bars(
+    name: str, title: str, series: Mapping[str, Sequence[float | None]], value_name: str = _RATE
+) -> BarChart:
+    return BarChart(name, title, list(SHORT.values()), series, value_name=value_name, limits=(0, 1))
 
 
 def _topics(counts: Mapping[str, int]) -> BarChart:
@@ -156,6 +171,7 @@ def _topic_maps(summary: Summary, models: Sequence[str]) -> Iterator[HeatMap]:
             for model in models
         },
         limits=(0, 1),
+        notes=[_CELLS],
     )
 
 
@@ -178,7 +194,7 @@ def steps_figure(table: Table) -> LineChart:
         table.title,
         [row.cells[0].text for row in table.rows],
         {name: [row.cells[place].value for row in table.rows] for place, name in enumerate(names, 2)},
-        value_name="share of scripts",
+        value_name=_RATE,
         label_name="steps of the script",
         limits=(0, 1),
         notes=table.notes,

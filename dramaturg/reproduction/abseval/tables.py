@@ -346,7 +346,11 @@ def figure_12(summary: Summary) -> Table:
         "Figure 12: Rates by the number of steps",
         [Column("Steps"), Column("Scripts"), *(Column(NAMES[SHORT[one]]) for one in _BY_LENGTH)],
         rows,
-        notes=["All models together, in quarters of about equal size. The paper prints no values."],
+        notes=[
+            "All models together, in quarters by the number of steps.",
+            "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
+            "The paper prints no values.",
+        ],
     )
 
 

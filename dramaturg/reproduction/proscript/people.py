@@ -114,7 +114,10 @@ def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
             "figure-7",
             title,
             [row.cells[0].text for row in rows],
-            {name: [row.cells[heads.index(name)].value for row in rows] for name in _PREFERENCES},
+            {
+                name: [row.cells[heads.index(name)].value for row in rows]
+                for name in (_PREFERENCES if votes is None else heads[2:])
+            },
             value_name="pairs, in percent",
             limits=(0, 100),
             notes=notes,
@@ -202,7 +205,8 @@ def _distances_to_revisions(
         rows,
         notes=[
             "Means over revisions. Of two revisers of each script (section 6.3) they are the mean.",
-            f"{proven} of {len(revisions)} distances are proven; others are upper bounds.",
+            f"{proven} of {len(revisions)} distances are proven"
+            + ("." if proven == len(revisions) else "; others are upper bounds."),
         ],
     )
 

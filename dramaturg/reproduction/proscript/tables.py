@@ -194,6 +194,7 @@ def figure_3(file: Path) -> BarChart:
 def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> LineChart:
     """F1 of each model and of random graphs by maximum degree."""
     groups = {group.value: group.summary.macro.f1 for group in random.groups}
+    counts = ", ".join(f"{group.summary.pair_count} of degree {group.value}" for group in random.groups)
     series: dict[str, list[float | None]] = {}
     for model in session.models if edges else ():
         found = [of_model(edges, model, degree) for degree in groups]
@@ -207,5 +208,5 @@ def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Sess
         value_name="F1, in percent",
         label_name="maximum degree",
         limits=(0, 100),
-        notes=["The paper prints no values for its models."],
+        notes=[f"Scripts: {counts}. The paper prints no values for its models."],
     )

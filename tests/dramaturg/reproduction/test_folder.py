@@ -3,12 +3,18 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Run
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.reproduction import folder as folders
-from dramaturg.reproduction.figures import NO_PLOTS, BarChart, HeatMap, LineChart
+from dramaturg.reproduction.figures import NO_PLOTS, BarChart, HeatMap, LineChart, RankChart, Values
 from dramaturg.reproduction.folder import write_folder
 from dramaturg.reproduction.paper import Omission, Reproduction
+from dramaturg.reproduction.session import RunRecord
 from dramaturg.reproduction.tables import Column, Row, Table, words
 
 
@@ -31,6 +37,50 @@ def test_the_folder_has_each_table_in_three_forms_and_the_omissions(tmp_path: Pa
     assert "# A paper" in index
     assert "### Table 1: One" in index
     assert "- **Table 2.** It is lost." in index
+
+
+def test_bars_of_series_that_share_no_category_are_wide() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    widths = []
+    alone: dict[str, Values] = {"m": [1, None], "n": [None, 3]}
+    for values in (alone, alone | {"m": [1, 2]}):
+        axes = Canvas().add_subplot()
+        BarChart("figure-1", "Bars", ["a", "b"], values).draw(axes)
+        widths.append({round(bar.get_width(), 2) for bars in axes.containers for bar in bars})
+    assert widths == [{0.8}, {0.4}]
+
+
+def test_lines_of_equal_ranks_are_apart() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    RankChart("figure-1", "Ranks", ["x"], {"m": [1.5], "n": [1.5], "o": [3]}).draw(axes)
+    drawn = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines]
+    assert drawn[0] < drawn[1] < 1.6
+    assert [round(place) for place in (drawn[0] - 0.1, drawn[2])] == [1, 3]
+
+
+def test_numbers_along_a_line_have_their_distances() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    LineChart("figure-1", "Roles", ["0", "2", "3"], {"m": [1, None, 2]}).draw(axes)
+    assert list(np.asarray(axes.lines[0].get_xdata())) == [0, 3]
+    assert list(axes.get_xticks()) == [0, 2, 3]
+
+
+def test_a_cost_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
+    run = Run(id="r", state=run_pb2.RUN_STATE_SUCCEEDED)
+    usage = Usage(prompt_token_count=90, provider_call_count=3, unpriced_call_count=3, cost_usd=0)
+    write_folder(tmp_path, example(), [RunRecord("agents", run, Summary(usage=usage))])
+    index = (tmp_path / "README.md").read_text()
+    assert "90 tokens; the cost of 3 calls is not known" in index
+    assert "USD" not in index
+    assert "$" not in index
 
 
 def test_figures_are_drawn_as_svg_and_png(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ def test_completed_sheets_give_their_tables(tmp_path: Path, data: Path) -> None:
     assert [float(shown[HUMAN][name]) for name in results] == [100, 0, 0, 0]
     assert [float(shown[B][name]) for name in results] == [0, 0, 0, 100]
     assert [shown["Human-test (paper)"][name] for name in results[:3]] == ["54.0", "32.7", "13.3"]
+    # Pairs without a majority are a bar of their own.
+    assert "no majority" in (out / "figure-7.svg").read_text()
     table = {row["Models"]: row for row in read_csv(out / "table-2-revisions.csv")}
     # The mean of two revisers: two edits and none.
     assert [float(table[A][name]) for name in ("Graph Edit Dist", "V-Ins", "E-Ins")] == [1, 0.5, 0.5]

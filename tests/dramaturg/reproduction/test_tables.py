@@ -7,7 +7,17 @@ import pytest
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.reproduction import tables
-from dramaturg.reproduction.tables import Column, Row, Table, average, count, estimate, number, words
+from dramaturg.reproduction.tables import (
+    Column,
+    Row,
+    Table,
+    average,
+    count,
+    estimate,
+    number,
+    probability,
+    words,
+)
 
 
 def example() -> Table:
@@ -68,3 +78,8 @@ def test_an_average_needs_every_figure_above_it(values: tuple[float | None, ...]
 def test_a_row_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="table-1: 1 cells in 2 columns"):
         Table("table-1", "Table 1", [Column("a"), Column("b")], [Row([words("x")])])
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "< 0.0001"), (0.00004, "< 0.0001"), (0.012, "0.0120")])
+def test_a_small_probability_is_not_shown_as_zero(value: float, shown: str) -> None:
+    assert probability(value, 4).text == shown
