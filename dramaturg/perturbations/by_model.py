@@ -43,7 +43,7 @@ class Perturber:
             channel: A channel to AuthoringService.
             originals: The scripts.
             categories: The categories.
-            skipped: Is told which there are not.
+            skipped: Receives each category without a variant, and the reason.
         """
         wanted = [(one, category) for one in originals for category in categories]
         asked = [(one, category) for one, category in wanted if not _inapplicable(one, category)]

@@ -11,6 +11,7 @@ from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Row
 from dramaturg.judge.steps import is_blank, parse_candidate
+from dramaturg.perturbations.vocabulary import Vocabulary, is_title
 from dramaturg.summaries.labels import HumanLabels, LabelJoin
 
 
@@ -32,6 +33,17 @@ class Original:
         """What scripts are written for the same end by: the abstract goal where there is one."""
         task = self.request.task
         return " ".join((task.abstract_goal or task.goal).casefold().split())
+
+    def constraints(self, vocabulary: Vocabulary) -> Sequence[str]:
+        """The task's constraints. Those of a goal that is written as a title are in sentence case.
+
+        Args:
+            vocabulary: The words of the scripts of the file.
+        """
+        task = self.request.task
+        if not is_title(task.goal) or " " not in task.goal.strip():
+            return task.constraints
+        return [vocabulary.in_sentence_case(constraint) for constraint in task.constraints]
 
     def with_steps(self, steps: Sequence[str], *, keep_others: bool) -> EvaluateScriptsRequest:
         """The row with these steps in the place of the candidate's.
@@ -130,6 +142,10 @@ class Originals:
         if join is not None:
             join.check()
         return cls(scripts, left_out)
+
+    def vocabulary(self) -> Vocabulary:
+        """The words of all scripts."""
+        return Vocabulary.of(step for one in self.scripts for step in one.steps)
 
     def strangers(self) -> dict[str, Strangers]:
         """For each goal the scripts of all others."""

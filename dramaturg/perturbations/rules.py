@@ -9,19 +9,27 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.changes import Change, PlacedStep, find_changes, untouched
 from dramaturg.perturbations.paraphrases import reword
+from dramaturg.perturbations.vocabulary import Vocabulary
 
 _WITH = "Do the rest with {}."
+_OBJECT = (
+    r"(?:an?|the|any|all|some|every|each|too|more|less|much|many|your|his|her|its|their|our|my|this|that|these|those"
+    r"|it|them|up|down|out|off|on|in|into|at|to|over|with|for|from)"
+)
 _CONTRARIES = (
     (r"(?:do\s+not|don['\u2019]t)", "Go ahead and {}."),
     (r"by\s+(?:not|never)", "Do the rest by {}."),
-    # A verb with its object: "without opening a window".
-    (r"(?:without|not|never|avoid(?:ing)?)(?=\s+(?!using\b)\w{2,}ing\s+\w)", "Do the rest by {}."),
+    # A verb with its object: "without opening a window", not "without baking soda".
+    (
+        rf"(?:without|not|never|avoid(?:ing)?)(?=\s+(?!using\b)\w{{2,}}ing\s+{_OBJECT}\b)",
+        "Do the rest by {}.",
+    ),
     (r"(?:without(?:\s+(?:using|any))?|with\s+no|no|not\s+using|avoid(?:ing)?|never)", _WITH),
     (r"(?:with|using|by\s+using|by(?=\s+\w{2,}ing\b))", "Do the rest without {}."),
 )
@@ -30,9 +38,14 @@ _STEPS_AGAINST = [
     (re.compile(rf"(?:(?:but|and)\s+)?{start}\s+(?=\S)", re.IGNORECASE), step) for start, step in _CONTRARIES
 ]
 _CIRCUMSTANCE = re.compile(
-    r"(?:by|for|to|in|on|at|from|as|via|through|under|within|before|after|during|while|when|if|because|out\s+of|online)\b",
+    r"(?:by|for|to|in|on|at|from|as|via|through|under|within|before|after|during|while|when|if|because|out\s+of|online"
+    r"|every|once|twice|about|like|until|per|between|near|against|over|into|inside|outside|indoors|outdoors)\b",
     re.IGNORECASE,
 )
+_NOUN_PHRASE = re.compile(
+    r"(?:an?|the|your|one|two|three|my|any|every|these|those)\s+\S+(?:\s+\S+){0,3}$", re.IGNORECASE
+)
+"""A short phrase that an article or the like begins."""
 
 
 class NotApplicableError(Exception):
@@ -49,6 +62,8 @@ class Material:
     """The constraints of its task."""
     other_scripts: Sequence[Sequence[str]] = ()
     """The steps of scripts for other goals."""
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    """The words of the scripts of the file."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +140,7 @@ def _contradict(material: Material, draw: random.Random) -> Sequence[PlacedStep]
         raise NotApplicableError("the task has no constraint")
     constraint = draw.choice(material.constraints).strip().rstrip(".!;, ")
     steps = untouched(material.steps)
-    steps.insert(draw.randint(0, len(steps)), PlacedStep(_violation(constraint)))
+    steps.insert(draw.randint(0, len(steps)), PlacedStep(_violation(constraint, material.vocabulary)))
     return steps
 
 
@@ -194,11 +209,17 @@ def _far_apart(count: int) -> Sequence[tuple[int, int]]:
     return [(first, last) for first in range(count) for last in range(first + least, count)]
 
 
-def _violation(constraint: str) -> str:
+def _violation(constraint: str, vocabulary: Vocabulary) -> str:
     """A step that violates a constraint."""
     for start, step in _STEPS_AGAINST:
         if found := start.match(constraint):
             return step.format(constraint[found.end() :])
+    running = constraint[0].lower() + constraint[1:]
     if _CIRCUMSTANCE.match(constraint):
-        return f"Do the rest, but not {constraint[0].lower()}{constraint[1:]}."
+        return f"Do the rest, but not {running}."
+    if _NOUN_PHRASE.match(constraint):
+        return f"Forget about {running} and do the rest as you like."
+    first, _, rest = running.partition(" ")
+    if rest and first in vocabulary.verbs:
+        return f"Do not {running}."
     return f'Forget about "{constraint}" and do the rest as you like.'

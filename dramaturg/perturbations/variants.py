@@ -16,6 +16,7 @@ from dramaturg.api.generation.v1.authoring_datasets_pb2 import Perturbation
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.originals import Original, Strangers
 from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, perturb
+from dramaturg.perturbations.vocabulary import Vocabulary
 
 CATEGORY_TAG = "perturbation"
 """The tag that names the category of the fault; ``UNTOUCHED`` where there is none."""
@@ -112,6 +113,7 @@ def by_rule(
     original: Original,
     operations: Sequence[str],
     strangers: Mapping[str, Strangers],
+    vocabulary: Vocabulary,
     seed: int,
     skipped: Skipped,
 ) -> Iterator[Variant]:
@@ -120,8 +122,9 @@ def by_rule(
     What is drawn depends on the seed, the row, the candidate and the rule alone, so that a rule makes the
     same of a script regardless of other requested rules.
     """
-    task = original.request.task
-    material = Material(original.steps, task.constraints, strangers[original.goal])
+    material = Material(
+        original.steps, original.constraints(vocabulary), strangers[original.goal], vocabulary
+    )
     for operation in operations:
         category = RULES[operation].category
         draw = random.Random(f"{seed}/{original.line}/{original.candidate_id}/{operation}")  # noqa: S311 - no secret

@@ -12,6 +12,7 @@ from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.changes import apply_changes, revert_changes
 from dramaturg.perturbations.paraphrases import reword
 from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, Perturbed, perturb
+from dramaturg.perturbations.vocabulary import Vocabulary
 
 STEPS = ["Fill the kettle.", "Boil the water.", "Put tea in a cup.", "Pour.", "Wait.", "Drink it."]
 STRANGERS = [["Open the bonnet.", "Check the oil."], ["Dig a hole.", "Plant the tree."]]
@@ -91,6 +92,7 @@ def test_a_repeat_follows_what_it_repeats() -> None:
         ("with no sugar.", "Do the rest with sugar."),
         ("without using an oven", "Do the rest with an oven."),
         ("without opening a window", "Do the rest by opening a window."),
+        ("without baking soda", "Do the rest with baking soda."),
         ("without frosting", "Do the rest with frosting."),
         ("by not wearing boots", "Do the rest by wearing boots."),
         ("Don't add salt", "Go ahead and add salt."),
@@ -100,6 +102,10 @@ def test_a_repeat_follows_what_it_repeats() -> None:
         ("for a family of four", "Do the rest, but not for a family of four."),
         ("By hand", "Do the rest, but not by hand."),
         ("online", "Do the rest, but not online."),
+        ("every two weeks", "Do the rest, but not every two weeks."),
+        ("the taskbar", "Forget about the taskbar and do the rest as you like."),
+        ("wipe with a cloth", "Do not wipe with a cloth."),
+        ("wiping with a cloth", 'Forget about "wiping with a cloth" and do the rest as you like.'),
         ("no", 'Forget about "no" and do the rest as you like.'),
         ("without", 'Forget about "without" and do the rest as you like.'),
         ("with {braces}", "Do the rest without {braces}."),
@@ -108,7 +114,8 @@ def test_a_repeat_follows_what_it_repeats() -> None:
     ],
 )
 def test_a_constraint_is_broken_in_words(constraint: str, step: str) -> None:
-    (change,) = made("contradict", Material(STEPS, [constraint])).changes
+    material = Material(STEPS, [constraint], vocabulary=Vocabulary(verbs=frozenset({"wipe"})))
+    (change,) = made("contradict", material).changes
     assert change.perturbed_text == step
 
 
