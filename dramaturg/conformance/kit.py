@@ -14,6 +14,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.conformance.processes import ServerProcess
 from dramaturg.judge.roles import Role
 from dramaturg.service.channel import open_channel
+from dramaturg.service.settings import ChannelSettings
 
 BURST = 200
 """The calls at once of the check of overload, by default."""
@@ -144,12 +145,18 @@ async def run_checks(
         One outcome for each check, in order.
     """
     outcomes = []
-    async with open_channel(target) as channel:
+    async with open_channel(target, _settings()) as channel:
         subject = Subject(role, target, channel, model, timeout, burst, process)
         for one in checks:
             outcomes.append(await _attempt(one, subject))
             on_outcome(outcomes[-1])
     return outcomes
+
+
+def _settings() -> ChannelSettings:
+    """Reads twice what other clients read: a check tells the size of an answer that is too large."""
+    settings = ChannelSettings()
+    return settings.model_copy(update={"max_message_bytes": 2 * settings.max_message_bytes})
 
 
 async def _attempt(one: Check, subject: Subject) -> Outcome:

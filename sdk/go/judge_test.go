@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -197,38 +198,116 @@ func TestCloseWaitsForCallsInProgress(t *testing.T) {
 		answered <- err
 	}()
 	<-begun
-	watch, err := healthv1.NewHealthClient(connection).Watch(
-		context.Background(), &healthv1.HealthCheckRequest{Service: contract},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if state, err := watch.Recv(); err != nil || state.Status != healthv1.HealthCheckResponse_SERVING {
-		t.Fatalf("health: %v, %v", state, err)
-	}
+	watch := watched(t, connection, contract)
 	closed := make(chan struct{})
 	go func() {
 		server.Close()
 		close(closed)
 	}()
-	for {
-		state, err := watch.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if state.Status == healthv1.HealthCheckResponse_NOT_SERVING {
-			break
-		}
+	if state, err := watch.Recv(); err != nil || state.Status != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health of a server that closes: %v, %v", state, err)
+	}
+	select {
+	case <-closed:
+		t.Error("the server closed before the call in progress ended")
+	default:
 	}
 	close(release)
 	if err := <-answered; err != nil {
 		t.Errorf("a call in progress ended with %v", err)
 	}
-	// A watch of the health is a call in progress too.
-	server.server.Stop()
 	<-closed
 	if err := server.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// watched is a watch of the health that has its first status.
+func watched(t *testing.T, connection *grpc.ClientConn, service string) healthv1.Health_WatchClient {
+	t.Helper()
+	request := &healthv1.HealthCheckRequest{Service: service}
+	watch, err := healthv1.NewHealthClient(connection).Watch(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	return watch
+}
+
+func TestConnectionsWithoutCallsDoNotHoldUpClose(t *testing.T) {
+	const long = time.Hour
+	cases := map[string]func(*testing.T, *Server, *grpc.ClientConn){
+		"no call": func(*testing.T, *Server, *grpc.ClientConn) {},
+		"a watch of the health": func(t *testing.T, _ *Server, connection *grpc.ClientConn) {
+			watched(t, connection, contract)
+		},
+		"a watch of a service that the server does not have": func(t *testing.T, _ *Server, connection *grpc.ClientConn) {
+			watched(t, connection, "unknown")
+		},
+		"a cancelled call": func(t *testing.T, _ *Server, connection *grpc.ClientConn) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			judged(ctx, connection, candidates("a"))
+		},
+		"a connection that sends nothing": func(t *testing.T, server *Server, _ *grpc.ClientConn) {
+			silent, err := net.Dial("tcp", server.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { silent.Close() })
+			for deadline := time.Now().Add(10 * time.Second); server.listener.count() < 2; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the connection was not accepted")
+				}
+			}
+		},
+	}
+	for name, open := range cases {
+		t.Run(name, func(t *testing.T) {
+			server, connection := started(t, brief, Options{DrainTimeout: long})
+			open(t, server, connection)
+			closed := make(chan struct{})
+			go func() {
+				server.Close()
+				close(closed)
+			}()
+			select {
+			case <-closed:
+			case <-time.After(30 * time.Second):
+				t.Fatal("the server waits")
+			}
+			if err := server.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCallsOfAServerThatClosesAreRefused(t *testing.T) {
+	calls := &admission{most: 1, idle: make(chan struct{})}
+	calls.close()
+	err := calls.enter()
+	if status.Code(err) != codes.Unavailable || ReasonOf(err) != commonv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN {
+		t.Errorf("a call of a server that closes ended with %v", err)
+	}
+	<-calls.idle
+}
+
+func TestCallsInProgressEndAfterTheDrainTimeout(t *testing.T) {
+	judge := newBlocking()
+	server, connection := started(t, judge.judge, Options{DrainTimeout: 10 * time.Millisecond})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := judged(context.Background(), connection, candidates("a"))
+		answered <- err
+	}()
+	<-judge.begun
+	server.Close()
+	<-judge.ended
+	if err := <-answered; status.Code(err) != codes.Unavailable {
+		t.Errorf("the call ended with %v", err)
 	}
 }
 

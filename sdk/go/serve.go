@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	commonv1 "dramaturg/api/common/v1"
 	identityv1 "dramaturg/api/identity/v1"
 	judgingv1 "dramaturg/api/judging/v1"
 )
@@ -55,10 +52,13 @@ type Server struct {
 	// Address is the address that it listens on.
 	Address string
 
-	server *grpc.Server
-	health *health.Server
-	drain  time.Duration
-	ended  chan error
+	server   *grpc.Server
+	listener *connections
+	calls    *admission
+	health   *healthServer
+	drain    time.Duration
+	ended    chan error
+	close    sync.Once
 }
 
 // Serve serves a judge by gRPC: judging.v1.JudgeService, its identity, and its health.
@@ -67,7 +67,7 @@ func Serve(judge Judge, options Options) (*Server, error) {
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
-	calls := &admission{most: int64(orDefault(options.MaxCalls, 256))}
+	calls := &admission{most: orDefault(options.MaxCalls, 256), idle: make(chan struct{})}
 	settings := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes), grpc.StreamInterceptor(calls.intercept),
 	}
@@ -83,11 +83,13 @@ func Serve(judge Judge, options Options) (*Server, error) {
 		return nil, err
 	}
 	made := &Server{
-		Address: listener.Addr().String(),
-		server:  grpc.NewServer(settings...),
-		health:  health.NewServer(),
-		drain:   options.DrainTimeout,
-		ended:   make(chan error, 1),
+		Address:  listener.Addr().String(),
+		server:   grpc.NewServer(settings...),
+		listener: &connections{Listener: listener, open: map[*connection]bool{}},
+		calls:    calls,
+		health:   &healthServer{health.NewServer(), make(chan struct{})},
+		drain:    options.DrainTimeout,
+		ended:    make(chan error, 1),
 	}
 	if made.drain == 0 {
 		made.drain = 30 * time.Second
@@ -99,7 +101,7 @@ func Serve(judge Judge, options Options) (*Server, error) {
 	for _, name := range []string{contract, identityContract} {
 		made.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
-	go func() { made.ended <- made.server.Serve(listener) }()
+	go func() { made.ended <- made.server.Serve(made.listener) }()
 	return made, nil
 }
 
@@ -108,35 +110,31 @@ func (s *Server) Wait() error {
 	return <-s.ended
 }
 
-// Close reports NOT_SERVING, refuses new calls, and waits for calls in progress, at most for the drain timeout.
+// Close reports NOT_SERVING, refuses new calls, and waits for calls in progress, at most for the drain timeout. Watches
+// of the health, and connections without calls, do not hold it up.
 func (s *Server) Close() {
-	s.health.Shutdown()
-	late := time.AfterFunc(s.drain, s.server.Stop)
-	defer late.Stop()
-	s.server.GracefulStop()
-}
-
-// admission limits the calls at once. Health and identity are answered always.
-type admission struct {
-	most, now int64
-}
-
-func (a *admission) intercept(
-	service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
-) error {
-	if _, ok := service.(*judgeServer); ok {
-		defer atomic.AddInt64(&a.now, -1)
-		if atomic.AddInt64(&a.now, 1) > a.most {
-			return NewRetryableError(
-				codes.ResourceExhausted,
-				commonv1.ErrorReason_ERROR_REASON_OVERLOADED,
-				"the server has too many calls",
-				map[string]string{"limit": strconv.FormatInt(a.most, 10)},
-				time.Second,
-			)
+	s.close.Do(func() {
+		s.health.Shutdown()
+		close(s.health.closing)
+		s.calls.close()
+		graceful := make(chan struct{})
+		go func() {
+			s.server.GracefulStop()
+			close(graceful)
+		}()
+		select {
+		case <-graceful:
+		case <-s.calls.idle:
+			// Clients are asked to close their connections; some keep them.
+			select {
+			case <-graceful:
+			case <-time.After(lastBytes):
+			}
+		case <-time.After(s.drain):
 		}
-	}
-	return handle(service, stream)
+		s.listener.closeAll()
+		s.server.Stop()
+	})
 }
 
 // identityServer serves identity.v1.IdentityService.

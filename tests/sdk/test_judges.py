@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg import conformance
 from dramaturg.api.common.v1 import verdict_pb2
@@ -80,10 +81,8 @@ async def test_the_judge_passes_the_kit(language: Language) -> None:
     assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
 
 
-@pytest.mark.typescript
-async def test_the_judge_in_typescript_drains() -> None:
-    program, *arguments = TYPESCRIPT.command
-    command = [program, *(str(ROOT / one) for one in arguments)]
+async def test_the_judge_drains(language: Language) -> None:
+    command = [str(ROOT / one) if (ROOT / one).exists() else one for one in language.command]
     outcomes = await conformance.run(roles.CRITIC, command=command, timeout=20)
     assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
     assert [one.check.name for one in outcomes if one.skipped] == ["keeps-to-scales"]
@@ -118,10 +117,25 @@ async def test_every_limit_of_the_contract_is_checked(language: Language) -> Non
     )
 
 
-async def test_a_stopped_judge_ends_by_itself(language: Language) -> None:
-    async with terse_critic(language) as (_, program):
+@pytest.mark.parametrize("client", ["none", "watch", "watch of an unknown service", "silent connection"])
+async def test_a_stopped_judge_without_calls_ends_at_once(language: Language, client: str) -> None:
+    async with AsyncExitStack() as stack:
+        target, program = await stack.enter_async_context(terse_critic(language))
+        if client == "silent connection":
+            host, port = target.split(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+        channel = await stack.enter_async_context(open_channel(target))
+        health = health_pb2_grpc.HealthStub(channel)
+        # The answer shows that the server has accepted the connection before it.
+        await health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        if client.startswith("watch"):
+            service = roles.CRITIC.contract if client == "watch" else "unknown"
+            watch = health.Watch(health_pb2.HealthCheckRequest(service=service))
+            await asyncio.wait_for(watch.read(), 10)
         program.terminate()
-        assert await asyncio.wait_for(program.wait(), 10) == 0
+        # The drain timeout of both packages is 30 seconds.
+        assert await asyncio.wait_for(program.wait(), 15) == 0
 
 
 def test_the_judge_is_short(language: Language) -> None:

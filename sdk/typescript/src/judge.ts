@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { createSecureServer, createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
@@ -32,6 +32,8 @@ import { emptyCandidate, inOrder } from "./verdicts.js";
 const CONTRACT = JudgeService.typeName;
 const ANY_CRITERION = "any-criterion";
 const MAX_MESSAGE_BYTES = 16 * 2 ** 20;
+/** The time that clients have to close their connections once no call is in progress. */
+const LAST_BYTES_MS = 500;
 
 /** A candidate, with its steps as the gateway reads them. */
 export interface Candidate {
@@ -90,12 +92,17 @@ export interface ServeOptions {
   maxCalls?: number;
   /** Certificate and key as PEM files; with `clientCa`, clients must have a certificate that it signed. */
   tls?: { certificate: string; key: string; clientCa?: string };
+  /** The time that calls in progress have to end after `close`, in seconds. Default: 30. */
+  drainSeconds?: number;
 }
 
 /** A judge that is served. */
 export interface JudgeServer {
   readonly port: number;
-  /** Reports NOT_SERVING, refuses new calls, and waits for calls in progress. */
+  /**
+   * Reports NOT_SERVING, refuses new calls, and waits for calls in progress, at most for the drain time. Watches of the
+   * health, and connections without calls, do not hold it up.
+   */
   close(): Promise<void>;
 }
 
@@ -103,7 +110,7 @@ export interface JudgeServer {
 export async function serveJudge(judge: Judge, options: ServeOptions = {}): Promise<JudgeServer> {
   let stop = () => {};
   const stopped = new Promise<void>((resolve) => (stop = resolve));
-  const state = { serving: true, calls: 0, maxCalls: options.maxCalls ?? 256, stopped };
+  const state = { serving: true, calls: 0, maxCalls: options.maxCalls ?? 256, stopped, idle: () => {} };
   const concurrency = options.concurrency ?? 16;
   const routes = (router: ConnectRouter) => {
     router.service(JudgeService, {
@@ -134,6 +141,11 @@ export async function serveJudge(judge: Judge, options: ServeOptions = {}): Prom
     sessions.add(session);
     session.on("close", () => sessions.delete(session));
   });
+  const connections = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    connections.add(socket);
+    socket.on("close", () => connections.delete(socket));
+  });
   await listen(server, options.port ?? 0, options.host ?? "127.0.0.1");
   return {
     port: (server.address() as AddressInfo).port,
@@ -143,7 +155,12 @@ export async function serveJudge(judge: Judge, options: ServeOptions = {}): Prom
       // A session closes when its calls in progress have ended.
       const closed = new Promise<void>((ended) => server.close(() => ended()));
       for (const session of sessions) session.close();
-      return closed;
+      // Connections that no session closes are cut: those that have sent nothing, and those of calls that take too long.
+      const cut = () => connections.forEach((socket) => socket.destroy());
+      const late = setTimeout(cut, (options.drainSeconds ?? 30) * 1000);
+      state.idle = () => setTimeout(cut, LAST_BYTES_MS).unref();
+      if (state.calls === 0) state.idle();
+      return closed.finally(() => clearTimeout(late));
     },
   };
 }
@@ -154,6 +171,8 @@ interface State {
   readonly maxCalls: number;
   /** Resolves when the server is closed. Watches of the health end then. */
   readonly stopped: Promise<void>;
+  /** Called when a call ends that was the last one of a server that closes. */
+  idle: () => void;
 }
 
 async function* admitted(state: State, call: () => AsyncIterable<JudgeResponse>): AsyncIterable<JudgeResponse> {
@@ -171,6 +190,7 @@ async function* admitted(state: State, call: () => AsyncIterable<JudgeResponse>)
     yield* call();
   } finally {
     state.calls -= 1;
+    if (!state.serving && state.calls === 0) state.idle();
   }
 }
 

@@ -184,6 +184,16 @@ def _mixed() -> Contract:
     return FaultyJudge(before).contract()
 
 
+class ImpatientJudge(FaultyJudge):
+    """Fails in place of a call whose deadline is near."""
+
+    async def Judge(self, request: JudgeRequest, context: Any) -> AsyncIterator[JudgeResponse]:
+        if context.time_remaining() < 1:
+            raise ServiceError(grpc.StatusCode.INTERNAL, ERROR_REASON_INTERNAL, "no time")
+        async for response in super().Judge(request, context):
+            yield response
+
+
 def _bluntly_busy() -> Contract:
     calls = 0
 
@@ -246,8 +256,9 @@ FAULTS: Sequence[Fault] = (
     ),
     Fault("keeps-answers-small", "at most 262144 are read", _changed(_talk)),
     Fault("refuses-bad-requests", "the request was answered", _before(_rename_repeated)),
+    Fault("keeps-to-deadlines", "seconds fails with INTERNAL", lambda: ImpatientJudge().contract()),
     Fault("keeps-calls-apart", "were answered by", _mixed),
     Fault("sheds-load", "RESOURCE_EXHAUSTED without an ErrorInfo", _bluntly_busy),
     Fault("survives-cancellation", "INTERNAL: stuck", _leaky),
 )
-"""A fault for each check, except of deadlines, which the caller ends, and of drain, which needs a process."""
+"""A fault for each check, except of the drain: ``test_processes`` has its faults, which processes have."""

@@ -1,4 +1,4 @@
-"""``make conformance``: the kit against our own services and against judges with a fault each, as tables.
+"""``make conformance``: the kit against our own services and against services with a fault each, as tables.
 
 Judges that call models have a generation service with scripted answers, so that their rates on planted faults
 mean nothing; the offline agents have the real embedding service. A judge of the examples is started by its
@@ -23,7 +23,7 @@ from rich.table import Table
 from dramaturg import conformance
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.cli.terminal import Terminal
-from dramaturg.judge.roles import CRITIC, EDGES, EMBEDDING, RATING_JUDGE, RUBRIC_JUDGE, SCRIPT_JUDGE
+from dramaturg.judge.roles import CRITIC, EDGES, EMBEDDING, RUBRIC_JUDGE, SCRIPT_JUDGE
 from dramaturg.service.contract import Contract
 from dramaturg.testing import FakeGeneration, completion, serve
 from dramaturg.testing.generation import plain_answer
@@ -41,8 +41,8 @@ from services.judging.app import App as ScriptJudgeApp
 from services.judging.rubrics.app import App as RubricJudgeApp
 from services.judging.rubrics.settings import RubricJudgeSettings
 from services.judging.settings import ScriptJudgeSettings
+from tests.dramaturg.conformance import service_faults
 from tests.dramaturg.conformance.faults import FAULTS
-from tests.dramaturg.conformance.test_contracts import FORM, rate, service, too_high
 from tests.dramaturg.conformance.test_generation import answer
 from tests.support.command_line import ROOT
 from tests.support.embedding import WarmApp
@@ -132,10 +132,10 @@ async def _check_command() -> Row:
     return Row("terse-critic", role.name, outcomes, frozenset(), quality)
 
 
-async def _check_faulty(role: str, contract: Contract, expected: AbstractSet[str]) -> Row:
+async def _check_faulty(role: str, contract: Contract, check: str) -> Row:
     async with serve(contract) as server:
         outcomes = await conformance.run(conformance.checked_role(role), server.target, timeout=TIMEOUT)
-    return Row(", ".join(sorted(expected)), role, outcomes, expected)
+    return Row(check, role, outcomes, {check})
 
 
 async def rows() -> list[Row]:
@@ -156,21 +156,23 @@ async def rows() -> list[Row]:
 
 
 async def faulty_rows() -> list[Row]:
-    """Checks every judge with a fault."""
-    found = [await _check_faulty(conformance.JUDGE, fault.make(), {fault.check}) for fault in FAULTS]
-    rating_judge = service(RATING_JUDGE.name, rate(too_high), "faulty")
-    return [*found, await _check_faulty(RATING_JUDGE.name, rating_judge, FORM)]
+    """Checks every judge and service with a fault."""
+    found = [await _check_faulty(conformance.JUDGE, fault.make(), fault.check) for fault in FAULTS]
+    for fault in service_faults.FAULTS:
+        async with service_faults.SOUND[fault.role].open() as contract:
+            found.append(await _check_faulty(fault.role, fault.change(contract), fault.check))
+    return found
 
 
 def main() -> int:
     logging.disable()
     ours, theirs = asyncio.run(rows()), asyncio.run(faulty_rows())
     names = ("holds", "broken", "skipped", "detected", "false alarms", "seconds", "as expected")
-    table, faulty = Table("service", "role", *names), Table("fault of a judge", "broken", "as expected")
+    table, faulty = Table("service", "role", *names), Table("fault", "role", "broken", "as expected")
     for row in ours:
         table.add_row(*row.cells)
     for row in theirs:
-        faulty.add_row(row.service, str(len(row.failing)), "yes" if row.as_expected else "NO")
+        faulty.add_row(row.service, row.role, str(len(row.failing)), "yes" if row.as_expected else "NO")
     terminal = Terminal(width=120)
     terminal.print(table)
     terminal.print(faulty)

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
 from dramaturg import conformance
-from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.common.v1.script_pb2 import Script, Step
-from dramaturg.api.generation.v1 import edge_service_pb2, edge_service_pb2_grpc
 from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesRequest, PredictEdgesResponse
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
-from dramaturg.api.judging.v1 import (
-    challenge_judge_service_pb2,
-    challenge_judge_service_pb2_grpc,
-    pair_judge_service_pb2,
-    pair_judge_service_pb2_grpc,
-    rating_judge_service_pb2,
-    rating_judge_service_pb2_grpc,
-)
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
     FindChallengingTurnRequest,
     FindChallengingTurnResponse,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_ABSTAIN,
-    PREFERENCE_FIRST,
     PREFERENCE_SECOND,
-    Ballot,
     ComparePairRequest,
     ComparePairResponse,
     RoleVote,
@@ -50,6 +37,7 @@ from dramaturg.testing.generation import plain_answer
 from services.agents.synthesize.app import App as SynthesizeApp
 from services.agents.synthesize.settings import SynthesizeSettings
 from services.generation.app import App as GenerationApp
+from tests.dramaturg.conformance.services import Method, compare, service
 from tests.support.evaluations import dialogue_judges
 from tests.support.generation import endpoint, generation_settings
 from tests.support.judges import all_pass
@@ -65,53 +53,6 @@ FORM = frozenset(
     }
 )
 """The checks that look at the form of an answer."""
-
-SERVICES: dict[str, tuple[Any, Callable[..., None], str]] = {
-    "pair-judge": (
-        pair_judge_service_pb2.DESCRIPTOR.services_by_name["PairJudgeService"],
-        pair_judge_service_pb2_grpc.add_PairJudgeServiceServicer_to_server,
-        "ComparePair",
-    ),
-    "rating-judge": (
-        rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"],
-        rating_judge_service_pb2_grpc.add_RatingJudgeServiceServicer_to_server,
-        "RateReply",
-    ),
-    "challenge-judge": (
-        challenge_judge_service_pb2.DESCRIPTOR.services_by_name["ChallengeJudgeService"],
-        challenge_judge_service_pb2_grpc.add_ChallengeJudgeServiceServicer_to_server,
-        "FindChallengingTurn",
-    ),
-    "edges": (
-        edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"],
-        edge_service_pb2_grpc.add_EdgeServiceServicer_to_server,
-        "PredictEdges",
-    ),
-    "synthesize": (
-        synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"],
-        synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server,
-        "Synthesize",
-    ),
-}
-
-Method = Callable[[Any], Awaitable[Any]]
-
-
-def service(role: str, answer: Method, name: str = "fake") -> Contract:
-    """A service that answers as a function does, and signs."""
-    descriptor, add, method = SERVICES[role]
-
-    async def handle(request: Any, context: Any) -> Any:
-        del context
-        response = await answer(request)
-        provenance = response.rating.provenance if role == "rating-judge" else response.provenance
-        for field, value in (("name", name), ("version", "1.0.0"), ("contract", descriptor.full_name)):
-            if not getattr(provenance, field):
-                setattr(provenance, field, value)
-        return response
-
-    servicer = SimpleNamespace(**{method: handle})
-    return Contract.make(descriptor, add, servicer, name=name, version="1.0.0", description="Fake.")
 
 
 async def broken(role: str, *contracts: Contract) -> dict[str, str]:
@@ -231,16 +172,6 @@ async def test_a_server_that_a_cancelled_call_leaves_unable_to_answer_is_found()
         return RateReplyResponse(rating=Rating(value=7.0))
 
     assert (await broken("rating-judge", service("rating-judge", answer))).keys() == {"survives-cancellation"}
-
-
-def compare(request: ComparePairRequest) -> ComparePairResponse:
-    """Every role prefers the first text."""
-    ballots = [Ballot(order=order, preference=PREFERENCE_FIRST) for order in (2, 3)]  # type: ignore[arg-type]
-    vote = RoleVote(preference=PREFERENCE_FIRST, ballots=ballots)
-    seen = [RoleVote(role=role, preference=PREFERENCE_FIRST, ballots=ballots) for role in request.roles] or [
-        vote
-    ]
-    return ComparePairResponse(votes=seen, preference=PREFERENCE_FIRST, first_vote_share=1.0)
 
 
 async def test_votes_of_another_call_are_found() -> None:

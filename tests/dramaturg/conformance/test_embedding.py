@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
-import grpc
 import pytest
 
 from dramaturg import conformance
-from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
 from dramaturg.judge.roles import EMBEDDING
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
 from services.embedding.settings import EmbeddingSettings
+from tests.dramaturg.conformance.services import embedding, vector
 from tests.support.embedding import WarmApp
 
 FORM = frozenset(
@@ -37,50 +31,6 @@ FORM = frozenset(
     }
 )
 """The checks that look at the form of vectors."""
-MODEL = "random"
-
-
-def vector(text: str) -> list[float]:
-    draw = random.Random(hashlib.sha256(text[:1000].encode()).digest())
-    values = [draw.gauss(0, 1) for _ in range(8)]
-    length = math.sqrt(sum(value * value for value in values))
-    return [value / length for value in values]
-
-
-class RandomEmbedding(embedding_service_pb2_grpc.EmbeddingServiceServicer):
-    """Vectors that depend on the first 1,000 characters."""
-
-    def __init__(self, change: Callable[[EmbedRequest, EmbedResponse], None]) -> None:
-        self._change = change
-
-    async def Embed(self, request: EmbedRequest, context: Any) -> EmbedResponse:
-        del context
-        if request.model not in {"", MODEL}:
-            raise ServiceError(
-                grpc.StatusCode.INVALID_ARGUMENT, error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN, "no such model"
-            )
-        response = EmbedResponse(model=MODEL, dimension=8)
-        for text in request.texts:
-            response.embeddings.add(values=vector(text), truncated=len(text) > 1000)
-        self._change(request, response)
-        return response
-
-    async def EmbedTokens(self, request: Any, context: Any) -> Any:
-        raise ServiceError(
-            grpc.StatusCode.UNIMPLEMENTED, error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED, "no tokens"
-        )
-
-
-def contract(change: Callable[[EmbedRequest, EmbedResponse], None], *capabilities: str) -> Contract:
-    return Contract.make(
-        embedding_service_pb2.DESCRIPTOR.services_by_name["EmbeddingService"],
-        embedding_service_pb2_grpc.add_EmbeddingServiceServicer_to_server,
-        RandomEmbedding(change),
-        name="random-embedding",
-        version="1.0.0",
-        description="Random.",
-        capabilities=capabilities,
-    )
 
 
 async def broken(contracts: Sequence[Contract]) -> dict[str, str]:
@@ -151,11 +101,11 @@ def none_for_empty(request: EmbedRequest, response: EmbedResponse) -> None:
 async def test_what_is_broken_is_named(
     change: Callable[[EmbedRequest, EmbedResponse], None], failing: AbstractSet[str], message: str
 ) -> None:
-    failures = await broken([contract(change)])
+    failures = await broken([embedding(change)])
     assert failures.keys() == failing
     assert all(message in failure for failure in failures.values())
 
 
 async def test_tokens_that_are_stated_and_not_embedded_are_found() -> None:
-    failures = await broken([contract(lambda *_: None, "tokens")])
+    failures = await broken([embedding(lambda *_: None, "tokens")])
     assert failures == {"embeds-tokens": "the call failed with UNIMPLEMENTED: no tokens"}

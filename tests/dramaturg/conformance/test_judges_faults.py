@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dramaturg import conformance
-from dramaturg.conformance import checked_role, checks_of
+from dramaturg.conformance import checked_role
 from dramaturg.testing import serve
 from tests.dramaturg.conformance.faults import FAULTS, Fault, FaultyJudge
 
@@ -28,8 +28,3 @@ async def test_without_a_fault_it_fails_nothing() -> None:
     async with serve(FaultyJudge().contract()) as server:
         outcomes = await conformance.run(checked_role("judge"), server.target, timeout=20)
     assert [one.failure for one in outcomes if one.broken] == []
-
-
-def test_each_check_has_a_fault() -> None:
-    names = {one.name for one in checks_of(checked_role("judge"))}
-    assert names - {fault.check for fault in FAULTS} == {"keeps-to-deadlines", "drains"}

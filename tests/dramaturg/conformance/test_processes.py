@@ -44,7 +44,7 @@ server.Server.drain = never
 """
 SILENT = """
 from dramaturg.service.health import HealthServicer
-HealthServicer.shut_down = lambda self: None
+HealthServicer.leave = HealthServicer.shut_down = lambda self: None
 """
 FAULTS = {
     "none": ("", ""),

@@ -10,31 +10,12 @@ from dramaturg import conformance
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.judge.roles import GRAPH, TEXT_SCORER
-from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
+from dramaturg.judge.text_scorers import text_scorer_contract
 from dramaturg.testing import serve
+from tests.dramaturg.conformance.services import Shouting
 from tests.support.evaluations import contract
 
 Method = Callable[[ScoreTextsRequest], Awaitable[ScoreTextsResponse]]
-
-
-class Shouting:
-    """Scores the share of capital letters."""
-
-    name = "shouting"
-    version = "1.2.3"
-    description = "Shouting."
-    criteria = ("shouting",)
-    capabilities = ()
-
-    async def score_texts(self, request: ScoreTextsRequest) -> ScoreTextsResponse:
-        return ScoreTextsResponse(
-            scores=[
-                scored(sum(letter.isupper() for letter in text) / len(text))
-                if text.strip()
-                else unscored(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
-                for text in request.texts
-            ]
-        )
 
 
 async def test_a_scorer_that_keeps_its_contract_passes() -> None:
