@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cluster.probes import wait_for
 from tests.cluster.replicas import Replica, entrypoint
 from tests.cluster.trust import Tokens
-from tests.cluster.volumes import issue
+from tests.cluster.volumes import Secrets, issue
 from tests.k8s.rendered import Rendering
 from tests.support.certificates import Authority
 
@@ -21,7 +21,11 @@ ADDRESS = f"127.{32 + (os.getpid() >> 8) % 32}.{os.getpid() % 256}.1"
 
 @asynccontextmanager
 async def started(
-    rendering: Rendering, place: Path, variables: Mapping[str, str], without: str = ""
+    rendering: Rendering,
+    place: Path,
+    variables: Mapping[str, str],
+    without: str = "",
+    optional: Secrets | None = None,
 ) -> AsyncIterator[tuple[Replica, asyncio.subprocess.Process]]:
     """The gateway, with a SQLite store and the token of the file ``token``.
 
@@ -30,12 +34,14 @@ async def started(
         place: Where everything that it reads and writes is.
         variables: Further variables.
         without: A variable that it does not get.
+        optional: Secrets that it can do without.
     """
     pod = next(pod for pod in rendering.services() if pod.name == "gateway")
     secrets = {
         "callers": Tokens(place).callers,
         "store-app": {"uri": ""},
         "store-ca": {"ca.crt": ""},
+        **(optional or {}),
     }
     own = {"DRAMATURG_RUNS_URL": f"sqlite:///{place}/runs.sqlite3", **variables}
     replica = Replica(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from gateway.quotas.settings import Quota
 from gateway.settings import GatewaySettings, JudgeEntry, PanelTable, RetryTable, RoleEntry, ShadowTable
 from services.generation.settings import GenerationSettings
 from tests.k8s.charts import CHART, HOOK, comparable, is_test, production, render
@@ -132,12 +133,69 @@ def test_every_value_is_described_and_checked() -> None:
         {"scheduling": {"nodeName": "one"}},
         {"autoscaling": "always"},
         {"egressProxy": {"url": "http://proxy:3128"}},
+        {"egressProxy": {"url": "http://proxy:3128", "cidr": "192.0.2.10", "port": 3128}},
+        {"store": {"cidrs": ["300.0.2.10/32"]}},
+        {"store": {"cidrs": ["192.0.2.10/33"]}},
+        {"ingress": {"host": "https://dramaturg.example.com"}},
+        {"services": {"critic": {"resources": {"limits": {"memory": "much"}}}}},
+        {"services": {"critic": {"resources": {"limit": {"memory": "1Gi"}}}}},
+        {"cpuLimit": "2 cores"},
+        {"quotas": {"default": {"requests": 10}}},
+        {"quotas": {"tenants": {"research": {"tokens_per_day": "1000"}}}},
     ],
     ids=str,
 )
 def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
     helm = pytest.importorskip("helm_python")
     with pytest.raises(helm.HelmError):
+        render(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"store": {"cidrs": ["203.0.113.7/32", "0.0.0.0/0", "2001:db8::/32", "::1/128"]}},
+        {"ingress": {"host": "*.example.com"}},
+        {"services": {"critic": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}},
+        {"services": {"critic": {"resources": {"limits": {"cpu": "500m", "memory": "1e9"}}}}},
+        {"cpuLimit": 2},
+        {"cpuLimit": "500m"},
+        {"quotas": {"default": {"requests_per_minute": 10}, "tenants": {"research": {"usd_per_day": 0.5}}}},
+        {"autoscaling": "none", "replicas": {"minimum": 9}},
+    ],
+    ids=str,
+)
+def test_values_at_the_bounds_are_taken(values: dict[str, Any]) -> None:
+    assert render(values).objects
+
+
+def test_the_group_that_the_platform_assigns_reads_the_certificates() -> None:
+    values = {"tls": {"enabled": True, "fsGroup": 1000650000}, "assignedUids": True}
+    groups = {
+        volume["csi"]["volumeAttributes"]["csi.cert-manager.io/fs-group"]
+        for pod in render(values).pods()
+        for volume in pod.spec["volumes"]
+        if "csi" in volume
+    }
+    assert groups == {"1000650000"}
+    helm = pytest.importorskip("helm_python")
+    with pytest.raises(helm.HelmError, match=r"tls with assignedUids requires tls\.fsGroup"):
+        render({"tls": {"enabled": True}, "assignedUids": True})
+
+
+def test_quotas_have_the_keys_of_the_section() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert set(schema["definitions"]["quota"]["properties"]) == set(Quota.model_fields)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"replicas": {"minimum": 9}}, {"services": {"critic": {"replicas": {"maximum": 1}}}}],
+    ids=str,
+)
+def test_the_least_number_of_replicas_is_no_more_than_the_largest(values: dict[str, Any]) -> None:
+    helm = pytest.importorskip("helm_python")
+    with pytest.raises(helm.HelmError, match=r"replicas\.minimum \(\d\) is above replicas\.maximum \(\d\)"):
         render(values)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
+import secrets
 import ssl
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import aiohttp
 import pytest
 
 from dramaturg.testing import until
+from gateway.console.sessions import COOKIE, open_sessions
 from tests.k8s.processes import ADDRESS, started, wait_until_ready
 from tests.k8s.rendered import combined
 
@@ -24,7 +27,10 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
     (port,) = service["ports"]
     url = f"https://{ADDRESS}:{port['port']}"
     host = {"DRAMATURG_GATEWAY_HTTP__HOST": ADDRESS}
-    async with started(rendering, tmp_path, host) as (replica, process):
+    keys = tmp_path / "keys"
+    keys.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+    optional = {"console": {"keys": keys.read_text()}}
+    async with started(rendering, tmp_path, host, optional=optional) as (replica, process):
         await wait_until_ready(replica, process)
         await until(lambda: "listening for HTTP" in replica.log.read_text())
         assert replica.volumes.certificate is not None
@@ -44,8 +50,9 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
                 assert page.status == 200
             async with browser.get(f"{url}/console/", server_hostname=own) as page:
                 assert "Runs" in await page.text()
-            # The session ends before the affinity of the address does.
-            (cookie,) = [one for one in jar if one.key == "dramaturg_session"]
+            # Every replica with the Secret knows the session, which ends before the affinity of its address.
+            (cookie,) = [one for one in jar if one.key == COOKIE]
+            assert open_sessions(keys).token(cookie.value) == token
             affinity = service["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
             assert int(cookie["max-age"]) <= affinity
 

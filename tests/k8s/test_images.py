@@ -137,6 +137,10 @@ def test_torch_is_locked_for_the_image_that_needs_it_alone() -> None:
     assert {name: versions for name, versions in pins("embeddings.txt").items() if name in shared} == shared
 
 
+def test_the_dockerfile_names_no_platform() -> None:
+    assert not re.search(r"amd64|x86_64|arm64|aarch64|--platform", DOCKERFILE)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["aarch64-manylinux_2_28", "x86_64-manylinux_2_28"])
 @pytest.mark.parametrize("lock", [*sorted(EXTRAS), "build.txt"])

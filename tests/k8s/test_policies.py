@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
 from dramaturg.service.channel import LOOKUP_SECONDS
-from tests.k8s.rendered import COREDNS_SECONDS, K8S, Rendering, combined, every_rendering, folder, ordered
+from tests.k8s.rendered import (
+    COREDNS_SECONDS,
+    K8S,
+    Rendering,
+    combined,
+    every_rendering,
+    folder,
+    kustomize,
+    ordered,
+)
 
 _ALLOWED_VOLUMES = {
     "configMap",
@@ -137,6 +149,31 @@ def test_every_secret_that_is_read_is_made_by_an_operator_or_named_in_the_instru
     for pod in render().pods():
         for secret in pod.secrets() - _MADE_BY_OPERATORS:
             assert f"create secret generic {secret}" in instructions, f"{pod.owner} reads {secret}"
+
+
+def test_the_documented_patch_sets_the_group_of_all_certificates(tmp_path: Path) -> None:
+    (documented,) = re.findall(
+        r"### Assigned group ids\n.*?```yaml\n(.*?)```",
+        (K8S / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    k8s = os.path.relpath(K8S, tmp_path.resolve())
+    kustomization = {
+        "resources": [f"{k8s}/base"],
+        "components": [f"{k8s}/components/{name}" for name in ("edges", "assigned-uids", "mtls")],
+        **yaml.safe_load(documented),
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    patched = Rendering("assigned-uids", kustomize(tmp_path)).pods()
+    attributes = [
+        volume["csi"]["volumeAttributes"]
+        for pod in patched
+        for volume in pod.spec["volumes"]
+        if "csi" in volume
+    ]
+    assert len(attributes) == len(patched)
+    assert {found["csi.cert-manager.io/fs-group"] for found in attributes} == {"1000650000"}
+    assert all("csi.cert-manager.io/uri-sans" in found for found in attributes)
 
 
 @every_rendering

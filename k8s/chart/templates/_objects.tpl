@@ -88,3 +88,12 @@
 {{- with .root.Values.cpuLimit -}}{{- $_ := set $container.resources.limits "cpu" . -}}{{- end -}}
 {{- if .root.Values.assignedUids -}}{{- $_ := set $pod "securityContext" (omit $pod.securityContext "runAsUser" "runAsGroup" "fsGroup") -}}{{- end -}}
 {{- end -}}
+
+{{/* The patch of mutual TLS, with the trust domain and the group that reads the certificates. */}}
+{{- define "dramaturg.mtls" -}}
+{{- if and .Values.tls.enabled .Values.assignedUids (not .Values.tls.fsGroup) -}}
+{{- fail "tls with assignedUids requires tls.fsGroup, the group id of the namespace" -}}
+{{- end -}}
+{{- $group := .Values.tls.fsGroup | default 65532 | int64 | toString | quote -}}
+{{- .Files.Get "files/components/mtls/deployment.yaml" | replace "cluster.local" .Values.tls.trustDomain | replace "\"65532\"" $group -}}
+{{- end -}}
