@@ -88,14 +88,18 @@ def note_failures(failures: Iterable[Failure]) -> None:
 def noted_usage() -> Iterator[list[Usage]]:
     """Collects the usage of the answers of judges within a ``with`` block and in the tasks that it starts.
 
-    An evaluation that fails has no result; what its answers cost is known from them alone.
+    An evaluation that fails or is cancelled has no result; what its answers cost is known from them alone.
+    An enclosing block receives the usage when the block ends.
     """
     spent: list[Usage] = []
+    enclosing = _spent.get()
     token = _spent.set(spent)
     try:
         yield spent
     finally:
         _spent.reset(token)
+        if enclosing is not None:
+            enclosing.extend(spent)
 
 
 @contextmanager
@@ -331,7 +335,11 @@ async def refusal(judge: Judge) -> Failure | None:
                 judge.entry.reaction,
             )
         )
-    return wrong_version(differs) if differs and judge.entry.reaction != "warn" else None
+    if not differs or judge.entry.reaction == "warn":
+        return None
+    # A judge that is not called cannot tell that it was corrected.
+    judge.identity.doubt()
+    return wrong_version(differs)
 
 
 def _note_usage(answer: Any) -> None:

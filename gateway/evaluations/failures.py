@@ -84,7 +84,10 @@ def of_error(error: ServiceError, role: Role) -> Failure:
         return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation, error.retry_after)
     reason = _BY_REASON.get(error.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     return Failure(
-        reason, f"failed with {_name(error)}: {without_addresses(error.message)}", error.retry_after
+        # The explanation becomes a part of a sentence.
+        reason,
+        f"failed with {_name(error)}: {without_addresses(error.message).rstrip('.')}",
+        error.retry_after,
     )
 
 
@@ -99,7 +102,7 @@ def quarantined(reason: str) -> Failure:
     Args:
         reason: Why it is there, with the judge as "it".
     """
-    return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"is in quarantine: {reason}")
+    return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"is in quarantine: {reason.rstrip('.')}")
 
 
 def broken_contract(fault: str) -> Failure:
@@ -108,7 +111,7 @@ def broken_contract(fault: str) -> Failure:
     Args:
         fault: The field and the limit.
     """
-    return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
+    return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault.rstrip('.')}")
 
 
 def wrong_version(deviation: str) -> Failure:

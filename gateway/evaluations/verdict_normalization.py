@@ -90,19 +90,19 @@ def normalize(
     for verdict in assessment.verdicts:
         given[verdict.criterion].append(verdict)
     corrections: list[str] = []
-    settled = Assessment(provenance=assessment.provenance, reading=assessment.reading)
+    normalized = Assessment(provenance=assessment.provenance, reading=assessment.reading)
     for criterion in expected:
         scale = scales.get(criterion)
-        settled.verdicts.append(_choose(criterion, given.pop(criterion, []), identity, scale))
-        corrections.extend(_correct(settled.verdicts[-1], step_count, scale or _UNIT))
+        normalized.verdicts.append(_choose(criterion, given.pop(criterion, []), identity, scale))
+        corrections.extend(_correct(normalized.verdicts[-1], step_count, scale or _UNIT))
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     known = {note.step_index: note for note in assessment.step_notes if note.step_index < step_count}
-    settled.step_notes.extend(known[index] for index in sorted(known))
+    normalized.step_notes.extend(known[index] for index in sorted(known))
     if strangers := sorted({*noted} - {*known}):
         corrections.append(f"dropped the notes on the steps {strangers[:10]}: the candidate has {step_count}")
     if corrections:
-        add_corrections(settled.provenance, corrections)
-    return settled
+        add_corrections(normalized.provenance, corrections)
+    return normalized
 
 
 def breach_of(given: Assessment, normalized: Assessment) -> str:

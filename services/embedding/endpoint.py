@@ -133,7 +133,7 @@ class EndpointBackend:
                 max_retries=self._settings.retries,
                 timeout=self._settings.timeout_seconds,
             )
-            # The package takes them from the environment; they are no one else's business.
+            # The package takes them from the environment; they name accounts of its own vendor.
             self._client.organization = self._client.project = None
         return self._client
 

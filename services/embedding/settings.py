@@ -14,9 +14,7 @@ from services.embedding.weights import DEFAULT_MODEL
 class EndpointSettings(BaseModel):
     """An endpoint that speaks the OpenAI embeddings protocol, for the engine "openai"."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
     """Where it is, version included."""
@@ -31,7 +29,7 @@ class EndpointSettings(BaseModel):
     is over it. OpenAI's models have 8,191 tokens.
     """
     retries: int = Field(default=3, ge=0, le=10)
-    """How often a request that failed in passing is made again; waits double, Retry-After is honoured."""
+    """The retries of a request that fails for a transient reason; waits double, Retry-After is honoured."""
     timeout_seconds: float = Field(default=60, gt=0)
     """The longest wait for one answer of the endpoint."""
 

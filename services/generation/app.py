@@ -64,8 +64,8 @@ class App:
                 settings.doubled_default_tokens,
                 shared=settings.share_completions,
             )
-            patience = DeadlinePolicy(settings.maximum_seconds, settings.deadline_reserve_seconds)
-            generator = Generator(completer, patience, max_batch_requests=settings.max_batch_requests)
+            deadlines = DeadlinePolicy(settings.maximum_seconds, settings.deadline_reserve_seconds)
+            generator = Generator(completer, deadlines, max_batch_requests=settings.max_batch_requests)
             author = Author(generator)
             servicer = GenerationServicer(generator, registry, ledger)
             contracts = [

@@ -33,7 +33,7 @@ class Generator:
 
     Args:
         completer: Completes conversations.
-        patience: How long a request may take.
+        deadlines: How long a request may take.
         max_batch_requests: The maximum number of requests in flight of all batches.
         retry_seconds: The retry delay of refused batches, in seconds.
     """
@@ -41,13 +41,13 @@ class Generator:
     def __init__(
         self,
         completer: Completer,
-        patience: DeadlinePolicy,
+        deadlines: DeadlinePolicy,
         *,
         max_batch_requests: int = 4000,
         retry_seconds: float = 1.0,
     ) -> None:
         self._completer = completer
-        self._patience = patience
+        self._deadlines = deadlines
         self._max_batch_requests = max_batch_requests
         self._retry_seconds = retry_seconds
         self._batch_requests = 0
@@ -117,7 +117,7 @@ class Generator:
         begun = time.perf_counter()
         call, policy = codec.decode_request(request)
         try:
-            completion = await self._completer.complete(call, self._patience.deadline(), policy)
+            completion = await self._completer.complete(call, self._deadlines.deadline(), policy)
         except DOMAIN_ERRORS as error:
             raise service_error(error) from error
         return codec.encode_completion(completion, time.perf_counter() - begun)

@@ -25,7 +25,7 @@ class _SharedWork(Generic[T]):
         return latest(self.waiters.values())
 
     def land(self) -> None:
-        """Tells everyone who waits what came of the work."""
+        """Gives all waiters the outcome of the work."""
         error = None if self.task.cancelled() else self.task.exception()
         for waiter in self.waiters:
             if waiter.done():

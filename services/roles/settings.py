@@ -12,7 +12,7 @@ from dramaturg.judge.settings import AskerSettings
 class SourceLimits(BaseModel):
     """Limits of prompts, in characters. Longer texts are truncated with a marker."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: int = Field(default=100_000, ge=1000)
     """The limit of the source text."""

@@ -35,11 +35,12 @@ from tests.support.processes import ServiceProcess
 NOISY, QUIET = holder("team-a", "operator"), holder("team-b", "operator")
 QUOTA = {"max_concurrent_calls": 200, "requests_per_minute": 6000, "max_active_runs": 3}
 SAMPLES = 1000
-ROUNDS = 3
+ROUNDS = 6
 """How often latencies are measured alone, beside processes that compute and beside the attack, in turn: the
 speed of a shared machine changes from second to second."""
-COUNT = 20
-"""The calls of each method in one measurement."""
+COUNT = 25
+"""The calls of each method in one measurement. The 99th percentile of 150 calls is their second longest; that
+of all methods together has three times as many."""
 _COMPUTE = "while True: pass"
 NICENESS = 10
 """Of the attacking process: its callers would have machines of their own."""
@@ -182,7 +183,7 @@ def workers_mb(pid: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) -> None:
     async with (
         gateway(tmp_path) as process,
@@ -218,12 +219,18 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
         }
         for name in alone
     }
+    for values in found:
+        # A method's latency is in units of its median alone, so that those of all methods are comparable.
+        values["all"] = [
+            latency / percentile(alone[name], 0.5) for name in figures for latency in values[name]
+        ]
     ratios = {
         name: [
             round(percentile(beside[name], 0.99) / percentile(one[name], 0.99), 1) for one in (alone, busy)
         ]
         for name in alone
     }
+    del beside["all"]
     report(
         alone_busy_beside_ms=figures,
         p99_ratios_to_alone_and_busy=ratios,
@@ -233,6 +240,6 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
     )
     assert len({name.split()[0] for name in ends}) >= FEWEST_ATTACKS
     # A call that fails ends the caller; the time of a call is no condition of a test.
-    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(alone, ROUNDS * COUNT)
+    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(figures, ROUNDS * COUNT)
     assert growth < MOST_GROWTH_MB
     assert workers < MOST_WORKERS_MB

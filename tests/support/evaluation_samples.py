@@ -229,6 +229,7 @@ SIMULATIONS = [
         challenging_turn=turn,
         challenge_abstain_reason=ABSTAIN_REASON_TIMED_OUT if turn is None else ABSTAIN_REASON_UNSPECIFIED,
         ended_early="turn 3: nothing more" if turn is None else "",
+        redirected_turns=[2, 3] if turn is None else (),
         scripts=[
             DialogueScript(task=SimulationTask(kind=SIMULATION_KIND_STATEFUL), subset=SCRIPT_SUBSET_LAST_ONLY)
         ]

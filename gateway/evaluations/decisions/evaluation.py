@@ -63,7 +63,7 @@ class DecisionsEvaluation(Evaluation):
         if isinstance(answer, Failure):
             choice.abstain_reason = answer.reason
         else:
-            _settle(choice, answer)
+            _normalize(choice, answer)
             choice.provenance.registered_name = assignment.judge.name
             if is_model_failure(choice.abstain_reason, abstains=request.unusable_outputs_abstain):
                 choice.failure_reason = choice.abstain_reason
@@ -74,7 +74,7 @@ class DecisionsEvaluation(Evaluation):
         return choice
 
 
-def _settle(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
+def _normalize(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
     """Copies the choice or abstention of an answer. An answer with neither abstains as UNPARSABLE."""
     choice.text = answer.text
     choice.provenance.CopyFrom(answer.provenance)

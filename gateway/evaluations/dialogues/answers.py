@@ -47,16 +47,18 @@ def refusal_preference(first: bool, second: bool) -> Preference.ValueType:
     return pair_judge_service_pb2.PREFERENCE_SECOND if first else pair_judge_service_pb2.PREFERENCE_FIRST
 
 
-def settle_rating(answer: RateReplyResponse | Failure, assignment: JudgeAssignment) -> Rating:
+def normalize_rating(answer: RateReplyResponse | Failure, assignment: JudgeAssignment) -> Rating:
     """The rating of an answer. A rating that is missing, off the scale or contradictory abstains."""
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")
     answer.rating.provenance.registered_name = assignment.judge.name
-    _settle_value(answer.rating, LOWEST, HIGHEST)
+    _normalize_value(answer.rating, LOWEST, HIGHEST)
     return answer.rating
 
 
-def settle_score(answer: ScoreTextsResponse | Failure, assignment: JudgeAssignment, model: str) -> ReplyScore:
+def normalize_score(
+    answer: ScoreTextsResponse | Failure, assignment: JudgeAssignment, model: str
+) -> ReplyScore:
     """The score of one reply. It abstains where a rating would, and without exactly one score.
 
     Args:
@@ -73,11 +75,11 @@ def settle_score(answer: ScoreTextsResponse | Failure, assignment: JudgeAssignme
     scored.provenance.registered_name = assignment.judge.name
     if len(answer.scores) == 1:
         scored.score.CopyFrom(answer.scores[0])
-    _settle_value(scored.score, 0, 1)
+    _normalize_value(scored.score, 0, 1)
     return scored
 
 
-def _settle_value(judgement: Rating | TextScore, lowest: float, highest: float) -> None:
+def _normalize_value(judgement: Rating | TextScore, lowest: float, highest: float) -> None:
     problem = None
     if judgement.HasField("value") and judgement.abstain_reason:
         problem = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
@@ -99,7 +101,7 @@ def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:
     )
 
 
-def settle_comparison(
+def normalize_comparison(
     answer: ComparePairResponse | Failure, assignment: JudgeAssignment
 ) -> ComparePairResponse:
     """The comparison of an answer. A comparison without a preference abstains."""

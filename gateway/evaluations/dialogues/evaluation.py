@@ -40,11 +40,11 @@ from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.dialogues.answers import (
     no_comparison,
     no_rating,
+    normalize_comparison,
+    normalize_rating,
+    normalize_score,
     refusal_preference,
     refusal_rating,
-    settle_comparison,
-    settle_rating,
-    settle_score,
 )
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
@@ -162,7 +162,7 @@ class DialoguesEvaluation(Evaluation):
                 )
                 stub = RatingJudgeServiceStub(judge.judge.channel)
                 answer = await ask(judge, self._timeouts, stub.RateReply, asked, RateReplyResponse)
-                return settle_rating(answer, judge)
+                return normalize_rating(answer, judge)
 
             rated.rating.CopyFrom(await self._shadows.judged(assignment, rate, "rating", model=reply.model))
         emit(rating=rated)
@@ -181,7 +181,7 @@ class DialoguesEvaluation(Evaluation):
             )
             stub = TextScorerServiceStub(assignment.judge.channel)
             answer = await ask(assignment, self._timeouts, stub.ScoreTexts, asked, ScoreTextsResponse)
-            scored = settle_score(answer, assignment, reply.model)
+            scored = normalize_score(answer, assignment, reply.model)
         emit(score=scored)
         return scored
 
@@ -200,7 +200,7 @@ class DialoguesEvaluation(Evaluation):
 
             async def compare(judge: JudgeAssignment) -> ComparePairResponse:
                 answer = await self._ask_pair_judge(judge, [first.text, second.text])
-                return settle_comparison(answer, judge)
+                return normalize_comparison(answer, judge)
 
             models = {"model": first.model, "second_model": second.model}
             answer = await self._shadows.judged(assignment, compare, "comparison", **models)

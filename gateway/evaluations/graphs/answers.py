@@ -23,41 +23,41 @@ class Cleaned(Generic[Kept]):
     """The dropped elements, as text."""
 
 
-def clean_edges(edges: Iterable[EventEdge], disguise: EventAliases) -> Cleaned[EventEdge]:
+def clean_edges(edges: Iterable[EventEdge], aliases: EventAliases) -> Cleaned[EventEdge]:
     """The distinct edges between known events.
 
     An edge from an event to itself is kept: it is a cycle and measured as one.
 
     Args:
         edges: The edges, between aliases.
-        disguise: The aliases.
+        aliases: The aliases.
     """
     cleaned = Cleaned[EventEdge]()
     seen: set[tuple[str, str]] = set()
     for edge in edges:
-        ends = _ends(edge, disguise)
+        ends = _ends(edge, aliases)
         if ends is None:
-            cleaned.dropped.append(f"{_called(edge, disguise)}: there is no such event")
+            cleaned.dropped.append(f"{_called(edge, aliases)}: there is no such event")
         elif ends not in seen:
             seen.add(ends)
             cleaned.kept.append(EventEdge(source_id=ends[0], target_id=ends[1]))
     return cleaned
 
 
-def clean_probabilities(pairs: Iterable[PairProbability], disguise: EventAliases) -> Cleaned[PairProbability]:
+def clean_probabilities(pairs: Iterable[PairProbability], aliases: EventAliases) -> Cleaned[PairProbability]:
     """The probabilities in [0, 1] of distinct pairs of known events.
 
     Args:
         pairs: The pairs, of aliases.
-        disguise: The aliases.
+        aliases: The aliases.
     """
     cleaned = Cleaned[PairProbability]()
     seen: set[tuple[str, str]] = set()
     for pair in pairs:
-        ends = _ends(pair, disguise)
+        ends = _ends(pair, aliases)
         fault = next(_faults(pair, ends, seen), None)
         if fault is not None or ends is None:
-            cleaned.dropped.append(f"{_called(pair, disguise)}: {fault}")
+            cleaned.dropped.append(f"{_called(pair, aliases)}: {fault}")
             continue
         seen.add(ends)
         cleaned.kept.append(
@@ -86,11 +86,11 @@ def _faults(pair: PairProbability, ends: tuple[str, str] | None, seen: set[tuple
         yield f"{pair.probability} is no probability"
 
 
-def _ends(edge: _Directed, disguise: EventAliases) -> tuple[str, str] | None:
-    source, target = disguise.id_of(edge.source_id), disguise.id_of(edge.target_id)
+def _ends(edge: _Directed, aliases: EventAliases) -> tuple[str, str] | None:
+    source, target = aliases.id_of(edge.source_id), aliases.id_of(edge.target_id)
     return None if source is None or target is None else (source, target)
 
 
-def _called(edge: _Directed, disguise: EventAliases) -> str:
-    name: Callable[[str], str] = lambda alias: repr(disguise.id_of(alias) or alias[:200])  # noqa: E731
+def _called(edge: _Directed, aliases: EventAliases) -> str:
+    name: Callable[[str], str] = lambda alias: repr(aliases.id_of(alias) or alias[:200])  # noqa: E731
     return f"edge from {name(edge.source_id)} to {name(edge.target_id)}"

@@ -91,7 +91,7 @@ class EventJudges:
                 first = some[0]
                 reason = f"{abstention_name(first.abstain_reason)}: {first.rationale}".rstrip(": .")
                 return f"{matches.service!r} did not judge event {name!r} ({reason})"
-        self._settle(verdicts, matches)
+        self._decide(verdicts, matches)
         return ""
 
     async def _judge(self, events: Sequence[Event], matches: EventMatches) -> Mapping[str, Sequence[Verdict]]:
@@ -127,7 +127,7 @@ class EventJudges:
         known = [*criteria] if identity is None else requested_criteria([*criteria], identity)
         return AskedCriteria([*criteria], [criteria[name] for name in known] or None)
 
-    def _settle(self, verdicts: Mapping[str, Sequence[Verdict]], matches: EventMatches) -> None:
+    def _decide(self, verdicts: Mapping[str, Sequence[Verdict]], matches: EventMatches) -> None:
         passed = {
             name: [one for one in some if one.outcome == OUTCOME_PASS] for name, some in verdicts.items()
         }

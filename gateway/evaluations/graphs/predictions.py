@@ -120,14 +120,14 @@ class GraphMaker:
                 verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
                 f"it has {len(events)} events, of which at most {MOST_EVENTS} can be ordered",
             )
-        disguise = EventAliases(request.reference.scenario, events)
+        aliases = EventAliases(request.reference.scenario, events)
         answer = await ask(
             assignment,
             self._timeouts,
             EdgeServiceStub(assignment.judge.channel).PredictEdges,
             PredictEdgesRequest(
                 scenario=request.reference.scenario,
-                events=disguise.shown,
+                events=aliases.shown,
                 method=request.method,
                 vote_count=request.vote_count,
                 options=self._options(assignment),
@@ -137,7 +137,7 @@ class GraphMaker:
         if isinstance(answer, Failure):
             raise _failed(assignment, answer)
         self._sign(assignment, answer.provenance)
-        self._made.dropped.extend(disguise.unmask(text) for text in answer.dropped)
+        self._made.dropped.extend(aliases.unmask(text) for text in answer.dropped)
         probable = bool(answer.probabilities)
         _check_abstention(
             assignment,
@@ -152,12 +152,12 @@ class GraphMaker:
             raise _unparsable(assignment, "it was made by another method than asked for")
         graph = ScriptGraph(scenario=request.reference.scenario, events=events)
         if probable:
-            pairs = self._keep(assignment, clean_probabilities(answer.probabilities, disguise))
+            pairs = self._keep(assignment, clean_probabilities(answer.probabilities, aliases))
             known = answer.HasField("threshold") and 0 <= answer.threshold <= 1
             threshold = answer.threshold if known else None
             graph.edges.extend(await self._aggregate(events, pairs, threshold))
         else:
-            graph.edges.extend(self._keep(assignment, clean_edges(answer.graph.edges, disguise)))
+            graph.edges.extend(self._keep(assignment, clean_edges(answer.graph.edges, aliases)))
         return graph
 
     def _keep(self, assignment: JudgeAssignment, cleaned: Cleaned[Kept]) -> list[Kept]:

@@ -15,6 +15,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
     GenerateRolesResponse,
 )
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.judge.role_counts import role_shortage
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
@@ -48,7 +49,7 @@ async def find_roles(plan: PairsPlan, timeouts: Timeouts) -> RolesKnown:
 async def _generate(
     plan: PairsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
 ) -> Sequence[str]:
-    """Adds generated roles; returns the reasons for their absence."""
+    """Adds generated roles; returns the reasons for the absence of some."""
     request = GenerateRolesRequest(
         source=plan.request.source,
         coarse_count=plan.coarse_count,
@@ -68,11 +69,13 @@ async def _generate(
     known.generation.CopyFrom(response)
     # A role beyond the contract's limits would make the whole comparison fail.
     sound = [role for role in response.roles if not violations(role)]
-    taken = sound[: plan.coarse_count + plan.fine_count]
+    wanted = plan.coarse_count + plan.fine_count
+    taken = sound[:wanted]
     known.roles.extend(taken)
     if not taken:
         return [f"No roles were generated: {response.failure or 'the answer has no usable role.'}"]
-    return []
+    shortage = role_shortage(len(taken), wanted)
+    return [shortage] if shortage else []
 
 
 async def _cluster(

@@ -75,7 +75,7 @@ class ScenarioWriting(Evaluation):
             written.abstain_reason = answer.reason
             written.failure = f"the author {assignment.judge.name!r} {answer.explanation}"
         else:
-            _settle(written, answer)
+            _normalize(written, answer)
             written.provenance.registered_name = assignment.judge.name
             if is_model_failure(written.abstain_reason, abstains=request.unusable_outputs_abstain):
                 written.failure_reason = written.abstain_reason
@@ -109,7 +109,7 @@ class ScenarioWriting(Evaluation):
         return found.vectors
 
 
-def _settle(written: WrittenScenario, answer: WriteScenarioResponse) -> None:
+def _normalize(written: WrittenScenario, answer: WriteScenarioResponse) -> None:
     """Copies the scenario, or the reason for its absence. An answer with neither abstains as UNPARSABLE."""
     written.provenance.CopyFrom(answer.provenance)
     if answer.scenario.strip() and not answer.abstain_reason:

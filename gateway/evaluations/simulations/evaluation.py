@@ -166,7 +166,7 @@ class Simulation(Evaluation):
             answer = await ask(
                 judge, self._timeouts, stub.FindChallengingTurn, asked, FindChallengingTurnResponse
             )
-            return settle_turn(answer, judge, len(turns) // 2)
+            return normalize_turn(answer, judge, len(turns) // 2)
 
         assignment = self._plan.challenge_judge
         result.challenge_judge = assignment.judge.name
@@ -191,7 +191,7 @@ class Simulation(Evaluation):
         self._provenances.append(provenance)
 
 
-def settle_turn(
+def normalize_turn(
     answer: FindChallengingTurnResponse | Failure, assignment: JudgeAssignment, turn_count: int
 ) -> FindChallengingTurnResponse:
     """The turn of an answer. It abstains if it is missing, contradictory or not in the dialogue."""

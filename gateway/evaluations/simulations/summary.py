@@ -54,6 +54,7 @@ class DialogueCounts(KindFigures):
         self._turns: Counter[int] = Counter()
         self._early_ends: Counter[str] = Counter()
         self._strategies: Counter[str] = Counter()
+        self._redirected = 0
         self._challenging_turns: Counter[int] = Counter()
         self._abstentions: Counter[str] = Counter()
         self._scripts: Counter[tuple[str, str]] = Counter()
@@ -65,6 +66,7 @@ class DialogueCounts(KindFigures):
             if reason := result.ended_early:
                 known = reason in self._early_ends or len(self._early_ends) < MAX_EARLY_ENDS
                 self._early_ends[reason if known else OTHER] += 1
+            self._redirected += len(result.redirected_turns)
             self._strategies.update(one.strategy for one in result.utterances if one.strategy)
             if result.HasField("challenging_turn"):
                 self._challenging_turns[result.challenging_turn] += 1
@@ -82,6 +84,7 @@ class DialogueCounts(KindFigures):
             dialogues_by_turn_count=self._turns,
             dialogues_by_early_end=self._early_ends,
             requests_by_strategy=self._strategies,
+            redirected_request_count=self._redirected,
             dialogues_by_challenging_turn=self._challenging_turns,
             challenge_abstentions_by_reason=self._abstentions,
             scripts=[

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from dramaturg.service.threads import IsStopped, StoppedError
 from services.agents.offline.embeddings import Floats
@@ -57,6 +57,6 @@ def script_similarities(
             raise StoppedError
         first, second = scripts[row], scripts[column]
         cosines = np.maximum(first @ second.T, 0)
-        matched = cosines[linear_sum_assignment(cosines, maximize=True)].sum()
+        matched = cosines[scipy.optimize.linear_sum_assignment(cosines, maximize=True)].sum()
         similarity[row, column] = similarity[column, row] = 2 * matched / (len(first) + len(second))
     return similarity

@@ -158,11 +158,11 @@ def _renamed(
     value: Mapping[str, Any], members: Mapping[str, Any], repairs: dict[str, None]
 ) -> Mapping[str, Any]:
     """Gives members the schema's spelling of their names, where exactly one member has that name."""
-    strangers = [name for name in value if name not in members]
-    if not strangers:
+    unknown = [name for name in value if name not in members]
+    if not unknown:
         return value
     spellings = {_folded(name): name for name in members if name not in value}
-    meant = {name: spellings.get(_folded(name)) for name in strangers}
+    meant = {name: spellings.get(_folded(name)) for name in unknown}
     unique = [name for name in meant.values() if name is not None]
     names = {name: to for name, to in meant.items() if to is not None and unique.count(to) == 1}
     if not names:
@@ -176,7 +176,7 @@ def _folded(name: str) -> str:
 
 
 def _require_agreement(
-    name: str, stranger: Any, conformed: Mapping[str, Any], members: Mapping[str, Any], form: JsonForm
+    name: str, member: Any, conformed: Mapping[str, Any], members: Mapping[str, Any], form: JsonForm
 ) -> None:
     """Refuses an additional member that may hold the answer in place of a member of the schema.
 
@@ -188,7 +188,7 @@ def _require_agreement(
         part = form.resolve(schema)
         if not is_deciding(part):
             continue
-        converted, _ = _convert(stranger, part)
+        converted, _ = _convert(member, part)
         own_words = {*_WORD.findall(own.casefold().replace("_", " "))}
         related = bool(words & (own_words | _DECIDING))
         if related and fits_deciding(converted, part) and converted != conformed.get(own):

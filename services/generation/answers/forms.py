@@ -30,7 +30,7 @@ class JsonForm:
     """
 
     __slots__ = (
-        "_arrangement",
+        "_compiled_schema",
         "_validator",
         "accepted_text",
         "is_strict",
@@ -65,7 +65,7 @@ class JsonForm:
         self.accepted_text = accepted
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
-        self._validator, self._arrangement = compiled.validator, compiled.arrangement
+        self._validator, self._compiled_schema = compiled.validator, compiled.compiled_schema
         self.optional_members = frozenset()
         if accepted:
             enough = _load(accepted)
@@ -91,9 +91,9 @@ class JsonForm:
         Raises:
             UncertainError: Only [violation] can decide whether the value fits.
         """
-        if self._arrangement is None:
+        if self._compiled_schema is None:
             raise UncertainError
-        return self._arrangement.arranged(value)
+        return self._compiled_schema.arranged(value)
 
     def rewritten(self, text: str) -> str:
         """Returns the JSON ``text`` in compact form and in the schema's order, where its value fits.
@@ -101,9 +101,9 @@ class JsonForm:
         Raises:
             UncertainError: The text needs extraction or full validation.
         """
-        if self._arrangement is None:
+        if self._compiled_schema is None:
             raise UncertainError
-        return self._arrangement.rewritten(text)
+        return self._compiled_schema.rewritten(text)
 
     def violation(self, value: object) -> str:
         """Describes in a sentence where ``value`` does not fit the accepted schema. Empty: it fits."""
@@ -167,7 +167,7 @@ class _Compiled(NamedTuple):
     text: str
     is_strict: bool
     validator: Draft202012Validator
-    arrangement: CompiledSchema | None
+    compiled_schema: CompiledSchema | None
 
 
 def _compile(text: str) -> _Compiled:

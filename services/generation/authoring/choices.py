@@ -124,7 +124,7 @@ _NO_DIFFERENCE = re.compile(
     r"|it\s+(?:does\s+not|doesn't)\s+(?:really\s+)?matter(?:\s+which(?:\s+one)?)?"
     r"|(?:they|both)\s+are\s+(?:about\s+)?(?:equally\s+\w+|equal|equivalent|the\s+same))"
 )
-_ENDS_WITH_BOTH = re.compile(r"\b(?:both|either)\W*\Z")
+_ENDS_WITH_BOTH = re.compile(r"\b(?:both|either)(?:\s+(?:are|is)\s+\w+)?\W*\Z")
 _EDGE = r"[^\w\ue001-\ue003]"
 _LINE_NUMBER = re.compile(
     rf"(?m)^({_EDGE}{{0,5}}(?:{LEAD_IN})?)\(?([123])(?=[).:\s]{{0,5}}$|[).:]{{0,2}}\s{{0,2}}{_ANY_MARK})"
@@ -144,7 +144,7 @@ _COMMITS = re.compile(
 )
 _ENDS = re.compile(
     r"(?<!\bthan)(?<!\bto)(?<!\bof)(?<!\bover)(?<!\bwith)(?<!\bfor)(?<!\bby)(?<!\buse)(?<!\bunlike)(?<!\bwithout)"
-    rf"\s(?:the\s)?{NAMED}[^\w{NAMED}]*\Z"
+    rf"\s(?:the\s)?{NAMED}(?:[^\w{NAMED}]*\Z|\s?[:–—]\s|\s-\s|,?\s(?:because|since)\b)"
 )
 _RETRACTED = re.compile(
     r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|wait|second\s+thoughts?|correction|actually|"

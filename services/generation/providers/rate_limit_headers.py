@@ -9,7 +9,6 @@ google.rpc.RetryInfo) and of sentences ("Please try again in 6ms").
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Mapping
@@ -17,8 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.generation.limits.stated_quotas import Quota, Quotas
+from services.generation.providers.retry_after import bounded_wait, finite_number
 
-_LONGEST = 86_400.0
 _MARK = "ratelimit"
 _PATTERNS = {
     "requests": (
@@ -62,9 +61,9 @@ def read_quotas(headers: Mapping[str, str], now: float | None = None) -> Quotas 
 
 def _quota(headers: Mapping[str, str], patterns: tuple[str, ...], now: float) -> Quota | None:
     for pattern in patterns:
-        remaining = _number(headers.get(pattern.format("remaining")))
+        remaining = finite_number(headers.get(pattern.format("remaining")))
         if remaining is not None and remaining >= 0:
-            limit = _number(headers.get(pattern.format("limit")))
+            limit = finite_number(headers.get(pattern.format("limit")))
             reset = _reset(headers.get(pattern.format("reset")), now)
             return Quota(remaining, limit if limit and limit >= remaining else None, reset)
     return None
@@ -73,18 +72,18 @@ def _quota(headers: Mapping[str, str], patterns: tuple[str, ...], now: float) ->
 def _reset(text: str | None, now: float) -> float | None:
     if not text:
         return None
-    number = _number(text)
+    number = finite_number(text)
     if number is not None:
-        return _bounded(number - now if number > _SINCE_1970 else number)
+        return bounded_wait(number - now if number > _SINCE_1970 else number)
     seconds = duration(text)
     if seconds is not None:
-        return _bounded(seconds)
+        return bounded_wait(seconds)
     try:
         moment = datetime.fromisoformat(text.strip())
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
-    return _bounded(seconds - now)
+    return bounded_wait(seconds - now)
 
 
 def duration(text: str) -> float | None:
@@ -102,7 +101,7 @@ def retry_delay(error: Mapping[str, Any]) -> float | None:
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         seconds = duration(delay) if isinstance(delay, str) else None
         if seconds is not None:
-            return _bounded(seconds)
+            return bounded_wait(seconds)
     message = error.get("message")
     match = _TRY_AGAIN.search(message[:2000]) if isinstance(message, str) else None
     if match is None:
@@ -110,16 +109,4 @@ def retry_delay(error: Mapping[str, Any]) -> float | None:
     number, unit, rest = match.groups()
     unit = unit.lower()
     scale = 0.001 if unit.startswith(("ms", "milli")) else 60.0 if unit.startswith("m") else 1.0
-    return _bounded(float(number) * scale + (duration(rest) or 0.0 if rest else 0.0))
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _bounded(seconds: float) -> float:
-    return min(max(0.0, seconds), _LONGEST)
+    return bounded_wait(float(number) * scale + (duration(rest) or 0.0 if rest else 0.0))

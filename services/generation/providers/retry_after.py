@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 _LONGEST = 86_400.0
+"""The longest wait, in seconds: a day."""
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
@@ -20,21 +21,22 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
     Returns:
         Seconds from now, from 0 to a day; None where nothing usable is said.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = finite_number(headers.get("retry-after-ms"))
     if milliseconds is not None:
-        return _bounded(milliseconds / 1000)
+        return bounded_wait(milliseconds / 1000)
     value = headers.get("retry-after")
-    seconds = _number(value)
+    seconds = finite_number(value)
     if seconds is not None:
-        return _bounded(seconds)
+        return bounded_wait(seconds)
     try:
         moment = parsedate_to_datetime(value or "").timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-    return _bounded(moment - (time.time() if now is None else now))
+    return bounded_wait(moment - (time.time() if now is None else now))
 
 
-def _number(text: str | None) -> float | None:
+def finite_number(text: str | None) -> float | None:
+    """The number in a header; None where it has none, or one that is not finite."""
     try:
         number = float(text or "")
     except ValueError:
@@ -42,5 +44,6 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _bounded(seconds: float) -> float:
+def bounded_wait(seconds: float) -> float:
+    """A wait of at least 0 seconds and at most a day."""
     return min(max(0.0, seconds), _LONGEST)

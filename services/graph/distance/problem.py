@@ -108,10 +108,6 @@ class Problem:
         """The weight of deleting one graph and inserting the other."""
         return self.weights.edit * (sum(self.sizes) + len(self.first_edges) + len(self.second_edges))
 
-    def event_weight(self, i: int, k: int) -> int:
-        """The weight of matching event ``i`` of the first graph with event ``k`` of the second."""
-        return 0 if self.equal[i][k] else self.weights.edit + self.weights.replaced_event
-
     def edge_weight(self, first: tuple[int, int], second: tuple[int, int]) -> int:
         """The weight of keeping an edge of the first graph as one of the second."""
         ends_equal = self.equal[first[0]][second[0]] and self.equal[first[1]][second[1]]

@@ -14,7 +14,7 @@ from dramaturg.judge.provenance import merge
 from services.judging.pairs.prompts_by_kind import PairPrompts
 from services.judging.pairs.rounds import Answered, Round
 from services.judging.pairs.settings import PairLimits
-from services.judging.pairs.votes import tally, vote
+from services.judging.pairs.votes import combine, vote
 
 _BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
 _ORDERS = {
@@ -68,6 +68,6 @@ class LlmPairJudge:
             answered.append(outcome)
         roles: Sequence[pb.Role | None] = request.roles or [None]
         ballots = zip(*(one.ballots for one in answered), strict=True)
-        response = tally([vote(role, own) for role, own in zip(roles, ballots, strict=True)])
+        response = combine([vote(role, own) for role, own in zip(roles, ballots, strict=True)])
         response.provenance.CopyFrom(merge([one.provenance for one in answered]))
         return response

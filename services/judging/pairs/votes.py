@@ -60,7 +60,7 @@ def vote(role: pb.Role | None, ballots: Sequence[pb.Ballot]) -> pb.RoleVote:
     )
 
 
-def tally(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
+def combine(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
     """Combines the votes into the response, without provenance."""
     cast = [one for one in votes if one.preference != pb.PREFERENCE_ABSTAIN]
     if not cast:

@@ -327,9 +327,9 @@ async def test_an_unsound_rating_is_an_abstention(rating: Rating, reason: int) -
         return RateReplyResponse(rating=rating)
 
     whole = await result(asked(models=["a"]), RateReply=unsound)
-    settled = whole.ratings[0].rating
-    assert (settled.HasField("value"), settled.abstain_reason) == (False, reason)
-    assert settled.rationale == rating.rationale
+    normalized = whole.ratings[0].rating
+    assert (normalized.HasField("value"), normalized.abstain_reason) == (False, reason)
+    assert normalized.rationale == rating.rationale
 
 
 async def test_judges_that_fail_abstain_and_the_rest_stands() -> None:

@@ -40,7 +40,7 @@ from dramaturg.judge.roles import (
     Role,
 )
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.failures import of_error
+from gateway.evaluations.failures import of_error, quarantined
 from gateway.evaluations.judge_answers import (
     CLAIMED_USAGE,
     CORRECTIONS,
@@ -215,6 +215,14 @@ def test_other_words_of_an_error_are_kept() -> None:
         grpc.StatusCode.UNAVAILABLE, UNSPECIFIED, "the model answered at 12:30: try 3 of 4, code 500"
     )
     assert "try 3 of 4, code 500" in of_error(error, CRITIC).explanation
+
+
+def test_the_words_of_an_error_become_a_part_of_a_sentence() -> None:
+    error = ServiceError(grpc.StatusCode.INTERNAL, UNSPECIFIED, "The key is not valid.")
+    assert of_error(error, CRITIC).explanation.endswith("The key is not valid")
+    assert (
+        quarantined("it passes what it faults.").explanation == "is in quarantine: it passes what it faults"
+    )
 
 
 def test_the_error_of_a_judge_is_cut() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -94,6 +95,33 @@ def failing(code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> Any:
         raise ServiceError(code, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, "gone")
 
     return fail
+
+
+async def test_the_turns_of_a_cancelled_dialogue_count_in_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAMATURG_QUOTAS_DEFAULT", '{"tokens_per_day": 1}')
+    roles, release = Cast().roles(), asyncio.Event()
+
+    async def wait(request: Any) -> Any:
+        await release.wait()
+
+    roles["author"]["NextUserTurn"] = wait
+    async with gateway_target(roles) as target, DramaturgClient(target) as client:
+
+        async def simulate() -> None:
+            async for event in client.simulate_dialogue(SimulateDialogueRequest(task=TASK), timeout=20):
+                if event.utterance.speaker == SIMULATOR:
+                    return
+
+        await simulate()
+        async with asyncio.timeout(20):
+            # While the call ends, it reserves the rest of the quota.
+            while True:
+                with pytest.raises(ServiceError) as caught:
+                    await simulate()
+                assert caught.value.metadata["quota"] == "tokens_per_day"
+                if "progress" not in str(caught.value):
+                    break
+        release.set()
 
 
 async def test_user_agent_and_simulator_alternate_for_four_turns() -> None:

@@ -213,6 +213,7 @@ async def test_simulations(tmp_path: Path) -> None:
     assert dict(whole.challenge_abstentions_by_reason) == {"TIMED_OUT": 1}
     assert dict(whole.dialogues_by_early_end) == {"turn 3: nothing more": 1}
     assert dict(whole.requests_by_strategy) == {"next-step": 3}
+    assert whole.redirected_request_count == 2
     (scripts,) = whole.scripts
     assert (scripts.subset, scripts.simulation_kind, scripts.count) == ("last_only", "stateful", 1)
 

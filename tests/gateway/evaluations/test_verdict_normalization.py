@@ -42,9 +42,9 @@ def test_whatever_a_judge_answers_each_criterion_has_one_sound_verdict(
     answered: list[Verdict], identity: Identity | None
 ) -> None:
     expected = expected_criteria(CRITIC, identity, frozenset(ABSEVAL))
-    settled = normalize(Assessment(verdicts=answered), expected, identity, STEPS)
-    assert [verdict.criterion for verdict in settled.verdicts] == list(expected)
-    for verdict in settled.verdicts:
+    normalized = normalize(Assessment(verdicts=answered), expected, identity, STEPS)
+    assert [verdict.criterion for verdict in normalized.verdicts] == list(expected)
+    for verdict in normalized.verdicts:
         assert verdict.outcome in (*DECIDED, verdict_pb2.OUTCOME_ABSTAIN)
         assert (verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN) == (verdict.abstain_reason != UNSPECIFIED)
         for field in ("score", "confidence"):
@@ -57,8 +57,8 @@ def test_whatever_a_judge_answers_each_criterion_has_one_sound_verdict(
 
 @given(st.lists(verdicts, max_size=8))
 def test_a_pass_or_fail_is_what_the_judge_said_clearly(answered: list[Verdict]) -> None:
-    settled = normalize(Assessment(verdicts=answered), CRITIC.criteria, None, STEPS)
-    for verdict in settled.verdicts:
+    normalized = normalize(Assessment(verdicts=answered), CRITIC.criteria, None, STEPS)
+    for verdict in normalized.verdicts:
         mine = [one for one in answered if one.criterion == verdict.criterion]
         if verdict.outcome in DECIDED:
             assert {one.outcome for one in mine} == {verdict.outcome}
@@ -71,17 +71,17 @@ def test_a_pass_or_fail_is_what_the_judge_said_clearly(answered: list[Verdict]) 
 def test_notes_are_about_steps_of_the_candidate_once_each_in_order(steps: list[int]) -> None:
     notes = [StepNote(step_index=step, needs="a pan") for step in steps]
     answered = Assessment(verdicts=map(passed, CRITIC.criteria), step_notes=notes)
-    settled = normalize(answered, CRITIC.criteria, None, STEPS)
-    assert [note.step_index for note in settled.step_notes] == sorted({*steps} & {*range(STEPS)})
-    dropped = "dropped the notes" in settled.provenance.parameters.get(CORRECTIONS, "")
+    normalized = normalize(answered, CRITIC.criteria, None, STEPS)
+    assert [note.step_index for note in normalized.step_notes] == sorted({*steps} & {*range(STEPS)})
+    dropped = "dropped the notes" in normalized.provenance.parameters.get(CORRECTIONS, "")
     assert dropped == any(step >= STEPS for step in steps)
 
 
 def test_a_sound_answer_is_left_as_it_is() -> None:
     answer = Assessment(verdicts=[passed(criterion, score=0.5) for criterion in CRITIC.criteria])
-    settled = normalize(answer, CRITIC.criteria, None, STEPS)
-    assert list(settled.verdicts) == list(answer.verdicts)
-    assert CORRECTIONS not in settled.provenance.parameters
+    normalized = normalize(answer, CRITIC.criteria, None, STEPS)
+    assert list(normalized.verdicts) == list(answer.verdicts)
+    assert CORRECTIONS not in normalized.provenance.parameters
 
 
 def test_what_was_corrected_stands_in_the_provenance() -> None:
@@ -91,18 +91,18 @@ def test_what_was_corrected_stands_in_the_provenance() -> None:
         score=math.inf,
         findings=[Finding(step_indices=[9, 1, 1])],
     )
-    settled = normalize(Assessment(verdicts=[odd, passed("beauty")]), ("executable",), None, STEPS)
-    assert settled.provenance.parameters[CORRECTIONS] == (
+    normalized = normalize(Assessment(verdicts=[odd, passed("beauty")]), ("executable",), None, STEPS)
+    assert normalized.provenance.parameters[CORRECTIONS] == (
         "dropped the score inf of executable, which is not in [0, 1]; "
         "dropped the steps [9] from a finding of executable: the candidate has 3; "
         "dropped a verdict on 'beauty', which was not asked"
     )
-    assert list(settled.verdicts[0].findings[0].step_indices) == [1]
+    assert list(normalized.verdicts[0].findings[0].step_indices) == [1]
 
 
 def test_a_criterion_that_the_judge_never_declared_is_not_supported() -> None:
-    settled = normalize(Assessment(), ("executable",), Identity(criteria=["tone"]), STEPS)
-    assert settled.verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+    normalized = normalize(Assessment(), ("executable",), Identity(criteria=["tone"]), STEPS)
+    assert normalized.verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
 
 
 def test_the_answer_itself_is_not_changed() -> None:
@@ -119,17 +119,17 @@ def test_a_criterion_of_the_paper_belongs_to_its_own_role() -> None:
 def test_an_unknown_reason_of_a_newer_judge_is_kept() -> None:
     newer = AbstainReason.ValueType(99)
     verdict = Verdict(criterion="executable", outcome=verdict_pb2.OUTCOME_ABSTAIN, abstain_reason=newer)
-    settled = normalize(Assessment(verdicts=[verdict]), ("executable",), None, STEPS)
-    assert settled.verdicts[0].abstain_reason == 99
+    normalized = normalize(Assessment(verdicts=[verdict]), ("executable",), None, STEPS)
+    assert normalized.verdicts[0].abstain_reason == 99
 
 
 def test_a_pass_with_findings_is_contradictory() -> None:
     verdict = passed("executable")
     verdict.findings.add(step_indices=[0])
-    (settled,) = normalize(Assessment(verdicts=[verdict]), ["executable"], None, STEPS).verdicts
-    assert settled.outcome == verdict_pb2.OUTCOME_ABSTAIN
-    assert settled.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
-    assert len(settled.findings) == 1
+    (normalized,) = normalize(Assessment(verdicts=[verdict]), ["executable"], None, STEPS).verdicts
+    assert normalized.outcome == verdict_pb2.OUTCOME_ABSTAIN
+    assert normalized.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    assert len(normalized.findings) == 1
 
 
 def test_what_is_sound_stays_as_it_is() -> None:
@@ -141,6 +141,6 @@ def test_what_is_sound_stays_as_it_is() -> None:
     for wrong in ([2, 0], [1, 1], [0, STEPS]):
         unsound = Assessment(verdicts=[verdict])
         unsound.verdicts[0].findings.add(step_indices=wrong)
-        settled = normalize(unsound, ["executable"], None, STEPS)
+        normalized = normalize(unsound, ["executable"], None, STEPS)
         kept = sorted({index for index in wrong if index < STEPS})
-        assert list(settled.verdicts[0].findings[1].step_indices) == kept
+        assert list(normalized.verdicts[0].findings[1].step_indices) == kept

@@ -94,7 +94,7 @@ async def test_the_work_ends_when_the_call_is_cancelled(
         finally:
             ended.set()
 
-    monkeypatch.setattr("services.agents.offline.consensus.linear_sum_assignment", match)
+    monkeypatch.setattr("scipy.optimize.linear_sum_assignment", match)
     monkeypatch.setattr("services.agents.synthesize.offline.script_similarities", compare)
     request = SynthesizeRequest(task=TEA, candidates=pool(GUITAR, *tea_scripts(3)))
     call = asyncio.create_task(synthesizer.synthesize(request))

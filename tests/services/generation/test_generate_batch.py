@@ -129,7 +129,7 @@ async def test_equal_requests_of_a_batch_are_bought_once() -> None:
     assert sum(usage.cache_hit_count for usage in usages) == 19
 
 
-async def test_cancelling_ends_the_calls_that_nobody_else_waits_for() -> None:
+async def test_cancelling_ends_the_calls_that_no_other_caller_waits_for() -> None:
     go_on = asyncio.Event()
 
     async def respond(_: Body) -> str:
@@ -142,9 +142,9 @@ async def test_cancelling_ends_the_calls_that_nobody_else_waits_for() -> None:
         )
         reading = asyncio.create_task(stream.read())
         await until(lambda: server.in_flight == 3)
-        other = asyncio.create_task(service.generate("shared", json_format=False))
-        # Its answer takes longer than the other request takes to arrive.
-        await service.generation.ListModels(pb.ListModelsRequest())
+        other = asyncio.create_task(answers(service, questions("shared", "its own")))
+        # Requests of a batch begin in their order: with the second one at the provider, the first one waits.
+        await until(lambda: server.in_flight == 4)
         stream.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
@@ -153,8 +153,8 @@ async def test_cancelling_ends_the_calls_that_nobody_else_waits_for() -> None:
             while status.abandoned_call_count != 2:
                 status = (await service.generation.GetLedgerStatus(pb.GetLedgerStatusRequest())).status
         go_on.set()
-        assert (await other).text == "answer"
-        assert server.calls.total() == 3
+        assert [(await other)[index].completion.text for index in range(2)] == ["answer", "answer"]
+        assert server.calls.total() == 4
 
 
 async def test_batches_beyond_the_limit_are_refused_before_they_start() -> None:

@@ -1,4 +1,4 @@
-"""Patience with a provider, where no gRPC deadline cuts in before the reason is told."""
+"""Retries at a provider, without a gRPC deadline that would end the call before its reason is known."""
 
 from __future__ import annotations
 

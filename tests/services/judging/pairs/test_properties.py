@@ -21,7 +21,7 @@ from services.judging.pairs.app import PROMPTS
 from services.judging.pairs.form import BatchForm, Vote
 from services.judging.pairs.judge import LlmPairJudge
 from services.judging.pairs.settings import PairLimits
-from services.judging.pairs.votes import ballot, tally, vote
+from services.judging.pairs.votes import ballot, combine, vote
 from tests.support.readers import Prefer, entries, shown
 
 PREFERENCES = (pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE)
@@ -133,7 +133,7 @@ def test_a_vote_stands_where_all_ballots_agree(ballots: list[pb.Ballot]) -> None
 
 @given(st.lists(BALLOTS.map(lambda one: vote(None, [one])), min_size=1, max_size=9))
 def test_the_result_is_what_the_votes_add_up_to(votes: list[pb.RoleVote]) -> None:
-    result = tally(votes)
+    result = combine(votes)
     counts = {value: sum(one.preference == value for one in votes) for value in MIRRORED}
     first, second = counts[pb.PREFERENCE_FIRST], counts[pb.PREFERENCE_SECOND]
     cast_votes = len(votes) - counts[pb.PREFERENCE_ABSTAIN]
