@@ -140,6 +140,24 @@ class Evaluation(Generic[Request]):
     """Required fields that rows may leave out, because ``apply`` fills them."""
 
 
+@dataclass(frozen=True)
+class JudgedRows(Generic[Request]):
+    """The rows that judges of a role judge, for commands about judges."""
+
+    request: type[Request]
+    """The type of a row."""
+    evaluate: Callable[[DramaturgClient, Request, float], AsyncGenerator[Any]]
+    """Evaluates a request within a timeout in seconds."""
+    noun: str
+    """The noun for judgements."""
+    judged: Callable[[Any], JudgementCount]
+    """Counts the judgements of an event."""
+    others: Sequence[str] = ()
+    """The other roles that are called."""
+    narrow: Callable[[Request, str], None] = lambda *_: None
+    """Has a request judged by a role, and by no other one."""
+
+
 def default_folder() -> Path:
     """The default folder for results, named by the time."""
     return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")

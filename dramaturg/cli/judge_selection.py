@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -150,3 +151,9 @@ def set_judges(
             selection.model = model
     del selections[:]
     selections.extend(chosen)
+
+
+def set_shadow_wait(request: Any, seconds: float) -> None:
+    """Sets how long a result waits for shadows. 0 leaves the row's value."""
+    if seconds:
+        request.shadow_wait.FromNanoseconds(round(seconds * 1e9))

@@ -39,7 +39,7 @@ class Commands(LazyGroup):
         ),
         LazyCommand(
             "runs",
-            "dramaturg.cli.runs",
+            "dramaturg.cli.runs.commands",
             "Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "
             "1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or refused, "
             "4 the run ended at its budget, 130 interrupted.",

@@ -29,12 +29,15 @@ class ProgressBar:
         total: How many samples there are.
         noun: The noun for judgements, such as "verdicts". Empty: there are none.
         judged: How many of them an event brings.
+        name: What is evaluated, where several evaluations follow one another.
     """
 
-    def __init__(self, total: int, noun: str, judged: Callable[[Any], JudgementCount]) -> None:
+    def __init__(
+        self, total: int, noun: str, judged: Callable[[Any], JudgementCount], name: str = ""
+    ) -> None:
         self._noun = noun
         self._progress = Progress(
-            TextColumn("samples"),
+            TextColumn(f"{name}: samples" if name else "samples", markup=False),
             BarColumn(BAR_WIDTH),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -72,8 +75,9 @@ class ProgressBar:
         self._describe()
 
     def _describe(self) -> None:
-        speed = self._progress.tasks[self._task].speed
-        rate = "" if speed is None else f"{speed:.3g}/s"
+        task = self._progress.tasks[self._task]
+        # Over the whole time: samples evaluated at once end together, so that a rate of the last ones jumps.
+        rate = f"{task.completed / task.elapsed:.3g}/s" if task.completed and task.elapsed else ""
         judged = f"{self._count} {self._noun}, {self._abstained} abstained{self._spent}" if self._noun else ""
         described = ", ".join(filter(None, (rate, judged)))
         self._progress.update(self._task, description="\n".join(filter(None, (described, self._waits))))

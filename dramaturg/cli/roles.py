@@ -24,6 +24,7 @@ from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_objects
+from dramaturg.judge.role_counts import role_shortage
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -74,18 +75,19 @@ def roles(
         float | None, typer.Option(min=0, max=2, help="The cosine distance up to which roles are alike.")
     ] = None,
     model: Annotated[str, typer.Option(help="The model that names readers.")] = "",
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the roles are written.")] = Path(
-        "roles.jsonl"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the roles are written.")
+    ] = Path("roles.jsonl"),
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Texts worked on at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one call, in seconds.")] = 300.0,
 ) -> None:
     """Generates judging roles for texts and clusters similar ones (DRPE, section 3.1).
 
-    One model call a text. The file written has one line a text: its id, the roles that stay, how they were
-    generated and clustered, and why there are fewer than wanted where that is so. The roles can be given
-    to "evaluate pairs" as the subjective_roles of a row, which saves that call.
+    One model call a text, and another one for missing roles. The file written has one line a text: its id,
+    the roles that stay, how they were generated and clustered, and why there are fewer than wanted where
+    that is so. The roles can be given to "evaluate pairs" as the subjective_roles of a row, which saves
+    these calls.
 
     Exit codes: 0 every text has its roles, 1 some have fewer than wanted, 2 wrong usage.
 
@@ -172,7 +174,8 @@ async def _find(channel: grpc.aio.Channel, text: Text, wish: Wish) -> RolesKnown
                 timeout=wish.timeout,
             )
         )
-        known.failure = known.generation.failure
+        found = len(known.generation.roles)
+        known.failure = known.generation.failure or role_shortage(found, wish.coarse + wish.fine)
         known.roles.extend(known.generation.roles)
         if known.generation.roles:
             asked = ClusterRolesRequest(roles=known.roles, eps=wish.eps)

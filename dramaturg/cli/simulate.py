@@ -16,16 +16,17 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
-from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Timeout
+from dramaturg.cli.options import GroupBy, ShadowWait, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.judge.roles import AUTHOR
 from dramaturg.results.files import RESULTS
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
@@ -59,6 +60,7 @@ def simulate(
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
     ] = None,
+    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
 ) -> None:
     """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
@@ -88,6 +90,7 @@ def simulate(
         request.simulator_model = simulator or request.simulator_model
         request.user_model = user or request.user_model
         request.max_turn_count = turns or request.max_turn_count
+        set_shadow_wait(request, shadow_wait)
 
     folder = job.out or default_folder()
     evaluate_file(
@@ -143,3 +146,19 @@ async def _write_scripts(folder: Path) -> None:
                 yield EvaluateDialoguesRequest(script=script, tags=tags)
 
     write_messages(folder / SCRIPTS, rows())
+
+
+def _turns_judged(event: SimulateDialogueResponse) -> JudgementCount:
+    if not event.HasField("result"):
+        return JudgementCount(0, 0)
+    return JudgementCount(1, int(not event.result.HasField("challenging_turn")))
+
+
+CHALLENGE_ROWS = JudgedRows(
+    SimulateDialogueRequest,
+    lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
+    "challenging turns",
+    _turns_judged,
+    (AUTHOR.name,),
+)
+"""The rows of judges of challenging turns."""

@@ -30,6 +30,7 @@ class FileScores:
         unanswered: The ids of references without a prediction.
         unasked: The ids of predictions without a reference; they are not scored.
         unparsed: The ids of predictions whose text holds no graph; they are scored as graphs without edges.
+        foreign: The ids of predictions whose edges share no event id with those of their reference.
         cyclic: The ids of references with a cycle: no order of their events is right.
         blank: The ids of references with an event without text.
         notes: What was left out of predictions and references while they were read.
@@ -39,6 +40,7 @@ class FileScores:
     unanswered: list[str]
     unasked: list[str]
     unparsed: list[str]
+    foreign: list[str]
     cyclic: list[str]
     blank: list[str]
     notes: list[str]
@@ -80,6 +82,11 @@ async def score_files(
         unanswered=[row_id for row_id in wanted if row_id not in predicted],
         unasked=[row_id for row_id in predicted if row_id not in wanted],
         unparsed=[row_id for row_id in answered if row_id in predicted and predicted[row_id].graph is None],
+        foreign=[
+            row_id
+            for row_id in answered
+            if row_id in predicted and _is_foreign(predicted[row_id].graph, wanted[row_id].graph)
+        ],
         cyclic=[row_id for row_id, one in wanted.items() if one.graph is not None and find_cycle(one.graph)],
         blank=[
             row_id
@@ -117,6 +124,17 @@ async def score_pairs(
     whole = pb.ScoreEdgesRequest(pairs=last, scored=earlier, omit_scores=True)
     whole.MergeFrom(request)
     return await service.ScoreEdges(whole)
+
+
+def _is_foreign(predicted: ScriptGraph | None, reference: ScriptGraph | None) -> bool:
+    """Whether two graphs have edges, between events of different ids alone."""
+    ends = [
+        {end for edge in graph.edges for end in (edge.source_id, edge.target_id)}
+        if graph is not None
+        else set()
+        for graph in (predicted, reference)
+    ]
+    return all(ends) and not ends[0] & ends[1]
 
 
 def _pair(

@@ -51,6 +51,7 @@ _VALUE_ALONE = re.compile(
     re.IGNORECASE,
 )
 _SECOND = re.compile(r"[\s.,;\]}$*]{0,5}(?:or\b|and\b|/(?!\s?10\b)|-\s?\d)", re.IGNORECASE)
+_SECOND_NUMBER = re.compile(r"[\s.,;]{0,5}(?:or|and|no|actually|rather)\b\W{1,5}\d", re.IGNORECASE)
 _CORRECTION = re.compile(r"\A(?:\W{0,5}(?:no|or|and|actually|rather)\b\W{1,3}){1,2}", re.IGNORECASE)
 _MARK = "\ue001"
 _UNPAIRED = "\ue002"
@@ -79,7 +80,9 @@ def committed_integer(text: str, label: str, lowest: int, highest: int) -> int |
 
     def totals(line: str) -> Iterator[tuple[int, str]]:
         if label in {"rating", "score"}:
-            yield from ((found.start(), found[0]) for found in _OUT_OF.finditer(line))
+            for found in _OUT_OF.finditer(line):
+                has_second = _SECOND_NUMBER.match(line, found.end())
+                yield found.start(), f"{found[0]} or" if has_second else found[0]
 
     return _committed(text, label, read, mentions, totals)
 

@@ -23,7 +23,7 @@ _ALTERNATION = tuple(_SPEAKERS)
 class DialogueLimits(BaseModel):
     """The maximum length of each part of a request in a prompt, in characters. Longer parts are cut."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     task: int = Field(default=20_000, ge=1000)
     """The description of the simulation."""

@@ -19,7 +19,7 @@ NONE = "(none)"
 class ExcerptLimits(BaseModel):
     """The maximum length of each part of a request in a prompt, in characters. Longer parts are cut."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     goal: int = Field(default=10_000, ge=100)
     """The goal."""

@@ -18,7 +18,7 @@ from dramaturg.judge.sections import (
     stated_steps,
     stated_text,
     states_nothing,
-    strangers_note,
+    unknown_steps_note,
 )
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
@@ -98,17 +98,17 @@ class FindingsSection:
         return members | {"problem": Text(_PROBLEMS[self.kind], optional=True)}
 
     def _finding(self, entry: Mapping[str, Any]) -> Finding:
-        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
+        steps, unknown = stated_steps(entry.get("steps"), self.step_count)
         # Position 0, before the first step, names no step.
-        strangers = [stranger for stranger in strangers if not (self._missing and stranger == "0")]
+        unknown = [step for step in unknown if not (self._missing and step == "0")]
         return finding(
             self.kind,
-            stated_text(entry, "problem") + strangers_note(strangers),
+            stated_text(entry, "problem") + unknown_steps_note(unknown),
             steps=steps,
             missing_step=stated_text(entry, "missing_step") if self._missing else "",
         )
 
     def _is_grounded(self, entry: Mapping[str, Any]) -> bool:
         """Whether the finding concerns the candidate. A finding that names only unknown steps does not."""
-        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
-        return self._missing or bool(steps) or not strangers
+        steps, unknown = stated_steps(entry.get("steps"), self.step_count)
+        return self._missing or bool(steps) or not unknown

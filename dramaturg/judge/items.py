@@ -18,7 +18,7 @@ from dramaturg.judge.sections import (
     stated_outcome,
     stated_steps,
     stated_text,
-    strangers_note,
+    unknown_steps_note,
 )
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
@@ -128,10 +128,10 @@ class ItemsSection:
     def _finding(self, judged: _Judged) -> Finding:
         if self.item_name == "step":
             return finding(self.kind, judged.reason, steps=[judged.number - 1])
-        steps, strangers = stated_steps(judged.steps, self.step_count)
+        steps, unknown = stated_steps(judged.steps, self.step_count)
         return finding(
             self.kind,
-            judged.reason + strangers_note(strangers),
+            judged.reason + unknown_steps_note(unknown),
             steps=steps,
             constraint=self.contents[judged.number - 1],
         )

@@ -70,20 +70,20 @@ def states_nothing(entry: Mapping[str, Any]) -> bool:
 def stated_steps(numbers: Any, step_count: int) -> tuple[list[int], list[str]]:
     """Returns the named steps, from 0, and the unknown ones as text. In prompts steps count from 1."""
     indices: list[int] = []
-    strangers: list[str] = []
+    unknown: list[str] = []
     for number in numbers if isinstance(numbers, list) else ():
         if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= step_count:
             indices.append(number - 1)
         else:
-            strangers.append(str(number))
-    return indices, strangers
+            unknown.append(str(number))
+    return indices, unknown
 
 
-def strangers_note(strangers: Sequence[str]) -> str:
+def unknown_steps_note(unknown: Sequence[str]) -> str:
     """Returns the note on unknown steps; empty where there are none."""
-    if not strangers:
+    if not unknown:
         return ""
-    return f" (The judge also named step {', '.join(strangers)}, which does not exist.)"
+    return f" (The judge also named step {', '.join(unknown)}, which does not exist.)"
 
 
 def contradiction(criterion: str, reason: str, what: str, findings: Sequence[Finding] = ()) -> Verdict:

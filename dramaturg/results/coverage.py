@@ -65,10 +65,18 @@ def failure_name(error: SampleError | ServiceError) -> str:
 def describe_unjudged(
     samples: int, judgements: int, abstentions: Mapping[str, int], failures: Mapping[str, int]
 ) -> str:
-    """Returns abstentions and failures with their counts by reason, as text. Empty: there are none."""
+    """Returns abstentions and failures with their counts by reason, as text. Empty: there are none.
+
+    Abstentions in ``NOT_ASKED`` stand apart, since ``coverage`` does not count them.
+    """
     parts = []
-    if count := sum(abstentions.values()):
-        parts.append(f"{count} of {judgements} judgements abstained ({_by_reason(abstentions)})")
+    not_asked = {reason: count for reason, count in abstentions.items() if reason in NOT_ASKED}
+    counted = {reason: count for reason, count in abstentions.items() if reason not in NOT_ASKED}
+    asked = judgements - sum(not_asked.values())
+    if count := sum(counted.values()):
+        parts.append(f"{count} of {asked} judgements abstained ({_by_reason(counted)})")
+    if count := sum(not_asked.values()):
+        parts.append(f"{count} judgements do not count as asked for ({_by_reason(not_asked)})")
     if count := sum(failures.values()):
         parts.append(f"{count} of {samples} samples failed ({_by_reason(failures)})")
     return "; ".join(parts)

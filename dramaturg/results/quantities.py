@@ -7,6 +7,8 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 
 def money(dollars: float) -> str:
     """An amount of US dollars."""
+    if not dollars:
+        return "$0"
     return f"${dollars:,.4f}"
 
 

@@ -63,14 +63,14 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
         if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
             return ""
         return f"no sample was done for {duration(idle)}; {progress.running_count:,} are in progress"
-    incident = progress.incident
+    incident, limits = progress.incident, "".join(f"; {one}" for one in progress.model_waits)
     failing = duration(max(0.0, now - _seconds(incident.begin_time)))
     if not incident.failed_attempt_count:
-        return f"for {failing} no attempt has ended: {incident.description}"
+        return f"for {failing} no attempt has ended: {incident.description}{limits}"
     wait = _seconds(incident.next_attempt_time) - now
     again = f", the next is in {duration(wait)}" if wait >= 1 else ""
     count = f"{incident.failed_attempt_count:,} in all"
-    return f"for {failing} every attempt has failed, {count}{again}: {incident.description}"
+    return f"for {failing} every attempt has failed, {count}{again}: {incident.description}{limits}"
 
 
 def _seconds(moment: Timestamp) -> float:

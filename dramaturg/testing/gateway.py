@@ -64,7 +64,7 @@ async def serve_gateway(
                 target = (await stack.enter_async_context(serve(target, **_SHORT))).target
             entries.append({"role": one.role, "name": one.name, "target": target, "default": one.default})
         made = app(
-            settings=settings_type(app)(**{"judges": entries, "identity_timeout_seconds": 1, **settings}),
+            settings=settings_type(app)(**{"judges": entries, "identity_timeout_seconds": 3, **settings}),
             runs=settings_type(app, "runs").model_validate({"enabled": False} if runs is None else runs),
         )
         contracts = await stack.enter_async_context(made.open())

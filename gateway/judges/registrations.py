@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -69,6 +69,8 @@ class JudgeRegistrations:
         self._store: RunStore | None = None
         self._threads: ThreadPool | None = None
         self._known: Sequence[RegisteredJudge] = ()
+        self._entries: Mapping[tuple[str, str, str], tuple[RegisteredJudge, JudgeEntry]] = {}
+        """The settings of the known judges that can be used."""
         self._refreshing = asyncio.Lock()
 
     @asynccontextmanager
@@ -350,14 +352,19 @@ class JudgeRegistrations:
             if found == self._known:
                 return
             self._known = found
-        entries = []
+        entries = {}
         for one in found:
+            known = self._entries.get(_key(one))
+            if known is not None and known[0] == one:
+                entries[_key(one)] = known
+                continue
             try:
-                entries.append((one.tenant, self.entry(one.tenant, one.judge)))
+                entries[_key(one)] = one, self.entry(one.tenant, one.judge)
             except (ValidationError, AssertionError) as error:
                 # Settings of the gateway have changed since.
                 logger.warning("the registered judge %r is not used: %s", one.judge.name, error)
-        self._registry.register(entries)
+        self._entries = entries
+        self._registry.register([(one.tenant, entry) for one, entry in entries.values()])
 
 
 _FIELDS = {

@@ -41,6 +41,10 @@ class Activations:
             self._connections.add(task)
             try:
                 await _forward(reader, writer, await asyncio.shield(started))
+            except asyncio.CancelledError:
+                # The callback of a connection's task in Python 3.11 logs a cancellation as an error.
+                if not self._leave.is_set():
+                    raise
             finally:
                 self._connections.discard(task)
                 writer.close()

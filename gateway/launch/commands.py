@@ -6,6 +6,8 @@ uses ``app``, the commands, and ``local_platform``, which serves a gateway for t
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -38,14 +40,25 @@ Port = Annotated[
 
 
 @app.command("up")
-def up(host: Host = None, port: Port = None) -> None:
+def up(
+    host: Host = None,
+    port: Port = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file of the log, JSON; - is standard error. Default: standard error, or up.log in "
+            "$XDG_STATE_HOME/dramaturg (~/.local/state/dramaturg) where that is a terminal.",
+        ),
+    ] = None,
+) -> None:
     """Starts every service and the gateway in one process.
 
     The gateway listens on --host and --port, every other service on a separate loopback port. Its API is also
     served over HTTP, on loopback: at port 50080, or at a free port where that is taken. The web console is at
     the path /console/ of that port. Every agent runs twice, as the judges "llm" and "offline"; "llm" is the
-    default where a model is configured. SIGTERM or Ctrl-C drains and stops the process. Logs are JSON on
-    standard error.
+    default where a model is configured. The addresses are printed once all services accept calls. SIGTERM or
+    Ctrl-C drains and stops the process. On a terminal the log is a file, and warnings are shown.
 
     For example:
 
@@ -55,7 +68,18 @@ def up(host: Host = None, port: Port = None) -> None:
     """
     from gateway.launch.platform import Platform
 
-    run(lambda: Platform(announce=_announce, announce_http=_announce_http), _listen(host, port))
+    file = None if log == Path("-") else log
+    if log is None and sys.stderr.isatty():
+        file = _default_log()
+    announcement = _Announcement(file)
+    if file is not None:
+        sys.stderr.write("Starting the services ...\n")
+    run(
+        lambda: Platform(announce=announcement.services, announce_http=announcement.http),
+        _listen(host, port),
+        log_file=file,
+        announce=announcement.show,
+    )
 
 
 @app.command("serve")
@@ -111,21 +135,50 @@ def _listen(host: str | None, port: int | None) -> list[str]:
     return arguments if port is None else [*arguments, "--port", str(port)]
 
 
-def _announce(overview: Overview) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table("service", "backend", "target", box=None)
-    for service in overview.services:
-        table.add_row(service.name, service.backend, service.target)
-    console.print(table)
-    if overview.notice:
-        console.print(overview.notice)
+def _default_log() -> Path:
+    """The log of ``up`` in the user's folder of states (XDG Base Directory Specification)."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "dramaturg" / "up.log"
 
 
-def _announce_http(url: str, has_console: bool) -> None:
-    from rich.console import Console
+class _Announcement:
+    """What ``up`` prints: the services, a notice, and the addresses, that of the console last.
 
-    lines = [f"HTTP: {url}", *([f"Console: {url}/console/"] if has_console else [])]
-    Console().print("\n".join(lines), highlight=False, soft_wrap=True)
+    Args:
+        log: The file of the log. None: standard error.
+    """
+
+    def __init__(self, log: Path | None) -> None:
+        self._log = log
+        self._overview: Overview | None = None
+        self._http = ""
+        self._has_console = False
+
+    def services(self, overview: Overview) -> None:
+        self._overview = overview
+
+    def http(self, url: str, has_console: bool) -> None:
+        self._http, self._has_console = url, has_console
+
+    def show(self, target: str) -> None:
+        """Prints it, once everything listens.
+
+        Args:
+            target: The address of the gateway.
+        """
+        from rich.console import Console
+        from rich.table import Table
+
+        console = Console(highlight=False, soft_wrap=True)
+        if self._overview is not None:
+            table = Table("service", "backend", "address", box=None, pad_edge=False)
+            for service in self._overview.services:
+                table.add_row(service.name, service.backend, service.target)
+            console.print(table)
+            if self._overview.notice:
+                console.print(f"\n{self._overview.notice}", soft_wrap=not console.is_terminal)
+        addresses = [("gRPC", target), ("HTTP", self._http), ("Log", str(self._log or ""))]
+        if self._has_console:
+            addresses.append(("Console", f"{self._http}/console/"))
+        lines = [f"{name + ':':<9}{address}" for name, address in addresses if address]
+        console.print("\n".join(["", "Ctrl-C stops the services.", *lines]), markup=False)

@@ -93,7 +93,7 @@ class ProcessPool:
         turn = await self._turns.take(tenant)
         process = self._idle.pop() if self._idle else LimitedProcess(self._limits)
         self._running.add(process)
-        patience = _Patience(process, turn, self._turns)
+        caller_limit = _CallerTimeLimit(process, turn, self._turns)
         is_reusable = False
         try:
             await self._threads(process.begin, task, *args, **kwargs)
@@ -102,7 +102,7 @@ class ProcessPool:
                 if kind == DONE:
                     is_reusable = True
                     return
-                with patience:
+                with caller_limit:
                     if kind == QUESTION:
                         reply = await answer(content)
                     else:
@@ -173,7 +173,7 @@ async def _awaited(answer: Answer, question: bytes) -> bytes:
     return await answer(question)
 
 
-class _Patience:
+class _CallerTimeLimit:
     """Kills a process that its caller keeps waiting while calls wait for a turn, and ends its turn.
 
     The times in which it waits for the caller are those within ``with`` blocks.

@@ -184,6 +184,8 @@ class _Started:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=_environment(limits),
+                # Ctrl-C on a terminal is for the gateway, which ends the process after its drain.
+                start_new_session=True,
             )
         except BaseException:
             self._errors.close()

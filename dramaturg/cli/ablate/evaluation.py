@@ -118,7 +118,7 @@ async def _run(
         writer = ResultWriter(place, WINDOW * job.concurrency)
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror or error}") from error
-    with writer, ProgressBar(total, f"verdicts, {variant.name}", verdicts_judged) as progress:
+    with writer, ProgressBar(total, "verdicts", verdicts_judged, variant.name) as progress:
         await evaluate_rows(
             evaluate,
             _tagged(rows, variant),

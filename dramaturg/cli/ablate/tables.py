@@ -34,7 +34,7 @@ def show_variants(console: Terminal, figures: Sequence[VariantFigures], compared
     criteria = criteria_of(figures)
     if any(one.agreement for one in figures):
         title = f"verdicts equal to {compared_with}, of those that decide"
-        heads = ("95 %", "majority", "kappa", "MSE", "over")
+        heads = ("95 % interval", "majority", "kappa", "MSE", "over")
         print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
     heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
     calls = Table("variant", figures=heads, title="calls and abstentions")

@@ -15,14 +15,14 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelPair,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Judges, KeepAced, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, Judges, KeepAced, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
-from dramaturg.judge.roles import TEXT_SCORER
+from dramaturg.judge.roles import AUTHOR, TEXT_SCORER
 
 EVERY_PAIR = "all"
 """The value for all pairs of a row's models and given replies."""
@@ -122,6 +122,7 @@ def dialogues(
     ] = False,
     keep_aced: KeepAced = False,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
+    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
@@ -154,13 +155,18 @@ def dialogues(
         )
     except ValueError as error:
         fail(str(error))
+
+    def apply(request: EvaluateDialoguesRequest) -> None:
+        overrides.apply(request)
+        set_shadow_wait(request, shadow_wait)
+
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateDialoguesRequest,
             roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),
             evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
-            apply=overrides.apply,
+            apply=apply,
             noun="judgements",
             judged=replies_judged,
             options=summary_options(group_by, aced_kept=keep_aced),
@@ -181,3 +187,20 @@ def replies_judged(event: EvaluateDialoguesResponse) -> JudgementCount:
     if event.HasField("score"):
         return JudgementCount(1, int(not event.score.score.HasField("value")))
     return JudgementCount(0, 0)
+
+
+def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:
+    del request.pairs[:]
+    request.ratings_omitted = False
+    request.replies_scored = False
+
+
+RATED_ROWS = JudgedRows(
+    EvaluateDialoguesRequest,
+    lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
+    "ratings",
+    replies_judged,
+    (AUTHOR.name,),
+    _rate_alone,
+)
+"""The rows of judges of replies."""

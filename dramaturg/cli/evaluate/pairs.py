@@ -18,10 +18,10 @@ from dramaturg.cli.evaluate.pair_variants import (
     Variants,
 )
 from dramaturg.cli.evaluate.texts import rubric_of
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, JudgeModels, Judges
+from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -67,6 +67,7 @@ def pairs(
             f"Others: {', '.join(METRICS[len(DEFAULT_METRICS) :])}."
         ),
     ] = None,
+    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
@@ -74,7 +75,7 @@ def pairs(
     Each row is an EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
     rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
     each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
-    people with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams'
+    people with Wilson's interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams'
     test against the best baseline. "longer" prefers the longer text.
 
     Exit codes: 0 all pairs have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
@@ -118,7 +119,7 @@ def pairs(
             request=EvaluatePairsRequest,
             roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
             evaluate=lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
-            apply=lambda _: None,
+            apply=lambda request: set_shadow_wait(request, shadow_wait),
             noun="votes",
             unjudged=no_judge,
             judged=comparisons_judged,
@@ -159,3 +160,18 @@ def comparisons_judged(event: EvaluatePairsResponse) -> JudgementCount:
     """How many votes an event of a comparison brings."""
     votes = event.comparison.comparison.votes
     return JudgementCount(len(votes), sum(vote.preference == pb.PREFERENCE_ABSTAIN for vote in votes))
+
+
+def _judge_by(request: EvaluatePairsRequest, _: str) -> None:
+    request.judging_omitted = False
+
+
+PAIR_ROWS = JudgedRows(
+    EvaluatePairsRequest,
+    lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
+    "votes",
+    comparisons_judged,
+    ("roles", "embedding"),
+    _judge_by,
+)
+"""The rows of judges of pairs."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
-from dramaturg.cli.judge_selection import Overrides
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
+from dramaturg.cli.judge_selection import Overrides, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import (
     GoldAnswer,
@@ -20,6 +21,7 @@ from dramaturg.cli.options import (
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
+from dramaturg.judge.roles import SCRIPT_JUDGE, SYNTHESIZE
 
 
 @takes_groups
@@ -60,8 +62,7 @@ def scripts(
         overrides.apply(request)
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
-        if shadow_wait:
-            request.shadow_wait.FromNanoseconds(round(shadow_wait * 1e9))
+        set_shadow_wait(request, shadow_wait)
 
     evaluate_file(
         job,
@@ -84,3 +85,20 @@ def verdicts_judged(event: EvaluateScriptsResponse) -> JudgementCount:
     return JudgementCount(
         len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
     )
+
+
+def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:
+    request.roles.append(role)
+    if role == SCRIPT_JUDGE.name:
+        request.mechanism = scripts_pb2.MECHANISM_SINGLE_JUDGE
+
+
+SCRIPT_ROWS = JudgedRows(
+    EvaluateScriptsRequest,
+    lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
+    "verdicts",
+    verdicts_judged,
+    (SYNTHESIZE.name,),
+    _judge_by,
+)
+"""The rows of judges of scripts."""

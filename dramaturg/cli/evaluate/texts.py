@@ -14,8 +14,8 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluateTextsResponse,
     RubricCriterion,
 )
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
@@ -78,8 +78,7 @@ def texts(
         set_judges(request.judges, judges, models)
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
-        if shadow_wait:
-            request.shadow_wait.FromNanoseconds(round(shadow_wait * 1e9))
+        set_shadow_wait(request, shadow_wait)
         if of_all:
             request.options.model = of_all
 
@@ -128,3 +127,12 @@ def verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
     return JudgementCount(
         len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
     )
+
+
+RUBRIC_ROWS = JudgedRows(
+    EvaluateTextsRequest,
+    lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
+    "verdicts",
+    verdicts_judged,
+)
+"""The rows of rubric judges."""

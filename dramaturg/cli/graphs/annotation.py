@@ -209,6 +209,10 @@ async def _annotated(file: Path, row: Row, service: rpc.GraphServiceAsyncStub) -
     graphs = row.record.get("graphs")
     if not isinstance(graphs, list) or not all(isinstance(one, Mapping) for one in graphs):
         raise FileError(f'{file}: record {row.id}: "graphs" must be a list of graphs')
+    if len(graphs) < 2:
+        raise FileError(
+            f"{file}: record {row.id}: has {counted(len(graphs), 'graph')}; agreement takes two or more"
+        )
     loaded = [
         await load_row(file, Row(f"{row.id}, graph {index}", one), service)
         for index, one in enumerate(graphs, start=1)

@@ -45,6 +45,7 @@ def scores_entry(scores: FileScores) -> dict[str, Any]:
         "unanswered": scores.unanswered,
         "unasked": scores.unasked,
         "unparsed": scores.unparsed,
+        "foreign_ids": scores.foreign,
         "cyclic_references": scores.cyclic,
         "blank_references": scores.blank,
         "notes": scores.notes,
@@ -84,6 +85,7 @@ def _left_out(scores: FileScores) -> Iterator[str]:
         (scores.unanswered, "references have no prediction"),
         (scores.unasked, "predictions have no reference and were not scored"),
         (scores.unparsed, "predictions hold no graph and were scored as graphs without edges"),
+        (scores.foreign, "predictions share no event id with their reference, so that no edge can be right"),
         (scores.cyclic, "references have a cycle, so that no order of their events is right"),
         (scores.blank, "references have events without text"),
     ):

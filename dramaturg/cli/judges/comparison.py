@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest
-from dramaturg.cli.evaluate.scripts import verdicts_judged as scripts_judged
-from dramaturg.cli.evaluate.texts import Criteria, rubric_of, set_rubric
-from dramaturg.cli.evaluate.texts import verdicts_judged as texts_judged
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluate.dialogues import RATED_ROWS
+from dramaturg.cli.evaluate.pairs import PAIR_ROWS
+from dramaturg.cli.evaluate.scripts import SCRIPT_ROWS
+from dramaturg.cli.evaluate.texts import RUBRIC_ROWS, Criteria, rubric_of, set_rubric
+from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
+from dramaturg.cli.judge_selection import set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
+from dramaturg.cli.simulate import CHALLENGE_ROWS
 from dramaturg.cli.summaries import show_comparisons, show_limits
 from dramaturg.cli.terminal import Terminal
-from dramaturg.client import DramaturgClient
+from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, RUBRIC_JUDGE
 
 app = typer.Typer()
 
-_RUBRIC_JUDGE, _SCRIPT_JUDGE = "rubric-judge", "script-judge"
+
+_ROWS: Mapping[str, JudgedRows[Any]] = {
+    RUBRIC_JUDGE.name: RUBRIC_ROWS,
+    PAIR_JUDGE.name: PAIR_ROWS,
+    RATING_JUDGE.name: RATED_ROWS,
+    CHALLENGE_JUDGE.name: CHALLENGE_ROWS,
+}
+"""By role; the others have those of scripts."""
 
 
 @app.command("compare")
@@ -39,9 +46,11 @@ def compare(
 ) -> None:
     """Compares two judges of a role on the same rows, which both judge at once.
 
-    Prints their agreement with its interval, the verdicts that differ, pass rates, cost and latency. Equal
-    pass rates are not agreement. Rows are those of "evaluate scripts", with the role rubric-judge those of
-    "evaluate texts". No other role is judged. DIR/results.jsonl has the assessments of both.
+    Prints their agreement with its interval, the judgements that differ, pass rates, cost and latency. Equal
+    pass rates are not agreement. Rows are those of "evaluate scripts"; with the role rubric-judge those of
+    "evaluate texts", with pair-judge of "evaluate pairs", with rating-judge of "evaluate dialogues", whose
+    replies are rated, and with challenge-judge of "simulate", each simulated once. DIR/results.jsonl has the
+    judgements of both.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements of the first judge were made, 130 interrupted.
@@ -51,6 +60,8 @@ def compare(
         dramaturg judges compare critic=llm theirs tasks.jsonl --target localhost:50051
 
         dramaturg judges compare rubric-judge=llm offline answers.jsonl --criteria rubric.toml
+
+        dramaturg judges compare pair-judge=llm theirs pairs.jsonl --second-model gpt-4o
     """
     role, _, name = first.partition("=")
     other = second.removeprefix(f"{role}=")
@@ -58,27 +69,21 @@ def compare(
         fail(f"{first!r} {second!r}: name the judges as ROLE=NAME NAME")
     if name == other:
         fail(f"{name!r} is named twice; for two models of one judge, register it under two names")
-    texts = role == _RUBRIC_JUDGE
-    if criteria is not None and not texts:
-        fail(f"--criteria is for the role {_RUBRIC_JUDGE}")
+    if criteria is not None and role != RUBRIC_JUDGE.name:
+        fail(f"--criteria is for the role {RUBRIC_JUDGE.name}")
     rubric = rubric_of(criteria)
+    rows = _ROWS.get(role, SCRIPT_ROWS)
 
     def apply(request: Any) -> None:
+        rows.narrow(request, role)
+        selected = [one for one in request.judges if one.role in rows.others]
         del request.judges[:]
-        request.judges.append(JudgeSelection(role=role, judge=name, model=first_model))
+        request.judges.extend([*selected, JudgeSelection(role=role, judge=name, model=first_model)])
+        del request.shadows[:]
         request.shadows.append(JudgeSelection(role=role, judge=other, model=second_model))
-        request.shadow_wait.FromNanoseconds(round(job.timeout * 1e9))
-        if texts:
+        set_shadow_wait(request, job.timeout)
+        if role == RUBRIC_JUDGE.name:
             set_rubric(request, rubric)
-            return
-        request.roles.append(role)
-        if role == _SCRIPT_JUDGE:
-            request.mechanism = scripts_pb2.MECHANISM_SINGLE_JUDGE
-
-    def evaluate(client: DramaturgClient, request: Any, seconds: float) -> AsyncGenerator[Any]:
-        method: Any = client.evaluate_texts if texts else client.evaluate_scripts
-        events: AsyncGenerator[Any] = method(request, timeout=seconds)
-        return events
 
     def show(console: Terminal, summary: Summary) -> None:
         show_comparisons(console, summary)
@@ -87,12 +92,12 @@ def compare(
     evaluate_file(
         job,
         Evaluation(
-            request=EvaluateTextsRequest if texts else EvaluateScriptsRequest,
-            roles=(role, "alignment") if texts else ("synthesize", role, "alignment"),
-            evaluate=evaluate,
+            request=rows.request,
+            roles=(*rows.others, role, "alignment"),
+            evaluate=rows.evaluate,
             apply=apply,
-            noun="verdicts",
-            judged=texts_judged if texts else scripts_judged,
+            noun=rows.noun,
+            judged=rows.judged,
             judges=((role, name), (role, other)),
             show=show,
             filled=("criteria",) if rubric else (),

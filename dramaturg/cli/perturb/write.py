@@ -110,8 +110,8 @@ def write(
     record = out.with_suffix(".changes.jsonl")
     check_writable(out, record)
     skipped = Skipped()
-    strangers = originals.strangers()
-    faulty = [list(by_rule(one, rules, strangers, seed, skipped)) for one in originals.scripts]
+    strangers, vocabulary = originals.strangers(), originals.vocabulary()
+    faulty = [list(by_rule(one, rules, strangers, vocabulary, seed, skipped)) for one in originals.scripts]
     if takes_crucial:
         categories = [Category.MISSING_STEPS]
     if asks_model or takes_crucial:

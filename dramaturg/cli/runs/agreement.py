@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementResponse
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.cli.align.report import agreement_tables
+from dramaturg.cli.align.report import agreement_tables, interval_methods
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask
@@ -55,7 +55,7 @@ def judge_agreement(
     print_tables(console, _judges(response))
     for name, found in _measured(response):
         console.print(f"\n{name}:")
-        print_tables(console, *agreement_tables(found))
+        print_tables(console, *agreement_tables(found), interval_methods(found))
     if response.single_count:
         console.print(f"left out: {response.single_count:,} items that fewer than two judges judged")
 

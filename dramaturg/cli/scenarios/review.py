@@ -33,12 +33,15 @@ from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
 
 RESAMPLES = 2000
-"""Bootstrap resamples of the intervals of kappa."""
+"""More than 0 asks for the intervals of kappa, which are of the jackknife."""
 
 
 def review(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The completed sheet.")],
-    out: Annotated[Path, typer.Option(metavar="ROWS.jsonl", help="The rows of evaluate decisions to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="ROWS.jsonl", help="The rows of evaluate decisions to write."),
+    ],
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:

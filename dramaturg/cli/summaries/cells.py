@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, number
+from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, number, percent_interval
 from dramaturg.cli.tables import Table
 
 
 def value_cell(found: Estimate, digits: int = DIGITS) -> str:
     """The value of an estimate."""
     return number(found.value if found.HasField("value") else None, digits)
+
+
+def share_interval_cell(found: Estimate) -> str:
+    """The interval of a share."""
+    known = found.HasField("lower") and found.HasField("upper")
+    return percent_interval(found.lower, found.upper) if known else ABSENT
 
 
 def interval_cell(found: Estimate, digits: int = DIGITS) -> str:

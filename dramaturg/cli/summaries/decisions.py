@@ -47,7 +47,7 @@ def _accuracy(title: str, figures: Sequence[DecisionFigures]) -> Table:
     macro = any(one.accuracy.HasField("macro_accuracy") for one in figures)
     # The paper states the accuracy of people for the released data alone; without it the column is left out.
     people = any(one.HasField("human_accuracy") for one in figures)
-    heads = ["n", "answered", "accuracy", "95 %", "abstained wrong", "abstained right", "majority"]
+    heads = ["n", "answered", "accuracy", "95 % interval", "abstained wrong", "abstained right", "majority"]
     heads += [*(["people (Choice-75)"] if people else []), *(["macro"] if macro else [])]
     table = Table("format", "level", figures=heads, title=title)
     for one in figures:

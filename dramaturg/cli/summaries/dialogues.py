@@ -35,7 +35,7 @@ def show(console: Terminal, summary: Summary) -> None:
 
 
 def _ratings(found: DialoguesSummary) -> Table:
-    table = Table("model", "scripts of", figures=("n", "rated", "mean", "95 %"))
+    table = Table("model", "scripts of", figures=("n", "rated", "mean", "95 % interval"))
     for one in found.ratings:
         group = f"{one.group}, {group_name(one.tags)}" if one.tags else one.group
         figures = value_cell(one.mean, _DIGITS), interval_cell(one.mean, _DIGITS)
@@ -71,7 +71,9 @@ def _pairs(found: DialoguesSummary) -> Table:
 
 
 def _attributes(found: DialoguesSummary) -> Table:
-    table = Table("model", "scored for", "by", figures=("replies", "scored", "mean", "95 %", "above 0.5"))
+    table = Table(
+        "model", "scored for", "by", figures=("replies", "scored", "mean", "95 % interval", "above 0.5")
+    )
     for one in found.attributes:
         coverage = one.mean.count / one.mean.total if one.mean.total else None
         table.add_row(

@@ -37,7 +37,9 @@ def show(console: Terminal, comparisons: Iterable[JudgeComparison]) -> None:
 def _agreement(one: JudgeComparison) -> Table:
     rates = [f"PASS of {judge}" for judge in (one.first_judge, one.second_judge)]
     changes = ("PASS to FAIL", "FAIL to PASS")
-    table = Table("criterion", figures=("judged by both", "agreement", "95 %", "kappa", *rates, *changes))
+    table = Table(
+        "criterion", figures=("judged by both", "agreement", "95 % interval", "kappa", *rates, *changes)
+    )
     for figures in one.figures:
         shares = (figures.first_pass_rate, figures.second_pass_rate)
         table.add_row(

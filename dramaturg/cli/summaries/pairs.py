@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
@@ -13,7 +13,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     Summary,
     SummaryOptions,
 )
-from dramaturg.cli.cells import ABSENT, estimated, interval, named, number, p_value, percent
+from dramaturg.cli.cells import ABSENT, DIGITS, estimated, named, number, p_value, percent
 from dramaturg.cli.summaries.cells import abstention_table, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
@@ -32,7 +32,8 @@ def show(console: Terminal, summary: Summary) -> None:
             console.print(f"{unlabelled} pairs without a human preference are in no accuracy")
     _show_williams(console, found)
     print_tables(console, _preferences(whole), *_groups(found, summary.options))
-    print_tables(console, *map(_ratings, found.strengths))
+    if found.strengths:
+        print_tables(console, _ratings(found.strengths))
     for one in whole:
         if one.requested_role_count and one.least_role_count < one.requested_role_count:
             console.print(
@@ -89,14 +90,16 @@ def _preferences(rows: Iterable[PairMethodFigures]) -> Table:
     return table
 
 
-def _ratings(found: PairStrengths) -> Table:
-    title = f"ratings by {found.method} (Bradley and Terry, Elo scale)"
-    table = Table("system", figures=("rating", "95 % interval", "pairs"), title=title)
-    for one in found.preferences.ratings:
-        elo = one.elo
-        ends = interval(elo.lower, elo.upper, 0) if elo.HasField("lower") else ABSENT
-        value = number(elo.value, 0) if elo.HasField("value") else estimated(None, None, elo.undefined)
-        table.add_row(one.system, value, ends, str(elo.count))
+def _ratings(found: Sequence[PairStrengths]) -> Table:
+    """A row a method and a column a system, those with the highest ratings by the first method first."""
+    systems = dict.fromkeys(one.system for strengths in found for one in strengths.preferences.ratings)
+    title = "ratings of the systems (Bradley and Terry, Elo scale) with 95 % intervals"
+    table = Table("method", figures=("pairs", *systems), title=title)
+    for strengths in found:
+        rated = {one.system: one.elo for one in strengths.preferences.ratings}
+        pairs = sum(elo.count for elo in rated.values()) // 2
+        cells = (_cell(rated[name], 0) if name in rated else ABSENT for name in systems)
+        table.add_row(strengths.method, str(pairs), *cells)
     return table
 
 
@@ -118,6 +121,6 @@ def _share(one: PairMethodFigures | None) -> str:
     return f"{number(one.accuracy.accuracy.value)} of {one.accuracy.answered_count}"
 
 
-def _cell(found: Estimate) -> Cell:
+def _cell(found: Estimate, digits: int = DIGITS) -> Cell:
     bounds = (found.lower, found.upper) if found.HasField("lower") else None
-    return estimated(found.value if found.HasField("value") else None, bounds, found.undefined)
+    return estimated(found.value if found.HasField("value") else None, bounds, found.undefined, digits)

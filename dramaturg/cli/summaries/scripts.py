@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VariantAgreement, VerdictFigures
-from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, percent
-from dramaturg.cli.summaries.cells import abstention_table, value_cell
+from dramaturg.cli.cells import ABSENT, named, percent
+from dramaturg.cli.summaries.cells import abstention_table, share_interval_cell, value_cell
 from dramaturg.cli.summaries.perturbations import show_perturbations
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.groups import by_grouping
 
-_HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %")
+_HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 % interval")
 
 
 def show(console: Terminal, summary: Summary) -> None:
@@ -82,7 +82,7 @@ def _table(
     for one in rows:
         abstained = one.verdict_count - one.pass_count - one.fail_count
         counts = (one.pass_count, one.fail_count, abstained)
-        table.add_row(*names(one), *map(str, counts), _share(one), _interval(one))
+        table.add_row(*names(one), *map(str, counts), _share(one), share_interval_cell(one.pass_rate))
     return table
 
 
@@ -97,8 +97,3 @@ def _matrix(figures: Sequence[VerdictFigures]) -> Table:
 
 def _share(one: VerdictFigures) -> str:
     return percent(one.pass_rate.value if one.pass_rate.HasField("value") else None)
-
-
-def _interval(one: VerdictFigures) -> str:
-    rate = one.pass_rate
-    return interval(rate.lower, rate.upper, DIGITS) if rate.HasField("lower") else ABSENT

@@ -12,6 +12,8 @@ from dramaturg.cli.terminal import Terminal
 
 NO_TURN = "none"
 """The name of the challenging turn of a dialogue without one."""
+REDIRECTED = "repeated or goodbye: asked for once more"
+"""The name of requests after which the user agent was asked again."""
 
 
 def show(console: Terminal, summary: Summary) -> None:
@@ -34,6 +36,11 @@ def _tables(figures: SimulationFigures) -> list[Table]:
         _table("first challenging turn", "dialogues", turns | abstained, title),
         _table("ended early", "dialogues", _largest_first(figures.dialogues_by_early_end), title),
         _table("user's strategy", "requests", _largest_first(figures.requests_by_strategy), title),
+        *(
+            [_table("user's request", "requests", {REDIRECTED: figures.redirected_request_count}, title)]
+            if figures.redirected_request_count
+            else []
+        ),
         _table("test scripts of", "scripts", scripts, title),
     ]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
-from dramaturg.cli.cells import named, number, percent
-from dramaturg.cli.summaries.cells import abstention_table, interval_cell, value_cell
+from dramaturg.cli.cells import interval, named, number, percent, percent_interval
+from dramaturg.cli.summaries.cells import abstention_table, interval_cell, share_interval_cell, value_cell
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.groups import Grouped, by_grouping
 
-_VERDICTS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %", "with abstentions")
-_SCORES = ("scored", "ABSTAIN", "mean", "95 %", "with abstentions")
+_VERDICTS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 % interval", "with abstentions")
+_SCORES = ("scored", "ABSTAIN", "mean", "95 % interval", "with abstentions")
 _PANELS = ("by two or more", "differ", "share", "mean difference")
 
 
@@ -64,14 +64,14 @@ def _verdicts(
     for one in rows:
         abstained = one.verdict_count - one.pass_count - one.fail_count
         rate = one.pass_rate
-        bounds = f"{percent(one.pass_rate_lowest)} to {percent(one.pass_rate_highest)}"
+        bounds = percent_interval(one.pass_rate_lowest, one.pass_rate_highest) if abstained else ""
         table.add_row(
             *names(one),
             str(one.pass_count),
             str(one.fail_count),
             str(abstained),
             percent(rate.value if rate.HasField("value") else None),
-            interval_cell(rate),
+            share_interval_cell(rate),
             bounds,
         )
     return table
@@ -84,13 +84,14 @@ def _scores(
 ) -> Table:
     table = Table(*heads, figures=_SCORES)
     for one in rows:
+        abstained = one.verdict_count - one.score_count
         table.add_row(
             *names(one),
             str(one.score_count),
-            str(one.verdict_count - one.score_count),
+            str(abstained),
             value_cell(one.mean, 2),
             interval_cell(one.mean, 2),
-            f"{one.mean_lowest:.2f} to {one.mean_highest:.2f}",
+            interval(one.mean_lowest, one.mean_highest, 2) if abstained else "",
         )
     return table
 

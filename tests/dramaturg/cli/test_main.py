@@ -68,6 +68,15 @@ def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
     assert ours == {"dramaturg.cli.main", "dramaturg.cli.lazy_group", "dramaturg.cli.platform_commands"}
 
 
+def test_evaluate_imports_no_other_command() -> None:
+    imported = imported_by("evaluate", "scripts", "--help")
+    assert "dramaturg.cli.evaluate.scripts" in imported
+    groups = {one._source.partition(":")[0] for one in ALL["dramaturg"].members} - {"dramaturg.cli.evaluate"}
+    assert "dramaturg.cli.align" in groups
+    assert not imported & groups
+    assert not imported & {"gateway", "numpy", "scipy"}
+
+
 @pytest.mark.parametrize(("member", "command"), [*lazy_members()])
 def test_the_help_of_a_lazy_command_is_that_of_the_command(member: LazyCommand, command: Any) -> None:
     assert member.help == command.help.split("\n\n")[0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -38,3 +39,23 @@ def test_a_terminal_shows_rate_remaining_time_cost_abstentions_and_waits(
     assert "…" not in last
     for text in ("21 verdicts, 6 abstained, 1,200 tokens, $0.2500", "openai: requests a minute, 12 s"):
         assert text in last or (width < 200 and set(text.split()) <= set(last.split()))
+
+
+def test_the_rate_is_that_of_the_whole_time_and_the_name_says_what_is_evaluated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "200", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    start = time.monotonic()
+    with ProgressBar(8, "verdicts", lambda _: JudgementCount(7, 2), "single-judge") as progress:
+        while (elapsed := time.monotonic() - start) < 0.5:
+            time.sleep(0.05)
+        for done in range(1, 5):  # these end together
+            aggregator: Any = _Samples(done)
+            progress.finished(aggregator)
+    shown = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err).split())
+    last = shown[shown.rindex("single-judge: samples") :]
+    rate = re.search(r"([0-9.e+]+)/s", last)
+    assert rate is not None
+    # Printed with three digits.
+    assert float(rate[1]) <= 1.01 * 4 / elapsed

@@ -1,4 +1,4 @@
-"""``dramaturg roles``: what is refused before a model is asked."""
+"""``dramaturg roles``: what is refused before a model is asked, and what is stated of missing roles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dramaturg.cli.main import app
+from tests.support.command_line import dramaturg, read_jsonl
+from tests.support.openai_server import OpenAIServer
+from tests.support.reproductions import environment
 
 NOWHERE = "127.0.0.1:1"
 
@@ -35,3 +38,22 @@ def test_what_cannot_be_done_is_refused(
     (tmp_path / name).write_text(content, encoding="utf-8")
     result = CliRunner().invoke(app, ["roles", name, "--target", NOWHERE, *options])
     assert (result.exit_code, problem in result.stderr) == (2, True), result.output
+
+
+async def test_missing_roles_are_stated(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"id": "t", "source": "A text."}\n', encoding="utf-8")
+    role = {"type": "Driver", "description": "Drives by."}
+    async with OpenAIServer(lambda _: {"coarse": [role], "fine": []}) as server:
+        finished = await dramaturg(
+            "roles",
+            tmp_path / "texts.jsonl",
+            "--out",
+            tmp_path / "roles.jsonl",
+            environment=environment(server, tmp_path),
+        )
+    assert finished.code == 1, finished.err
+    assert "1 of 5 roles were generated." in finished.out
+    (row,) = read_jsonl(tmp_path / "roles.jsonl")
+    assert row["failure"] == "1 of 5 roles were generated."
+    # The missing ones were asked for once more.
+    assert server.calls.total() == 2

@@ -7,7 +7,7 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED, ABSTAIN_REASON_REFUSED
-from dramaturg.results.coverage import CoverageCounter, coverage
+from dramaturg.results.coverage import CoverageCounter, coverage, describe_unjudged
 from dramaturg.service.errors import ServiceError
 from tests.support.runs import judged
 
@@ -29,6 +29,14 @@ def test_coverage(
     succeeded: int, done: int, judgements: int, abstentions: dict[str, int], share: float | None
 ) -> None:
     assert coverage(succeeded, done, judgements, abstentions) == share
+
+
+def test_judgements_that_do_not_count_as_asked_for_stand_apart() -> None:
+    found = describe_unjudged(8, 224, {"NOT_SUPPORTED": 185, "LOW_CONFIDENCE": 9}, {})
+    assert found == (
+        "9 of 39 judgements abstained (LOW_CONFIDENCE 9); "
+        "185 judgements do not count as asked for (NOT_SUPPORTED 185)"
+    )
 
 
 def test_results_and_failures_are_counted_with_their_reasons() -> None:

@@ -41,7 +41,7 @@ from gateway.judges.registry import open_registry
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
 from gateway.servicer import JudgeDirectoryServicer
-from gateway.settings import GatewaySettings
+from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.auth import Holder, holder, token_settings
 from tests.support.certificates import Authority
 from tests.support.engines import judges_of
@@ -288,6 +288,26 @@ async def test_a_registration_that_is_not_permitted_is_refused(
         assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
         assert fields_of(caught.value) == violated
         assert await names(client) == ["fake"]
+
+
+async def test_a_registration_does_not_read_those_before_it_again(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    entry = JudgeRegistrations.entry
+
+    def counting(self: JudgeRegistrations, tenant: str, judge: JudgeRegistration) -> JudgeEntry:
+        read.append(judge.name)
+        return entry(self, tenant, judge)
+
+    async with directory(sqlite_url) as target, DramaturgClient(target) as client:
+        monkeypatch.setattr(JudgeRegistrations, "entry", counting)
+        for number in range(12):
+            await client.register_judge(
+                JudgeRegistration(role="critic", name=f"judge-{number}", target="127.0.0.1:1")
+            )
+        # Each is read once to be checked and once to be used.
+        assert len(read) <= 24
 
 
 async def test_no_address_is_permitted_by_default(sqlite_url: str) -> None:

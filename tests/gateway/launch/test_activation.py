@@ -78,6 +78,8 @@ async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
 
 async def test_an_open_connection_does_not_keep_the_block() -> None:
     service = EchoService()
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with asyncio.timeout(10):
         async with Activations() as activations:
             host, port = (await activations.add(service.open)).split(":")
@@ -85,4 +87,6 @@ async def test_an_open_connection_does_not_keep_the_block() -> None:
             writer.write(b"abc")
             await until(lambda: bool(service.events))
         writer.close()
+    await asyncio.sleep(0)  # callbacks of the cancelled connection
     assert service.events == ["started", "stopped"]
+    assert reported == []

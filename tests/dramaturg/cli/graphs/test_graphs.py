@@ -75,6 +75,13 @@ def test_references_with_a_cycle_or_a_blank_event_are_named(tmp_path: Path) -> N
     assert "2 references have a cycle" in run("score", file, file).stdout
 
 
+def test_predictions_with_ids_of_their_own_are_named(references: Path, tmp_path: Path) -> None:
+    text = "graph TD\n A[mix] --> B[bake]"
+    predicted = predictions(tmp_path, {"id": "1", "edges": ["0->1"]}, {"id": "2", "text": text})
+    assert json.loads(run("score", predicted, references, "--json").stdout)["foreign_ids"] == ["2"]
+    assert "1 predictions share no event id" in run("score", predicted, references).stdout
+
+
 def test_the_table_fits_a_narrow_terminal(references: Path) -> None:
     result = run("score", references, references)
     assert result.exit_code == 0
@@ -237,3 +244,11 @@ def test_votes_of_sheets_and_records_are_decided_by_majority(tmp_path: Path) -> 
     result = run("vote", first, second)
     assert result.exit_code == 2
     assert "second.csv: line 2: the vote is 'good', none of better, equal, worse, undecided" in result.output
+
+
+def test_a_script_with_one_graph_is_named_by_its_record(tmp_path: Path) -> None:
+    graph = {"edges": [{"source_id": "0", "target_id": "1"}]}
+    file = predictions(tmp_path, {"id": "a", "graphs": [graph, graph]}, {"id": "b", "graphs": [graph]})
+    result = run("agree", file)
+    assert result.exit_code == 2
+    assert "record b: has 1 graph; agreement takes two or more" in result.stderr

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2, run_pb2, scri
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunPolicy, RunSpec
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.cli.runs import app
+from dramaturg.cli.runs.commands import app
 from dramaturg.cli.runs.spec import INLINE_BYTES
 from tests.support.command_line import ROOT, dramaturg
 from tests.support.run_service import RUN, run_service, scripted_runs
