@@ -90,9 +90,13 @@ class Written(Provider):
 
 
 def completion(
-    agent: str, answer: Mapping[str, Any], candidate: Candidate, constraints: Sequence[str]
+    agent: str,
+    answer: Mapping[str, Any],
+    candidate: Candidate,
+    constraints: Sequence[str],
+    walk: Sequence[Mapping[str, Any]] = (),
 ) -> Answer:
-    """What a model would have sent for a written answer."""
+    """What a model would have sent for a written answer, and for its notes on steps."""
     if "raw" in answer:
         refused = bool(answer.get("refused"))
         return Answer(
@@ -104,7 +108,8 @@ def completion(
     sections = {
         criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
     }
-    return Answer(json.dumps({**REASONING[agent], **sections}, ensure_ascii=False))
+    reasoning = {"walk": walk} if walk else REASONING[agent]
+    return Answer(json.dumps({**reasoning, **sections}, ensure_ascii=False))
 
 
 def section(
@@ -185,6 +190,7 @@ async def record() -> int:
     tasks = [ParseDict(row, EvaluateScriptsRequest()) for row in objects("tasks.jsonl")]
     rows = objects("answers.jsonl")
     answers = {(row["task_id"], row.get("candidate_id"), row["agent"]): row["answer"] for row in rows}
+    walks = {(row["task_id"], row["candidate_id"]): row["walk"] for row in rows if "walk" in row}
     written = Written()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(Server([generation(written)], free_port()))
@@ -207,7 +213,8 @@ async def record() -> int:
             for candidate in sample.candidates:
                 for role in (CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE):
                     answer = answers[sample.task.id, candidate.id, role.name]
-                    written.answer = completion(role.name, answer, candidate, sample.task.constraints)
+                    walk = walks.get((sample.task.id, candidate.id), ()) if role is EXECUTE else ()
+                    written.answer = completion(role.name, answer, candidate, sample.task.constraints, walk)
                     reference = response.script if role is CRITIC else None
                     request = judge_request(sample.task, [candidate], reference=reference)
                     await judge_one(channels[role.name], request, timeout=30)

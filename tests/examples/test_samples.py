@@ -13,6 +13,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.judge import criteria
 from dramaturg.judge.roles import ROLES, JudgeRole
+from dramaturg.judge.step_notes import read_step_notes
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.validation import validate
 
@@ -51,6 +52,19 @@ def labels() -> dict[Key, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def answers() -> list[dict[str, Any]]:
     return read_rows("answers.jsonl")
+
+
+def test_walks_have_a_note_for_each_step(
+    scripts: dict[Key, ParsedCandidate], answers: list[dict[str, Any]]
+) -> None:
+    walks = [row for row in answers if "walk" in row]
+    assert {row["agent"] for row in walks} == {"execute"}
+    assert len(walks) == 3
+    for row in walks:
+        steps = scripts[row["task_id"], row["candidate_id"]].steps
+        notes = read_step_notes(row["walk"], len(steps))
+        assert [note.step_index for note in notes] == list(range(len(steps)))
+        assert all(note.needs and note.leaves and note.outcome for note in notes)
 
 
 def judged(answers: list[dict[str, Any]]) -> Iterator[tuple[Key, str, dict[str, Any]]]:
