@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.answers.parsers import PARSERS
+from tests.support.growth import faster_than_linear, seconds
 
 LENGTH = 10_000
 """The shorter of two lengths, in characters."""
-GROWTH = 2.5
-"""The maximum growth of time between a length and its double."""
-NOISE = 0.03
-"""Times below this, in seconds, are not compared."""
 LONGEST = 200_000
 """The largest limit of a field, in characters (``Candidate.text``, ``ParseGraphRequest.text``)."""
 
@@ -141,34 +137,15 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-def seconds(parser: Callable[[str], object], text: str) -> float:
-    gc.disable()
-    try:
-        begun = time.process_time()
-        parser(text)
-        return time.process_time() - begun
-    finally:
-        gc.enable()
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PARSERS)
 def test_time_grows_with_the_length_and_no_faster(name: str) -> None:
     parser = PARSERS[name]
-    slow: dict[str, tuple[float, float]] = {}
-    for label, text in HOSTILE.items():
-        short, long = text(LENGTH), text(2 * LENGTH)
-        twice = seconds(parser, long)
-        if twice < NOISE:
-            continue
-        for _ in range(4):
-            once = seconds(parser, short)
-            if twice <= GROWTH * max(once, NOISE / 2):
-                break
-            twice = min(twice, seconds(parser, long))
-        else:
-            slow[label] = (once, twice)
-    assert not slow
+    growths = {
+        label: faster_than_linear(partial(parser, text(LENGTH)), partial(parser, text(2 * LENGTH)))
+        for label, text in HOSTILE.items()
+    }
+    assert not {label: growth for label, growth in growths.items() if growth}
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -180,4 +157,4 @@ def test_a_field_at_its_limit_is_read_in_bounded_time(name: str) -> None:
         repr('\\"'),
         repr("1. a\n"),
     ):
-        assert seconds(PARSERS[name], HOSTILE[label](LONGEST)) < 3
+        assert seconds(partial(PARSERS[name], HOSTILE[label](LONGEST))) < 3

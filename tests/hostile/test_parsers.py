@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import time
+from functools import partial
 
 import pytest
 
@@ -22,51 +22,24 @@ from tests.hostile.parsers import (
 )
 from tests.hostile.values import TEXTS
 from tests.support.fleet import report
+from tests.support.growth import faster_than_linear
 
 LENGTH = 8_000
 LONG_LENGTH = 100_000
 """The limit of a candidate's text, in characters; twice this is the largest limit of a text."""
-GROWTH = 2.5
-"""The most that the time may grow where the length doubles."""
-NOISE_SECONDS = 0.02
-"""Times below are those of the clock."""
 INPUTS = 1_000_000
 """The generated inputs of the long form."""
 _PARTS = len(PARSERS) + 2 * len(VALUES)
 
 
-def seconds(parse: Parser, text: str) -> float:
-    """The shortest of some runs, in processor time."""
-    best = float("inf")
-    gc.disable()
-    try:
-        for _ in range(3):
-            begun = time.thread_time()
-            parse(text)
-            best = min(best, time.thread_time() - begun)
-            if best < NOISE_SECONDS:
-                break
-    finally:
-        gc.enable()
-    return best
-
-
 def beyond_linear(parse: Parser, length: int) -> list[str]:
-    found = []
-    for name in REPETITIONS:
-        longer = repeated(name, 2 * length)
-        after = seconds(parse, longer)
-        if after < NOISE_SECONDS:
-            continue
-        text = repeated(name, length)
-        before = seconds(parse, text)
-        if after > GROWTH * max(before, NOISE_SECONDS / 2):
-            # Other processes slow a measurement down; none speeds it up.
-            before = min(before, *(seconds(parse, text) for _ in range(4)))
-            after = min(after, *(seconds(parse, longer) for _ in range(4)))
-        if after > GROWTH * max(before, NOISE_SECONDS / 2):
-            found.append(f"{name!r}: {before:.3f} s, then {after:.3f} s")
-    return found
+    growths = {
+        name: faster_than_linear(
+            partial(parse, repeated(name, length)), partial(parse, repeated(name, 2 * length))
+        )
+        for name in REPETITIONS
+    }
+    return [f"{name!r}: {growth}" for name, growth in growths.items() if growth]
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -115,8 +88,8 @@ def test_two_values_of_an_answer_are_none(kind: str, text: str) -> None:
 
 
 def test_many_ends_of_reasoning_take_linear_time() -> None:
-    few, many = (seconds(blanked, "</think>" * count) for count in (50_000, 100_000))
-    assert many < GROWTH * max(few, NOISE_SECONDS / 2)
+    once, twice = (partial(blanked, "</think>" * count) for count in (50_000, 100_000))
+    assert faster_than_linear(once, twice) is None
 
 
 @pytest.mark.endurance

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from dramaturg.service.validation import violations
 from tests.hostile.gateway import PublicGateway, ask, public_gateway, public_methods, watched
 from tests.hostile.requests import Mutation, filled, lists, mutations
 from tests.support.fleet import report
+from tests.support.growth import faster_than_linear
 
 METHODS = {f"{one.containing_service.name}.{one.name}": one for one in public_methods()}
 DEFECTS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
@@ -26,10 +26,6 @@ MAX_MESSAGE_BYTES = 16 << 20
 AT_ONCE = 8
 SHORT_FORM = 12
 """The short form sends one of this number of requests to the gateway."""
-GROWTH = 2.5
-"""The most that a time may grow where the input doubles."""
-NOISE_SECONDS = 0.02
-"""Times below are those of the clock and of the scheduler."""
 FEW = 5_000
 KEPT_SHARE, NOISE_MB = 0.5, 32
 """The most that a second pass over the same requests may add to the memory: this share of the first growth,
@@ -65,20 +61,9 @@ def test_the_limits_of_a_field_hold_exactly(method: MethodDescriptor) -> None:
     assert not wrong
 
 
-def parse_seconds(data: bytes, request_type: type[Message]) -> float:
-    """The time in which a message is read and checked."""
-    best = float("inf")
-    gc.disable()
-    try:
-        for _ in range(3):
-            begun = time.thread_time()
-            violations(request_type.FromString(data))
-            best = min(best, time.thread_time() - begun)
-            if best < NOISE_SECONDS:
-                break
-    finally:
-        gc.enable()
-    return best
+def read(data: bytes, request_type: type[Message]) -> None:
+    """Reads a message and checks it."""
+    violations(request_type.FromString(data))
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -86,12 +71,9 @@ def test_the_time_to_read_and_check_a_list_grows_with_its_length(method: MethodD
     slow = []
     request = filled(method.input_type)
     for (field, short), (_, long) in zip(lists(request, FEW), lists(request, 2 * FEW), strict=True):
-        after = parse_seconds(long.SerializeToString(), type(request))
-        if after < NOISE_SECONDS:
-            continue
-        before = parse_seconds(short.SerializeToString(), type(request))
-        if after > GROWTH * max(before, NOISE_SECONDS / 2):
-            slow.append(f"{field}: {before:.3f} s, then {after:.3f} s")
+        once, twice = (partial(read, one.SerializeToString(), type(request)) for one in (short, long))
+        if growth := faster_than_linear(once, twice):
+            slow.append(f"{field}: {growth}")
     assert not slow
 
 
