@@ -24,7 +24,7 @@ from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
 from tests.support.auth import holder, token_settings
-from tests.support.grpc_servers import ARITIES, arities, synthesize_request
+from tests.support.grpc_servers import ARITIES, arities, call_object, synthesize_request
 
 COUNT = 30
 OK = synthesize_request()
@@ -103,7 +103,13 @@ async def written_messages(call: Any, most: int) -> int:
 
 @pytest.mark.parametrize("case", ["handler", "gate", "admission", "validation"])
 async def test_a_refusal_reaches_a_caller_that_writes(case: str) -> None:
-    contract = refusing() if case == "handler" else arities(_nothing)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await ended.wait()
+
+    contract = refusing() if case == "handler" else arities(wait)
     if case == "gate":
         contract = replace(contract, gate=ClosedGate())
     request = LARGE if case == "validation" else OK
@@ -119,9 +125,9 @@ async def test_a_refusal_reaches_a_caller_that_writes(case: str) -> None:
         )
         if case == "admission":
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.target))
-            waiting: Any = channel.stream_unary(f"/{ARITIES}/StreamUnary")()
-            await waiting.write(OK.SerializeToString())
+            waiting = call_object(channel, "UnaryUnary", OK)
             stack.callback(waiting.cancel)
+            await begun.wait()
         error = await refusal(server.target, request)
     assert (error.code, error.reason) == expected
 
