@@ -9,6 +9,11 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.kind import ResultKind
 from dramaturg.results.row_parts import set_abstention, set_provenance
 
+NO_TURN = "none"
+"""The name of the challenging turn of a dialogue without one."""
+REDIRECTED = "repeated or goodbye: asked for once more"
+"""The name of requests after which the user agent was asked again."""
+
 
 def _rows(result: SimulatedDialogue, texts: bool) -> Iterator[RunResult]:
     del texts

@@ -64,7 +64,7 @@ class Asked:
         figures: Mapping[str, Any],
         tables: Iterable[Table | str],
         left_out: Sequence[str] = (),
-        methods: str = "",
+        methods: Sequence[str] = (),
     ) -> None:
         """Prints what came of it; on standard error what was not used.
 
@@ -72,13 +72,13 @@ class Asked:
             figures: What ``--json`` prints beside the choices and what was left out.
             tables: What is printed else.
             left_out: What was not used, in words.
-            methods: What names the methods of the intervals; printed below the tables.
+            methods: Lines below the tables, such as the methods of the intervals.
         """
         tell(left_out)
         if self.as_json:
             print_json({**self.choices, **figures}, left_out)
         else:
-            print_tables(output(), *tables, *([methods] if methods else []))
+            print_tables(output(), *tables, *methods)
 
 
 @dataclass(frozen=True)

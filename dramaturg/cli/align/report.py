@@ -119,10 +119,10 @@ def shown(estimate: Estimate) -> Cell:
     return Noted(number(value), f"no interval: {estimate.interval_withheld}")
 
 
-def interval_methods(response: Message) -> str:
-    """A line that names the methods of the intervals in a response; empty if it has no interval."""
+def interval_methods(response: Message) -> Sequence[str]:
+    """A line that names the methods of the intervals in a response, or none where it has no interval."""
     methods = dict.fromkeys(one.interval_method for one in _estimates(response) if one.interval_method)
-    return f"intervals: {'; '.join(methods)}" if methods else ""
+    return [f"intervals: {'; '.join(methods)}"] if methods else []
 
 
 def _estimates(message: Message) -> Iterator[Estimate]:

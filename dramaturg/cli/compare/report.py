@@ -72,13 +72,8 @@ def print_comparison(
             )
     limits = [] if chosen["labelled"] else [NOT_AGREEMENT]
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
-    print_tables(console, table, value, *limits, *_methods(response), *response.gate_reasons)
+    print_tables(console, table, value, *limits, *interval_methods(response), *response.gate_reasons)
     console.print(_GATES[response.gate], style="bold")
-
-
-def _methods(response: compare_pb2.CompareRunsResponse) -> list[str]:
-    found = interval_methods(response)
-    return [found] if found else []
 
 
 def _gate_cell(part: compare_pb2.PolicyComparison) -> str:

@@ -110,8 +110,8 @@ def write(
     record = out.with_suffix(".changes.jsonl")
     check_writable(out, record)
     skipped = Skipped()
-    strangers, vocabulary = originals.strangers(), originals.vocabulary()
-    faulty = [list(by_rule(one, rules, strangers, vocabulary, seed, skipped)) for one in originals.scripts]
+    others, vocabulary = originals.of_other_goals(), originals.vocabulary()
+    faulty = [list(by_rule(one, rules, others, vocabulary, seed, skipped)) for one in originals.scripts]
     if takes_crucial:
         categories = [Category.MISSING_STEPS]
     if asks_model or takes_crucial:

@@ -55,7 +55,7 @@ def judge_agreement(
     print_tables(console, _judges(response))
     for name, found in _measured(response):
         console.print(f"\n{name}:")
-        print_tables(console, *agreement_tables(found), interval_methods(found))
+        print_tables(console, *agreement_tables(found), *interval_methods(found))
     if response.single_count:
         console.print(f"left out: {response.single_count:,} items that fewer than two judges judged")
 

@@ -9,11 +9,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import SimulationFigures, Summary
 from dramaturg.cli.summaries.cells import group_name
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-
-NO_TURN = "none"
-"""The name of the challenging turn of a dialogue without one."""
-REDIRECTED = "repeated or goodbye: asked for once more"
-"""The name of requests after which the user agent was asked again."""
+from dramaturg.results.simulations import NO_TURN, REDIRECTED
 
 
 def show(console: Terminal, summary: Summary) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dramaturg.api.evaluation.v1.summary_pb2 import SimulationFigures, Summary
 from dramaturg.report.tables import Cell, Section, Table, columns, count
-
-NO_TURN = "none"
+from dramaturg.results.simulations import NO_TURN, REDIRECTED
 
 
 def lead(summary: Summary) -> str:
@@ -40,7 +39,7 @@ def _tables(figures: SimulationFigures) -> Iterator[Table]:
     if figures.requests_by_strategy:
         yield _table("Strategies of the user", "strategy", "requests", figures.requests_by_strategy.items())
     if figures.redirected_request_count:
-        redirected = [("repeated or goodbye: asked for once more", figures.redirected_request_count)]
+        redirected = [(REDIRECTED, figures.redirected_request_count)]
         yield _table("Requests of the user", "request", "requests", redirected)
     if figures.dialogues_by_early_end:
         yield _table("Early ends", "reason", "dialogues", figures.dialogues_by_early_end.items())
