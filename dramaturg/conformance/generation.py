@@ -331,8 +331,8 @@ async def tells_its_configuration(subject: Subject) -> None:
     )
     names = [one.provider for one in models.providers]
     require(bool(names), "no provider is listed")
-    strangers = {one.provider for one in limits.providers} - set(names)
-    require(not strangers, f"there are limits of {sorted(strangers)}, which are not listed")
+    unlisted = {one.provider for one in limits.providers} - set(names)
+    require(not unlisted, f"there are limits of {sorted(unlisted)}, which are not listed")
     require(ledger.status.kind != pb.LEDGER_KIND_UNSPECIFIED, "the kind of the ledger is not stated")
     require(
         checked.check.provider in names,

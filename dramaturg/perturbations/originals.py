@@ -65,7 +65,7 @@ class Original:
         return made
 
 
-class Strangers(Sequence[Sequence[str]]):
+class ScriptsOfOtherGoals(Sequence[Sequence[str]]):
     """The scripts of all goals but one, without a list for each.
 
     Args:
@@ -147,13 +147,13 @@ class Originals:
         """The words of all scripts."""
         return Vocabulary.of(step for one in self.scripts for step in one.steps)
 
-    def strangers(self) -> dict[str, Strangers]:
+    def of_other_goals(self) -> dict[str, ScriptsOfOtherGoals]:
         """For each goal the scripts of all others."""
         by_goal = sorted(self.scripts, key=lambda one: one.goal)
         counts = Counter(one.goal for one in by_goal)
-        found: dict[str, Strangers] = {}
+        found: dict[str, ScriptsOfOtherGoals] = {}
         first = 0
         for goal in sorted(counts):
-            found[goal] = Strangers(by_goal, first, counts[goal])
+            found[goal] = ScriptsOfOtherGoals(by_goal, first, counts[goal])
             first += counts[goal]
         return found

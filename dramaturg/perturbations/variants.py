@@ -14,7 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import Perturbation
 from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.originals import Original, Strangers
+from dramaturg.perturbations.originals import Original, ScriptsOfOtherGoals
 from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, perturb
 from dramaturg.perturbations.vocabulary import Vocabulary
 
@@ -112,7 +112,7 @@ def chosen_rules(categories: Sequence[Category], operations: Sequence[str]) -> S
 def by_rule(
     original: Original,
     operations: Sequence[str],
-    strangers: Mapping[str, Strangers],
+    others: Mapping[str, ScriptsOfOtherGoals],
     vocabulary: Vocabulary,
     seed: int,
     skipped: Skipped,
@@ -122,9 +122,7 @@ def by_rule(
     What is drawn depends on the seed, the row, the candidate and the rule alone, so that a rule makes the
     same of a script regardless of other requested rules.
     """
-    material = Material(
-        original.steps, original.constraints(vocabulary), strangers[original.goal], vocabulary
-    )
+    material = Material(original.steps, original.constraints(vocabulary), others[original.goal], vocabulary)
     for operation in operations:
         category = RULES[operation].category
         draw = random.Random(f"{seed}/{original.line}/{original.candidate_id}/{operation}")  # noqa: S311 - no secret

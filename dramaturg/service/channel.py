@@ -27,7 +27,7 @@ SERVICE_CONFIG: dict[str, Any] = {
         {
             "name": [{}],
             "retryPolicy": {
-                # Together the attempts outlast the second for which a stopping server is left.
+                # The attempts take longer than the second in which a stopping server accepts no calls.
                 "maxAttempts": 5,
                 "initialBackoff": "0.1s",
                 "maxBackoff": "2s",

@@ -98,8 +98,8 @@ def normalize(
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     known = {note.step_index: note for note in assessment.step_notes if note.step_index < step_count}
     normalized.step_notes.extend(known[index] for index in sorted(known))
-    if strangers := sorted({*noted} - {*known}):
-        corrections.append(f"dropped the notes on the steps {strangers[:10]}: the candidate has {step_count}")
+    if unknown := sorted({*noted} - {*known}):
+        corrections.append(f"dropped the notes on the steps {unknown[:10]}: the candidate has {step_count}")
     if corrections:
         add_corrections(normalized.provenance, corrections)
     return normalized
@@ -218,9 +218,9 @@ def _correct(verdict: Verdict, step_count: int, scale: CriterionScale) -> Iterat
         yield f"dropped the votes of {verdict.criterion}, which the gateway sets"
         del verdict.votes[:]
     for finding in verdict.findings:
-        if strangers := _drop_strangers(finding, step_count):
+        if unknown := _drop_unknown_steps(finding, step_count):
             yield (
-                f"dropped the steps {strangers} from a finding of {verdict.criterion}: the candidate has "
+                f"dropped the steps {unknown} from a finding of {verdict.criterion}: the candidate has "
                 f"{step_count}"
             )
 
@@ -229,7 +229,7 @@ def _dropped(field: str, value: float, criterion: str, scale: CriterionScale) ->
     return f"dropped the {field} {value} of {criterion}, which is not in [{scale.lowest}, {scale.highest}]"
 
 
-def _drop_strangers(finding: Finding, step_count: int) -> Sequence[int]:
+def _drop_unknown_steps(finding: Finding, step_count: int) -> Sequence[int]:
     """Keeps the indices of existing steps, ascending and distinct; returns the others."""
     indices = sorted(set(finding.step_indices))
     finding.step_indices[:] = [index for index in indices if index < step_count]

@@ -199,10 +199,10 @@ def _perturbed(
     """The rows of some released scripts, each unchanged and with the fault of each rule that applies."""
     originals = Originals.read(DatasetRow(line, row) for line, row in enumerate(released, start=1))
     wanted = min(_PERTURBED, session.limit or _PERTURBED, len(originals.scripts))
-    strangers, vocabulary, skipped = originals.strangers(), originals.vocabulary(), Skipped()
+    others, vocabulary, skipped = originals.of_other_goals(), originals.vocabulary(), Skipped()
     found: list[EvaluateScriptsRequest] = []
     for one in evenly(originals.scripts, wanted):
-        made = by_rule(one, tuple(RULES), strangers, vocabulary, session.seed, skipped)
+        made = by_rule(one, tuple(RULES), others, vocabulary, session.seed, skipped)
         variants = (Variant(one, one.steps), *made)
         found += [variant.row(keep_others=False) for variant in variants]
     return found

@@ -20,7 +20,7 @@ from dramaturg.service.auth.guard import Guard
 from dramaturg.service.interceptors.call import Call, DamagedMessage, Interceptor, Proceed
 from dramaturg.service.interceptors.unread_requests import (
     MAX_CALLS,
-    MAX_STRANGER_CALLS,
+    MAX_UNAUTHENTICATED_CALLS,
     UnreadRequests,
     is_dropped,
 )
@@ -51,7 +51,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, tuple[Handler, Handler]] = {}
         self._unread = UnreadRequests(MAX_CALLS)
-        self._unread_of_strangers = UnreadRequests(MAX_STRANGER_CALLS)
+        self._unread_unauthenticated = UnreadRequests(MAX_UNAUTHENTICATED_CALLS)
 
     async def intercept_service(
         self,
@@ -83,7 +83,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
     ) -> UnreadRequests | None:
         """The requests of a caller without an identity; None if there is one at most, which is not read."""
         handler = await find(details)
-        return self._unread_of_strangers if handler is not None and handler.request_streaming else None
+        return self._unread_unauthenticated if handler is not None and handler.request_streaming else None
 
     def _wrap(self, handler: Handler, method: str, unread: UnreadRequests | None = None) -> Handler:
         requests, responses = handler.request_streaming, handler.response_streaming

@@ -20,7 +20,7 @@ MAX_SECONDS = 5.0
 """The time in which they are dropped. Then the call ends, also while its caller writes."""
 MAX_CALLS = 16
 """The calls whose requests are dropped at once; a further one ends immediately."""
-MAX_STRANGER_CALLS = 4
+MAX_UNAUTHENTICATED_CALLS = 4
 """The same for callers that are not authenticated: a message is received whole."""
 
 _dropped: ContextVar[bool] = ContextVar("dramaturg_dropped", default=False)

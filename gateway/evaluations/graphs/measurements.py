@@ -40,12 +40,12 @@ class GraphMeasurer:
             await self._measure_failure(measured)
         if not measured.HasField("graph"):
             return
-        stranger = self._stranger(measured.graph)
-        wanted = [self._check(measured) if stranger else self._check_and_score(measured)]
-        if stranger is not None and not self._plan.writes:
-            measured.failures.append(f"The edges are not scored: {stranger}.")
+        foreign = self._foreign_event(measured.graph)
+        wanted = [self._check(measured) if foreign else self._check_and_score(measured)]
+        if foreign is not None and not self._plan.writes:
+            measured.failures.append(f"The edges are not scored: {foreign}.")
         if self._plan.distance_mode is not None:
-            wanted.append(self._compare(measured, self._plan.distance_mode, same_events=stranger is None))
+            wanted.append(self._compare(measured, self._plan.distance_mode, same_events=foreign is None))
         # In the order of the measures, regardless of which fails first.
         for failures in await asyncio.gather(*wanted):
             measured.failures.extend(failures)
@@ -203,7 +203,7 @@ class GraphMeasurer:
         assignment = self._plan.measurer
         return f"{what}: {assignment.role.name} {assignment.judge.name!r} {why}."
 
-    def _stranger(self, graph: ScriptGraph) -> str | None:
+    def _foreign_event(self, graph: ScriptGraph) -> str | None:
         """The first difference of the events from those of the reference; None: they are equal.
 
         Events that models were given, and those of given graphs, are equal by id; edges may name events that

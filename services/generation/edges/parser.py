@@ -44,9 +44,9 @@ def read_edges(entries: Sequence[Any], ids: Mapping[int, str]) -> ReadEdges:
         ends = _End.of(members.get("before"), ids), _End.of(members.get("after"), ids)
         pair = ends[0].id, ends[1].id
         said = f"edge from event {ends[0]} to event {ends[1]}"
-        strangers = [end for end in ends if not end.id]
-        if strangers:
-            dropped.append(f"{said}: there is no event {strangers[0]}")
+        unknown = [end for end in ends if not end.id]
+        if unknown:
+            dropped.append(f"{said}: there is no event {unknown[0]}")
         elif pair[0] == pair[1]:
             dropped.append(f"{said}: an event does not come before itself")
         elif pair in edges:

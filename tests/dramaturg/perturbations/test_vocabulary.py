@@ -63,7 +63,7 @@ def test_constraints_of_a_goal_in_title_case_are_planted_in_sentence_case(goal: 
     made = by_rule(
         originals.scripts[0],
         ["contradict"],
-        originals.strangers(),
+        originals.of_other_goals(),
         originals.vocabulary(),
         0,
         Skipped(),
