@@ -34,6 +34,8 @@ const ANY_CRITERION = "any-criterion";
 const MAX_MESSAGE_BYTES = 16 * 2 ** 20;
 /** The time that clients have to close their connections once no call is in progress. */
 const LAST_BYTES_MS = 500;
+/** Timers of Node.js with a longer time end at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A candidate, with its steps as the gateway reads them. */
 export interface Candidate {
@@ -92,7 +94,7 @@ export interface ServeOptions {
   maxCalls?: number;
   /** Certificate and key as PEM files; with `clientCa`, clients must have a certificate that it signed. */
   tls?: { certificate: string; key: string; clientCa?: string };
-  /** The time that calls in progress have to end after `close`, in seconds. Default: 30. */
+  /** The time that calls in progress have to end after `close`, in seconds. Default: 30. `Infinity`: no limit. */
   drainSeconds?: number;
 }
 
@@ -157,7 +159,7 @@ export async function serveJudge(judge: Judge, options: ServeOptions = {}): Prom
       for (const session of sessions) session.close();
       // Connections that no session closes are cut: those that have sent nothing, and those of calls that take too long.
       const cut = () => connections.forEach((socket) => socket.destroy());
-      const late = setTimeout(cut, (options.drainSeconds ?? 30) * 1000);
+      const late = setTimeout(cut, Math.min((options.drainSeconds ?? 30) * 1000, LONGEST_TIMER_MS));
       state.idle = () => setTimeout(cut, LAST_BYTES_MS).unref();
       if (state.calls === 0) state.idle();
       return closed.finally(() => clearTimeout(late));
