@@ -75,6 +75,8 @@ def test_no_reader_guesses(kind: str) -> None:
         ("pair_vote", "[[2]] Text 1"),
         ("pair_vote", "\\boxed{1}, tie"),
         ("decision_choice", "Option 2: search online for the opening hours Both"),
+        ("decision_choice", "Option 1 - it is quicker Both options"),
+        ("decision_choice", "Option 1: call the library It makes little difference."),
         ("decision_choice", "Option 2 - it is quicker Option 1 - it is quicker"),
         ("decision_choice", "Either: it makes little difference Option 1 - it is quicker"),
         ("decision_choice", "Option 2: search online for the opening hours Option 1, because it is quicker."),

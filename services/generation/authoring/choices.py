@@ -115,8 +115,8 @@ _MIN_EXPLANATION_WORDS = 3
 MAX_TEXT_LENGTH = 100_000
 """The maximum length of an answer in characters, with reasoning."""
 _BOXED = re.compile(r"\$?\\boxed\s?\{(?:\\text\s?\{)?([^{}]{0,200})\}{1,2}\$?")
-_NO_DIFFERENCE = re.compile(
-    r"(?m)(?:^|(?<=[.!;,:]\s)|(?<=\bor\s))(?:both(?:\s+(?:options?|of\s+them|choices|ways))?"
+_SAME = (
+    r"(?:both(?:\s+(?:options?|of\s+them|choices|ways))?"
     r"(?:\s+(?:are|work|would\s+work)(?:\s+(?:equally|just\s+as|about\s+as))?"
     r"(?:\s+(?:good|fine|well|ok|okay|possible|suitable|valid|acceptable))?)?(?=[\s.,;!]*(?:$|[.,;!]\s))"
     r"|(?:it|this|that)\s+makes\s+(?:very\s+)?(?:little|no)(?:\s+real)?\s+difference"
@@ -124,7 +124,8 @@ _NO_DIFFERENCE = re.compile(
     r"|it\s+(?:does\s+not|doesn't)\s+(?:really\s+)?matter(?:\s+which(?:\s+one)?)?"
     r"|(?:they|both)\s+are\s+(?:about\s+)?(?:equally\s+\w+|equal|equivalent|the\s+same))"
 )
-_ENDS_WITH_BOTH = re.compile(r"\b(?:both|either)(?:\s+(?:are|is)\s+\w+)?\W*\Z")
+_NO_DIFFERENCE = re.compile(rf"(?m)(?:^|(?<=[.!;,:]\s)|(?<=\bor\s)){_SAME}")
+_ENDS_WITH_EITHER = re.compile(rf"\b(?:(?:both|either)(?:\s+(?:are|is)\s+\w+)?|{_SAME})\W*\Z")
 _EDGE = r"[^\w\ue001-\ue003]"
 _LINE_NUMBER = re.compile(
     rf"(?m)^({_EDGE}{{0,5}}(?:{LEAD_IN})?)\(?([123])(?=[).:\s]{{0,5}}$|[).:]{{0,2}}\s{{0,2}}{_ANY_MARK})"
@@ -179,7 +180,7 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     options = _clean(option_1), _clean(option_2)
     choice = _only_choice(answer, options)
     choice = _committed_choice(answer, options) if choice is None else choice
-    return None if choice != decision_pb2.CHOICE_EITHER and _ENDS_WITH_BOTH.search(answer) else choice
+    return None if choice != decision_pb2.CHOICE_EITHER and _ENDS_WITH_EITHER.search(answer) else choice
 
 
 def _only_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType | None:
