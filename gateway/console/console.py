@@ -180,7 +180,7 @@ class Console:
         response = anonymous.redirect(address)
         response.set_cookie(
             COOKIE,
-            self._sessions.open(token),
+            self._sessions.open(token, f"{caller.tenant}/{caller.principal}"),
             path=ROOT,
             max_age=int(LIFETIME_SECONDS),
             httponly=True,

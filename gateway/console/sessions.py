@@ -22,9 +22,9 @@ COOKIE = "dramaturg_session"
 LIFETIME_SECONDS = 12 * 3600.0
 """The time after which a visitor signs in again."""
 MAX_SESSIONS = 10_000
-"""The most sessions."""
-MAX_SESSIONS_OF_TOKEN = 100
-"""The most sessions of one token."""
+"""The most sessions in memory."""
+MAX_SESSIONS_OF_OWNER = 100
+"""The most sessions in memory of one visitor."""
 MAX_SEALED_BYTES = 3_800
 """The longest sealed session. Browsers drop cookies above 4,096 bytes with name and attributes."""
 _KEY_BYTES = 32
@@ -33,30 +33,40 @@ _KEY_BYTES = 32
 @dataclass(frozen=True)
 class _Session:
     token: str
+    owner: str
     expires: float
 
 
 class Sessions:
-    """The tokens of the visitors, in the memory of this process. A browser has only the id of its session."""
+    """The tokens of the visitors, in the memory of this process. A browser has only the id of its session.
 
-    def __init__(self) -> None:
+    Args:
+        most: The most sessions. Above it ends the oldest one of the owner with the most sessions, so that no
+            owner can end the sessions of one that has fewer.
+    """
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self._most = most
         self._sessions: dict[str, _Session] = {}
-        self._of_token: dict[str, dict[str, None]] = {}
-        """The ids of the sessions of each token, the oldest first."""
+        self._of_owner: dict[str, dict[str, None]] = {}
+        """The ids of the sessions of each owner, the oldest first."""
 
-    def open(self, token: str) -> str:
+    def open(self, token: str, owner: str) -> str:
         """Begins a session and returns its id.
 
-        Above 100 sessions of a token its oldest one ends, and above 10,000 sessions the oldest of all.
+        Args:
+            token: The visitor's token.
+            owner: The visitor. Above ``MAX_SESSIONS_OF_OWNER`` sessions its oldest one ends.
         """
-        own = self._of_token.setdefault(token, {})
-        if len(own) >= MAX_SESSIONS_OF_TOKEN:
+        own = self._of_owner.get(owner, {})
+        if len(own) >= MAX_SESSIONS_OF_OWNER:
             self.close(next(iter(own)))
-        elif len(self._sessions) >= MAX_SESSIONS:
-            self.close(next(iter(self._sessions)))
+        elif len(self._sessions) >= self._most:
+            largest = max(self._of_owner.values(), key=len)
+            self.close(next(iter(own if len(own) >= len(largest) else largest)))
         session_id = secrets.token_urlsafe(32)
-        self._sessions[session_id] = _Session(token, time.monotonic() + LIFETIME_SECONDS)
-        self._of_token.setdefault(token, {})[session_id] = None
+        self._sessions[session_id] = _Session(token, owner, time.monotonic() + LIFETIME_SECONDS)
+        self._of_owner.setdefault(owner, {})[session_id] = None
         return session_id
 
     def token(self, session_id: str) -> str | None:
@@ -71,10 +81,10 @@ class Sessions:
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
-        own = self._of_token[session.token]
+        own = self._of_owner[session.owner]
         del own[session_id]
         if not own:
-            del self._of_token[session.token]
+            del self._of_owner[session.owner]
 
 
 class SealedSessions(Sessions):
@@ -96,9 +106,9 @@ class SealedSessions(Sessions):
         super().__init__()
         self._keys = ReloadingFile([file], lambda: _read_keys(file))
 
-    def open(self, token: str) -> str:
+    def open(self, token: str, owner: str) -> str:
         sealed = self._keys.current().encrypt(token.encode()).decode()
-        return sealed if len(sealed) <= MAX_SEALED_BYTES else super().open(token)
+        return sealed if len(sealed) <= MAX_SEALED_BYTES else super().open(token, owner)
 
     def token(self, session_id: str) -> str | None:
         if len(session_id) > MAX_SEALED_BYTES:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from gateway.console.sessions import MAX_SESSIONS_OF_TOKEN, Sessions
+from gateway.console.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_OWNER, Sessions, open_sessions
 from gateway.console.visit import MAX_FIELDS, MAX_FORM_BYTES
 from tests.hostile.test_http import RAW, raw
 from tests.hostile.values import TEXTS
@@ -94,14 +96,42 @@ async def test_what_is_no_request_is_refused(console: Consoled) -> None:
         assert not answer or answer.split()[1].startswith(b"4"), f"{label}: {answer[:100]!r}"
 
 
-def test_the_sessions_of_a_token_end_no_session_of_another() -> None:
+def test_a_visitor_has_a_limited_number_of_sessions() -> None:
     sessions = Sessions()
-    other = sessions.open("other")
-    own = [sessions.open("own") for _ in range(20_000)]
+    other = sessions.open("other", "other")
+    own = [sessions.open(f"token {number}", "own") for number in range(20_000)]
     assert sessions.token(other) == "other"
     kept = [one for one in own if sessions.token(one)]
-    assert kept == own[-MAX_SESSIONS_OF_TOKEN:]
+    assert kept == own[-MAX_SESSIONS_OF_OWNER:]
     for one in (other, *kept):
         sessions.close(one)
     assert not sessions._sessions
-    assert not sessions._of_token
+    assert not sessions._of_owner
+
+
+def test_above_the_most_sessions_a_visitor_ends_none_of_those_with_fewer() -> None:
+    sessions = Sessions(50)
+    few = {name: [sessions.open(name, name) for _ in range(10)] for name in ("a", "b", "c")}
+    many = [sessions.open("many", "many") for _ in range(1000)]
+    assert len(sessions._sessions) == 50
+    assert {name: sum(map(bool, map(sessions.token, own))) for name, own in few.items()} == dict.fromkeys(
+        few, 10
+    )
+    assert [one for one in many if sessions.token(one)] == many[-20:]
+    new = [sessions.open("new", "new") for _ in range(10)]
+    assert all(map(sessions.token, new)), "the owner with the most sessions makes room"
+    assert len(sessions._sessions) == 50
+    assert [one for one in many if sessions.token(one)] == many[-10:]
+
+
+def test_sessions_of_ten_thousand_visitors_have_a_bound_in_all(tmp_path: Path) -> None:
+    sessions = Sessions()
+    opened = [sessions.open("a token", f"visitor {number}") for number in range(MAX_SESSIONS + 20)]
+    assert sum(map(bool, map(sessions.token, opened))) == MAX_SESSIONS
+    assert len(sessions._of_owner) == MAX_SESSIONS
+    keys = tmp_path / "keys"
+    keys.write_bytes(base64.b64encode(secrets.token_bytes(32)))
+    sealed = open_sessions(keys)
+    assert all(sealed.token(sealed.open("a token", "visitor")) == "a token" for _ in range(1000))
+    assert not sealed._sessions
+    assert not sealed._of_owner

@@ -36,21 +36,21 @@ def keys(tmp_path: Path) -> Path:
 
 def test_every_gateway_with_the_keys_knows_a_session(keys: Path) -> None:
     one, other = open_sessions(keys), open_sessions(keys)
-    session = one.open("a token")
+    session = one.open("a token", "a visitor")
     assert "a token" not in session
     assert other.token(session) == one.token(session) == "a token"
-    assert one.open("a token") != session
+    assert one.open("a token", "a visitor") != session
 
 
 def test_a_gateway_with_other_keys_does_not_know_it(keys: Path, tmp_path: Path) -> None:
-    session = open_sessions(keys).open("a token")
+    session = open_sessions(keys).open("a token", "a visitor")
     assert open_sessions(write(tmp_path / "others", [new_key()])).token(session) is None
     assert Sessions().token(session) is None
 
 
 def test_a_session_that_was_changed_does_not_exist(keys: Path) -> None:
     sessions = open_sessions(keys)
-    session = sessions.open("a token")
+    session = sessions.open("a token", "a visitor")
     for place in range(0, len(session) - 1, 7):
         letter = "A" if session[place] != "A" else "B"
         assert sessions.token(session[:place] + letter + session[place + 1 :]) is None
@@ -60,7 +60,7 @@ def test_a_session_that_was_changed_does_not_exist(keys: Path) -> None:
 
 def test_a_session_ends_after_its_lifetime(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = open_sessions(keys)
-    session, begun = sessions.open("a token"), time.time()
+    session, begun = sessions.open("a token", "a visitor"), time.time()
     monkeypatch.setattr("time.time", lambda: begun + LIFETIME_SECONDS - 2)
     assert sessions.token(session) == "a token"
     monkeypatch.setattr("time.time", lambda: begun + LIFETIME_SECONDS + 2)
@@ -70,10 +70,10 @@ def test_a_session_ends_after_its_lifetime(keys: Path, monkeypatch: pytest.Monke
 def test_sessions_end_with_their_key_and_not_before(keys: Path) -> None:
     sessions = open_sessions(keys)
     (old,) = keys.read_text().split()
-    session, new = sessions.open("a token"), new_key()
+    session, new = sessions.open("a token", "a visitor"), new_key()
     write(keys, [new, old])
     assert sessions.token(session) == "a token"
-    renewed = sessions.open("a token")
+    renewed = sessions.open("a token", "a visitor")
     write(keys, [new, new])
     assert sessions.token(session) is None
     assert sessions.token(renewed) == "a token"
@@ -84,7 +84,7 @@ def test_sessions_end_with_their_key_and_not_before(keys: Path) -> None:
 def test_a_token_that_fits_in_no_cookie_stays_in_memory(keys: Path) -> None:
     one, other = open_sessions(keys), open_sessions(keys)
     token = "a" * MAX_SEALED_BYTES
-    session = one.open(token)
+    session = one.open(token, "a visitor")
     assert len(session) < 100
     assert one.token(session) == token
     assert other.token(session) is None
@@ -105,7 +105,7 @@ def test_wrong_keys_are_refused_and_not_shown(tmp_path: Path, text: str) -> None
 def test_keys_may_be_of_the_alphabet_for_addresses(tmp_path: Path) -> None:
     file = write(tmp_path / "keys", [base64.urlsafe_b64encode(b"\xfb\xff" * 16).decode()])
     sessions = open_sessions(file)
-    assert sessions.token(sessions.open("a token")) == "a token"
+    assert sessions.token(sessions.open("a token", "a visitor")) == "a token"
 
 
 def test_without_a_file_sessions_are_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
