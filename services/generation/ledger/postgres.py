@@ -165,7 +165,7 @@ class PostgresLedger(Ledger):
         contents = self._take()
         if contents:
             await self._commit(contents)
-            self._trim()
+        self._trim()
         if not self._has_changes():
             self._written.set()
 
@@ -200,7 +200,8 @@ class PostgresLedger(Ledger):
                 del self._unwritten[fingerprint]
 
     def _trim(self) -> None:
-        if self._spool.size > SPOOL_BYTES:
+        # On a full disk the spool itself may be what fills it.
+        if self._spool.size > (SPOOL_BYTES if self._spooling else 0):
             wanted = Contents(self._unwritten, dict(self._pending.under_way), self._pending.abandoned)
             with suppress(OSError):  # the file keeps growing
                 self._spool.rewrite(wanted)

@@ -126,6 +126,11 @@ class Spool:
         Raises:
             OSError: The write fails. The file is then unchanged.
         """
+        if not contents:
+            # A full disk has no space for another file.
+            os.ftruncate(self._descriptor, 0)
+            self.size = 0
+            return
         fresh = self.path.with_suffix(_FRESH)
         descriptor = _create(fresh)
         try:

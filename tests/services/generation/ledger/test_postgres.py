@@ -152,10 +152,10 @@ async def test_an_adopted_completion_does_not_replace_a_later_one(postgres_url: 
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Lets no file of this process grow."""
+def file_limit(size: int) -> Iterator[None]:
+    """Lets no file of this process grow above a size in bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
@@ -167,7 +167,7 @@ async def test_a_full_disk_stops_purchases_and_loses_no_answer_under_way(
 ) -> None:
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
     numbers = [await ledger.record_call(f"f{number}") for number in range(3)]
-    with full_disk():
+    with file_limit(1):
         for number in numbers:
             await ledger.put(f"f{number}", [bought(f"f{number}", call_number=number)])
         for _ in range(3):
@@ -178,6 +178,26 @@ async def test_a_full_disk_stops_purchases_and_loses_no_answer_under_way(
     ledger.settle([await ledger.record_call("another")])
     status = await ledger.status()
     assert (status.completions, status.under_way, status.lost, status.abandoned) == (3, 0, 0, 0)
+    await ledger.close()
+
+
+async def test_a_disk_that_the_spool_itself_fills_has_space_again(postgres_url: str, tmp_path: Path) -> None:
+    ledger = await PostgresLedger.open(postgres_url, tmp_path)
+    bought_numbers: list[int] = []
+    with file_limit(64_000):
+        async with asyncio.timeout(20):
+            while len(bought_numbers) < 100:
+                fingerprint = f"f{len(bought_numbers)}"
+                try:
+                    number = await ledger.record_call(fingerprint)
+                except LedgerUnavailableError:
+                    await asyncio.sleep(0.005)
+                    continue
+                await ledger.put(fingerprint, [bought(fingerprint, "x" * 2000, number)])
+                bought_numbers.append(number)
+        await until(lambda: len(texts(postgres_url)) == 100)
+        status = await ledger.status()
+    assert (status.completions, status.under_way, status.lost, status.abandoned) == (100, 0, 0, 0)
     await ledger.close()
 
 

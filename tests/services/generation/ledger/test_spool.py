@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -108,3 +109,21 @@ def test_a_rewritten_spool_is_still_locked(tmp_path: Path) -> None:
     spool.close(remove=False)
     with orphans(tmp_path) as found:
         assert set(found[0][1].kept) == {"g", "h"}
+
+
+def test_a_spool_without_records_needs_no_space_to_be_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    spool = Spool(tmp_path, "a")
+    spool.append(kept_line("f", Kept(1.0, "[1]"), ()))
+    monkeypatch.setattr(os, "open", no_space)
+    spool.rewrite(Contents())
+    monkeypatch.undo()
+    assert (spool.size, spool.path.stat().st_size) == (0, 0)
+    spool.append(kept_line("g", Kept(1.0, "[1]"), ()))
+    spool.close(remove=False)
+    with orphans(tmp_path) as found:
+        assert set(found[0][1].kept) == {"g"}
