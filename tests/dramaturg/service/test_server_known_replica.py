@@ -1,4 +1,4 @@
-"""Clients of names that resolve to several replicas."""
+"""A server that drains, and clients that know it alone of the replicas behind a name."""
 
 from __future__ import annotations
 
