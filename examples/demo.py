@@ -15,11 +15,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.results.coverage import by_reason
+from dramaturg.results.quantities import consumption
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "examples" / "scripts"
@@ -164,10 +168,15 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
     console.print(
         f"{scripts['candidate_count']} candidates, {whole['verdict_count']} verdicts: "
         f"{whole['pass_count']} PASS, {whole['fail_count']} FAIL, "
-        f"{sum(abstentions.values())} ABSTAIN {abstentions or ''}",
+        f"{sum(abstentions.values())} ABSTAIN" + (f" ({by_reason(abstentions)})" if abstentions else ""),
         highlight=False,
     )
-    console.print(f"usage: {json.dumps(summary['usage'])}", highlight=False)
+    usage = ParseDict(summary["usage"], Usage())
+    console.print(
+        f"{usage.provider_call_count} calls of a model, {usage.cache_hit_count} answers from the ledger"
+        f"{consumption(usage)}",
+        highlight=False,
+    )
     if replayed:
         console.print("[dim]The answers are replayed: these figures describe the samples, not a model.[/]")
     console.print(f"results: {OUT.relative_to(ROOT)}/results.jsonl\n", highlight=False)

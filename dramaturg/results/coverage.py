@@ -74,11 +74,11 @@ def describe_unjudged(
     counted = {reason: count for reason, count in abstentions.items() if reason not in NOT_ASKED}
     asked = judgements - sum(not_asked.values())
     if count := sum(counted.values()):
-        parts.append(f"{count} of {asked} judgements abstained ({_by_reason(counted)})")
+        parts.append(f"{count} of {asked} judgements abstained ({by_reason(counted)})")
     if count := sum(not_asked.values()):
-        parts.append(f"{count} judgements do not count as asked for ({_by_reason(not_asked)})")
+        parts.append(f"{count} judgements do not count as asked for ({by_reason(not_asked)})")
     if count := sum(failures.values()):
-        parts.append(f"{count} of {samples} samples failed ({_by_reason(failures)})")
+        parts.append(f"{count} of {samples} samples failed ({by_reason(failures)})")
     return "; ".join(parts)
 
 
@@ -125,7 +125,7 @@ class CoverageCounter:
         return describe_unjudged(self.samples, self.judgements, self.abstentions, self.failures)
 
 
-def _by_reason(counts: Mapping[str, int]) -> str:
+def by_reason(counts: Mapping[str, int]) -> str:
     """Counts as text, the largest first, for example "TIMED_OUT 3, REFUSED 1"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {count}" for name, count in ordered)

@@ -20,7 +20,10 @@ def test_the_demo_replays_every_answer() -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    assert "32 candidates, 224 verdicts" in finished.stdout
+    assert (
+        "32 candidates, 224 verdicts: 186 PASS, 33 FAIL, 5 ABSTAIN (UNPARSABLE 3, CONTRADICTORY 1, REFUSED 1)\n"
+        "0 calls of a model, 105 answers from the ledger, $0\n"
+    ) in finished.stdout
     assert "no model was asked" in finished.stdout
     assert finished.stdout.rstrip().splitlines()[-1].startswith("report: out/demo/report.html")
     assert "Vegetable" in (ROOT / "out/demo/report.html").read_text(encoding="utf-8").title()
