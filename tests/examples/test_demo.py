@@ -21,7 +21,8 @@ def test_the_demo_replays_every_answer() -> None:
     )
     assert finished.returncode == 0, finished.stderr
     assert (
-        "32 candidates, 224 verdicts: 186 PASS, 33 FAIL, 5 ABSTAIN (UNPARSABLE 3, CONTRADICTORY 1, REFUSED 1)\n"
+        "32 candidates, 224 verdicts: 186 PASS, 33 FAIL, "
+        "5 ABSTAIN (UNPARSABLE 3, CONTRADICTORY 1, REFUSED 1)\n"
         "0 calls of a model, 105 answers from the ledger, $0\n"
     ) in finished.stdout
     assert "no model was asked" in finished.stdout
