@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
@@ -274,7 +275,12 @@ def _is_accounted_for(claimed: Usage, known: Usage) -> bool:
 
 
 def _cut(message: Message, longest: int, elements: int | None = MAX_ELEMENTS) -> None:
-    """Cuts the texts of a message at any depth, and its lists and maps. None: lists and maps are not cut."""
+    """Cuts the texts of a message at any depth, and its lists and maps. None: lists and maps are not cut.
+
+    Roles stay whole: votes state the roles of the request.
+    """
+    if isinstance(message, pairs_pb.Role):
+        return
     for field, value in message.ListFields():
         if _is_map(field):
             for key in list(value)[elements:] if elements is not None else ():

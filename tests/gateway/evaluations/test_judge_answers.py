@@ -21,7 +21,7 @@ from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesResponse
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Ballot, ComparePairResponse, RoleVote
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role as Reader
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
@@ -176,6 +176,16 @@ def test_many_texts_are_cut_further() -> None:
     assert limit_answer(answer, None)
     assert answer.ByteSize() <= MAX_ANSWER_BYTES
     assert [verdict.criterion for verdict in answer.verdicts] == [str(index) for index in range(100)]
+
+
+def test_the_roles_of_votes_stay_whole() -> None:
+    """A judge states the roles of the request, in their order."""
+    roles = [Reader(type=str(index), description="d" * 2_000) for index in range(50)]
+    ballots = [Ballot(rationale="r" * 2_000)] * 2
+    answer = ComparePairResponse(votes=[RoleVote(role=role, ballots=ballots) for role in roles])
+    assert limit_answer(answer, None)
+    assert [vote.role for vote in answer.votes] == roles
+    assert len(answer.votes[0].ballots[0].rationale) < 2_000
 
 
 def test_an_answer_of_many_elements_is_not_used() -> None:
