@@ -17,6 +17,8 @@ _ROUNDING = 1e-12
 
 _LARGEST_LOG_ODDS = 700.0
 """The exponential of more overflows."""
+_LARGEST_GROWTH = 8.0
+"""The inverse cube root moves an upper end to at most this multiple of the value: it has a pole."""
 
 
 class Mean(NamedTuple):
@@ -36,8 +38,8 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     """The mean of all judgements with a value, with an interval clustered by sample.
 
     The interval is that of a ratio of sums over samples, mean +- t * s, on the log odds of the place of the
-    mean between the ends of the scale, which covers near the ends too; with a lower end alone on the
-    logarithm of the distance from it; without ends on the values. With
+    mean between the ends of the scale, which covers near the ends too; with a lower end alone it is
+    ``ends_above_zero`` of the distance from it; without ends on the values. With
     s^2 = K / (K - 1) * sum over samples of (y_i - mean * n_i)^2 / n^2: sample i has n_i judgements that sum
     to y_i, n is the sum of n_i, K the number of samples, and t has K - 1 degrees of freedom (Cochran 1977,
     Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640, section 2.2). With one judgement a
@@ -65,14 +67,34 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     margin = quantile((1 + CONFIDENCE) / 2, clusters - 1) * math.sqrt(variance)
     width = highest - lowest
     if math.isfinite(lowest) and math.isinf(width) and mean > lowest:
-        growth = math.exp(min(_LARGEST_LOG_ODDS, margin / (mean - lowest)))
-        return Mean(sums.judged, mean, lowest + (mean - lowest) / growth, lowest + (mean - lowest) * growth)
+        below, above = ends_above_zero(mean - lowest, margin)
+        return Mean(sums.judged, mean, lowest + below, lowest + above)
     if not math.isfinite(width) or not lowest < mean < highest:
         return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
     odds = (mean - lowest) / (highest - mean)
     reach = min(_LARGEST_LOG_ODDS, margin * width / (mean - lowest) / (highest - mean))
     lower, upper = (lowest + width / (1 + math.exp(sign * reach) / odds) for sign in (1, -1))
     return Mean(sums.judged, mean, lower, upper)
+
+
+def ends_above_zero(value: float, margin: float) -> tuple[float, float]:
+    """The interval of a positive value on a scale without an upper end.
+
+    The lower end is on the logarithm, the upper end is the higher of those on the logarithm and on the
+    inverse cube root. The inverse cube root makes the studentized mean of gamma values symmetric to the first
+    order, the logarithm that of values whose skewness is 1.5 times their coefficient of variation. Few values
+    do not tell which they are: on the logarithm alone the upper end is too low for long tails, on the inverse
+    cube root alone the lower end is too high for rare values above 0.
+
+    Args:
+        value: The value, above 0.
+        margin: Student's margin of the value.
+    """
+    reach = min(_LARGEST_LOG_ODDS, margin / value)
+    growth = math.exp(reach)
+    root = 1 - reach / 3
+    steep = root**-3 if root > _LARGEST_GROWTH ** (-1 / 3) else _LARGEST_GROWTH
+    return value / growth, value * max(growth, steep)
 
 
 def _bounds_of_equal(

@@ -15,6 +15,7 @@ from enum import Enum
 import numpy as np
 from scipy import special
 
+from dramaturg.results.means import ends_above_zero
 from services.alignment.estimates import EQUAL, ONE_CLUSTER, Array, Estimate
 
 _FEWEST_UNITS = 2
@@ -28,8 +29,8 @@ class Scale(Enum):
     """From -1 to 1: Fisher's z (1921)."""
     SHARE = "logit"
     """From 0 to 1: log odds."""
-    POSITIVE = "log"
-    """From 0: the logarithm."""
+    POSITIVE = "log, inverse cube root"
+    """From 0: both, see ``ends_above_zero``."""
     REAL = ""
     """Without ends: none."""
 
@@ -48,8 +49,6 @@ _TRANSFORMATIONS = {
         lambda value: float(special.expit(value)),
         lambda value: 1 / (value * (1 - value)),
     ),
-    Scale.POSITIVE: _Transformation(math.log, math.exp, lambda value: 1 / value),
-    Scale.REAL: _Transformation(lambda value: value, lambda value: value, lambda _: 1.0),
 }
 _ENDS = {Scale.CORRELATION: (-1.0, 1.0), Scale.SHARE: (0.0, 1.0), Scale.POSITIVE: (0.0, math.inf)}
 
@@ -101,12 +100,18 @@ def with_jackknife(
     low, high = _ENDS.get(scale, (-math.inf, math.inf))
     if not low < value < high or min(value - low, high - value) < _ROUNDING:
         return Estimate(value, count, withheld="it is at an end of its scale")
-    transformation = _TRANSFORMATIONS[scale]
-    reach = float(special.stdtrit(units - 1, 0.5 + level / 2)) * error * transformation.slope(value)
-    centre = transformation.forward(value)
-    # exp overflows far beyond any figure.
-    ends = [transformation.backward(max(-700.0, min(700.0, centre + sign * reach))) for sign in (-1, 1)]
-    if scale is Scale.REAL:
-        ends = [value - reach, value + reach]
+    lower, upper = _ends(value, float(special.stdtrit(units - 1, 0.5 + level / 2)) * error, scale)
     name = f"jackknife, student's t{f', {scale.value}' if scale.value else ''}"
-    return Estimate(value, count, ends[0], ends[1], interval_method=name, standard_error=error)
+    return Estimate(value, count, lower, upper, interval_method=name, standard_error=error)
+
+
+def _ends(value: float, margin: float, scale: Scale) -> tuple[float, float]:
+    if scale is Scale.REAL:
+        return value - margin, value + margin
+    if scale is Scale.POSITIVE:
+        return ends_above_zero(value, margin)
+    transformation = _TRANSFORMATIONS[scale]
+    reach, centre = margin * transformation.slope(value), transformation.forward(value)
+    # exp overflows far beyond any figure.
+    lower, upper = (max(-700.0, min(700.0, centre + sign * reach)) for sign in (-1, 1))
+    return transformation.backward(lower), transformation.backward(upper)

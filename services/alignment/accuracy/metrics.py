@@ -108,7 +108,7 @@ class _Reading:
             macro_precision=self._figure("macro_precision", nothing or _never_predicted(labels)),
             macro_f1=self._figure("macro_f1", nothing),
             mean_squared_error=self._squared_error(accuracy, unscored or nothing),
-            macro_mean_squared_error=self._figure(
+            macro_mean_squared_error=self._bounded_error(
                 "macro_mse", unscored or nothing or "a part was abstained from"
             ),
             cohen_kappa=self._figure("cohen_kappa", nothing or "all labels are equal"),
@@ -141,11 +141,18 @@ class _Reading:
 
     def _squared_error(self, accuracy: Estimate, undefined: str) -> Estimate:
         """Of two labels it is the accuracy turned round, in the unit of their distance, with its interval."""
-        error, unit = self._figure("mean_squared_error", undefined), self._table.unit
+        error, unit = self._bounded_error("mean_squared_error", undefined), self._table.unit
         if error.value is None or unit is None or accuracy.lower is None or accuracy.upper is None:
             return error
         lower, upper = unit * (1 - accuracy.upper), unit * (1 - accuracy.lower)
         return replace(error, lower=lower, upper=upper, interval_method=accuracy.interval_method)
+
+    def _bounded_error(self, name: str, undefined: str) -> Estimate:
+        """A squared error, whose interval ends at the largest squared difference of labels."""
+        error, largest = self._figure(name, undefined), self._table.largest
+        if error.upper is None or largest is None:
+            return error
+        return replace(error, upper=min(error.upper, largest))
 
     def _figure(self, name: str, undefined: str) -> Estimate:
         return self._estimate(FIGURES.index(name), undefined, SCALES[name])

@@ -79,9 +79,14 @@ class Table:
         return self._squares is not None
 
     @property
+    def largest(self) -> float | None:
+        """The largest squared difference of two labels; ``None`` where labels are not numeric."""
+        return None if self._squares is None else float(self._squares.max())
+
+    @property
     def unit(self) -> float | None:
         """The squared difference of the two labels; ``None`` where there are not two."""
-        return None if self._squares is None or len(self.labels) != _TWO else float(self._squares.max())
+        return self.largest if len(self.labels) == _TWO else None
 
     def statistic(self, weights: Array) -> Array:
         """The figures of each policy beside each other, for every row of weights."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import t
 
-from dramaturg.results.means import mean_of, mean_of_sums
+from dramaturg.results.means import ends_above_zero, mean_of, mean_of_sums
 from tests.dramaturg.results.test_leaderboard import sums
 
 values = st.lists(
@@ -82,6 +82,23 @@ def test_an_interval_by_hand() -> None:
     assert (mean.lower, mean.upper) == pytest.approx(ends, abs=1e-5)
 
 
+def test_an_interval_above_zero_by_hand() -> None:
+    # The margin is 4.108520 of 5: exp(-0.821704) below, (1 - 0.821704 / 3)^-3 above.
+    mean = mean_of([2, 4, 6, 8], 0, math.inf)
+    assert (mean.lower, mean.upper) == pytest.approx((2.198405, 13.061202), rel=1e-4)
+    # One of twenty: the cube root has a pole, so the logarithm is farther.
+    mean = mean_of([1.0] + [0.0] * 19, 0, math.inf)
+    reach = t.ppf(0.975, 19)
+    assert (mean.lower, mean.upper) == pytest.approx((0.05 * math.exp(-reach), 0.05 * math.exp(reach)))
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.floats(1.0, 10))
+def test_intervals_above_zero_widen_with_the_margin(value: float, margin: float, factor: float) -> None:
+    below, above = ends_above_zero(value, margin)
+    lower, upper = ends_above_zero(value, margin * factor)
+    assert 0 <= lower <= below <= value <= above <= upper
+
+
 def test_extreme_intervals_stay_on_the_scale() -> None:
     mean = mean_of([0.0, 1e-9], 0, 1)
     assert mean.lower is not None
@@ -103,6 +120,21 @@ def test_intervals_of_pass_rates_cover(samples: int, rate: float) -> None:
         rounds += 1
         covered += (mean.lower or 0) <= rate <= (mean.upper or 1)
     assert 0.925 <= covered / rounds <= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("samples", "size"), [(20, 1), (50, 1), (10, 4), (20, 4)])
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+def test_intervals_of_counts_cover(samples: int, size: int, spread: float) -> None:
+    """Edit distances with a log-normal mean. On the logarithm alone the interval covers .92."""
+    generator = np.random.default_rng(1)
+    shared = generator.normal(size=(3000, samples, 1))
+    quality = math.sqrt(0.7) * generator.normal(size=(3000, samples, size)) + math.sqrt(0.3) * shared
+    counts = generator.poisson(np.exp(0.5 + spread * quality)).astype(float)
+    means = [mean_of_sums(sums(drawn.tolist()), 0, math.inf) for drawn in counts]
+    truth = math.exp(0.5 + spread**2 / 2)
+    covered = sum((mean.lower or 0) <= truth <= (mean.upper or math.inf) for mean in means) / len(means)
+    assert 0.93 <= covered <= 0.97
 
 
 @given(st.lists(st.floats(1, 10), min_size=2, max_size=30))

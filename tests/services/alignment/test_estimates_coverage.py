@@ -246,15 +246,15 @@ DRAWS: Mapping[str, Callable[..., Figures]] = {
 
 
 def coverage(
-    draw: Callable[..., Figures], items: int, clusters: int, repetitions: int
+    draw: Callable[..., Figures], items: int, clusters: int, repetitions: int, of_truth: int = 8000
 ) -> dict[str, tuple[float, float]]:
     """By figure: how often the interval contains the truth, and how often there is one.
 
-    The truth is the value of 8,000 clusters.
+    The truth is the value of ``of_truth`` clusters.
     """
     generator = np.random.default_rng(1)
     size = items // clusters
-    large = draw(generator, 8000 * size, 8000, Resampling(0, 1, 0.95, lambda: None))
+    large = draw(generator, of_truth * size, of_truth, Resampling(0, 1, 0.95, lambda: None))
     drawn = [draw(generator, items, clusters) for _ in range(repetitions)]
     rates = {}
     for name, figure in large.items():

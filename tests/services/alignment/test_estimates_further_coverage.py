@@ -239,8 +239,8 @@ DRAWS: Mapping[str, Callable[..., Figures]] = {
 @pytest.mark.parametrize("kind", DRAWS)
 def test_intervals_of_tables_cover(kind: str, items: int, clusters: int) -> None:
     for name, (covered, present) in coverage(DRAWS[kind], items, clusters, 300).items():
-        # Three standard errors of the simulation below .93; ten clusters with a long tail have .91.
-        assert covered >= 0.886 - 0.02 * (clusters == 10), name
+        # Three standard errors of the simulation below .93.
+        assert covered >= 0.886, name
         assert present >= 0.7, name
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import atanh, sqrt, tanh
+from math import atanh, inf, sqrt, tanh
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from dramaturg.results.means import mean_of
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate
 from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
@@ -37,6 +38,13 @@ def test_fishers_z_keeps_a_correlation_within_its_range() -> None:
     reach = stats.t.ppf(0.975, 5) * error
     assert found.lower == pytest.approx(tanh(atanh(0.95) - reach))
     assert found.upper == pytest.approx(tanh(atanh(0.95) + reach))
+
+
+def test_positive_figures_have_the_interval_of_means_above_zero() -> None:
+    pseudo = np.array([2.0, 4.0, 6.0, 8.0])
+    found = with_jackknife(5.0, 4, pseudo, 0.95, Scale.POSITIVE)
+    mean = mean_of(pseudo.tolist(), 0, inf)
+    assert (found.lower, found.upper) == pytest.approx((mean.lower, mean.upper), rel=1e-6)
 
 
 @pytest.mark.parametrize(

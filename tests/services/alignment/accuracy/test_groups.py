@@ -154,3 +154,19 @@ def test_order_does_not_matter_and_figures_are_bounded(
                 assert estimate.upper is not None
                 assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1
     assert sum(group.counts.items for group in first if group.subset == "all") == 2 * len(some)
+
+
+def test_squared_errors_end_at_the_largest_difference_of_labels() -> None:
+    items = [item("1", answer, "manual", level) for level in "ab" for answer in "1000"]
+    design = Design(
+        Counter(items),
+        TAGS,
+        [],
+        [],
+        AbstentionPolicy.EXCLUDED,
+        "level",
+        Resampling(1, 1, 0.95, no_checkpoint),
+    )
+    found = measure(design)[0].policies[0].macro_mean_squared_error
+    assert found.value == 0.75
+    assert found.upper == 1
