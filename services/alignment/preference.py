@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse, special
@@ -22,6 +22,7 @@ REFERENCE_WEIGHT = 0.2
 FEWEST_RESAMPLED = 100
 """With fewer prompts the intervals of ratings are the jackknife's: the bootstrap's cover too little."""
 
+_ORIGIN = "it is the origin of the ratings"
 _ITERATIONS = 50
 _TOLERANCE = 1e-9
 _LARGEST = 30.0
@@ -231,6 +232,10 @@ def _ratings(
     ratings = [
         (name, found.estimate(place, int(played[place]), undefined, scale))
         for place, name in enumerate(pairs.systems)
+    ]
+    ratings = [
+        (name, replace(one, withheld=_ORIGIN) if one.withheld and name == baseline else one)
+        for name, one in ratings
     ]
     ratings.sort(key=lambda one: (-(one[1].value if one[1].value is not None else -math.inf), one[0]))
     effect = found.estimate(systems, pairs.prompt.size, undefined, scale) if adjust_position else None

@@ -57,7 +57,7 @@ def preferences(
         cells = Cells(rows, line, row)
         judged = cells.text("judged").lower()
         request.pairs.add(
-            prompt=cells.text("prompt"),
+            prompt=cells.key("prompt"),
             first=cells.required("first"),
             second=cells.required("second"),
             preference=_PREFERENCES[judged]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -197,6 +198,7 @@ def _refuse(file: Path, line: int, problem: str) -> NoReturn:
     raise typer.BadParameter(f"{place} {problem}", param_hint="FILE")
 
 
+_LONGEST_ID = 500
 QUOTED = 40
 """The most characters of a cell that a message repeats."""
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -218,6 +220,11 @@ class Cells:
         """The text of a column; empty if there is none."""
         value = self._row.get(column)
         return "" if value is None else str(value).strip()
+
+    def key(self, column: str) -> str:
+        """The text of a column, or its digest if ids may not be as long: equal texts have equal keys."""
+        text = self.text(column)
+        return text if len(text) <= _LONGEST_ID else sha256(text.encode(errors="surrogatepass")).hexdigest()
 
     def quoted(self, column: str) -> str:
         """The text of a column for messages, cut if it is long."""

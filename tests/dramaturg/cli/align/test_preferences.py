@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.align import answer, run, write
 
 
@@ -20,3 +22,26 @@ def test_ratings_and_win_rates(tmp_path: Path) -> None:
     assert found["left_out"] == ["20 pairs without a preference"]
     assert "a pair has no lengths" in rate["undefined"]["length_controlled_win_rate"]
     assert "Elo" in run("preferences", file).stdout
+
+
+def test_prompts_may_be_whole_texts(tmp_path: Path) -> None:
+    prompts = ["x" * 5000 + str(index % 20) for index in range(40)]
+    rows = [
+        {"prompt": prompt, "first": "a", "second": "b", "judged": ("first", "second", "tie")[index % 3]}
+        for index, prompt in enumerate(prompts)
+    ]
+    (long,) = answer("preferences", write(tmp_path / "long.jsonl", rows))["win_rates"]
+    short = [row | {"prompt": row["prompt"][-20:]} for row in rows]
+    (same,) = answer("preferences", write(tmp_path / "short.jsonl", short))["win_rates"]
+    # The pairs of a prompt are one unit of the jackknife, in any order of prompts.
+    assert long["win_rate_interval"] == pytest.approx(same["win_rate_interval"])
+
+
+def test_the_baseline_is_the_origin_of_ratings(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": index, "first": "a", "second": "b", "judged": ("first", "second", "tie")[index % 3]}
+        for index in range(30)
+    ]
+    found = answer("preferences", write(tmp_path / "p.jsonl", rows), "--baseline", "b")
+    origin = next(one for one in found["ratings"] if one["system"] == "b")
+    assert origin["interval_withheld"] == {"elo": "it is the origin of the ratings"}
