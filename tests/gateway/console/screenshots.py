@@ -1,6 +1,9 @@
-"""Makes the pictures of docs/console.md: ``python -m tests.gateway.console.screenshots docs/images``.
+"""Makes the pictures of the documents, after ``make demo``.
 
-Each picture is the page of a console with made-up results, light and dark, with a reduced palette.
+    python -m tests.gateway.console.screenshots docs/images
+
+They are the report of the demonstration, the page of a run of its samples with replayed answers, and pages of
+a console with made-up results, each light and dark, with a reduced palette.
 """
 
 from __future__ import annotations
@@ -9,27 +12,35 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from PIL import Image
 
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
+from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import passed
 from dramaturg.testing import FakeJudge, in_thread, serve
 from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from tests.dramaturg.report.many import many
 from tests.support.browser import Tab, browser
+from tests.support.command_line import ROOT
 from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run
+from tests.support.ports import free_port
+from tests.support.processes import ServiceProcess
 
 WIDTH, HEIGHT = 1000, 640
+REPORT_WIDTH, REPORT_HEIGHT = 1280, 690
 COLORS = 128
 """The colours of a picture's palette."""
 MAX_BYTES = 60_000
 """The most bytes of a picture."""
+REPORT = ROOT / "out" / "demo" / "report.html"
+SAMPLES = ROOT / "examples" / "scripts"
 
 
 @asynccontextmanager
@@ -109,29 +120,72 @@ PAGES: Mapping[str, Callable[[Tab], None]] = {
 }
 
 
+@asynccontextmanager
+async def _evaluated_samples(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """Evaluates the samples of the demonstration as a run; yields its address and path."""
+    port = free_port()
+    environment = {
+        "DRAMATURG_CONFIG": str(SAMPLES / "replay.toml"),
+        "DRAMATURG_GENERATION_LEDGER": ":memory:",
+        "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
+        "DRAMATURG_GATEWAY_HTTP__PORT": str(port),
+    }
+    process = ServiceProcess("dramaturg", folder, environment, "up")
+    await process.start()
+    try:
+        async with DramaturgClient(process.target) as client:
+            spec = RunSpec(display_name="Eight tasks, four writers", scripts=ScriptsRunOptions())
+            spec.dataset.content = (SAMPLES / "tasks.jsonl").read_bytes()
+            created = await client.runs.create(spec)
+            async for _ in client.runs.watch(created.id):
+                pass
+        yield f"http://127.0.0.1:{port}", f"/console/runs/{created.id}"
+    finally:
+        await process.stop()
+
+
+@contextmanager
+def _tab(scheme: str, origin: str, width: int = WIDTH, height: int = HEIGHT) -> Iterator[Tab]:
+    with browser(scheme=scheme, width=width, base_url=origin) as opened:
+        seen = Tab(opened.new_page(), origin)
+        seen.page.set_viewport_size({"width": width, "height": height})
+        yield seen
+        if seen.faults:
+            sys.exit("\n".join(seen.faults))
+
+
+def _save(seen: Tab, file: Path) -> None:
+    picture = Image.open(io.BytesIO(seen.page.screenshot()))
+    picture.convert("RGB").quantize(COLORS).save(file, optimize=True)
+    if file.stat().st_size > MAX_BYTES:
+        sys.exit(f"{file} has {file.stat().st_size:,} bytes; the most are {MAX_BYTES:,}")
+
+
 def main(folder: Path) -> None:
     """Writes the pictures.
 
     Args:
         folder: Where they are written.
     """
+    schemes = ("light", "dark")
+    with tempfile.TemporaryDirectory() as name, in_thread(_evaluated_samples(Path(name))) as run:
+        for scheme in schemes:
+            with _tab(scheme, run[0]) as seen:
+                seen.page.goto(run[1])
+                _save(seen, folder / f"run-{scheme}.png")
+    for scheme in schemes:
+        with _tab(scheme, REPORT.as_uri(), REPORT_WIDTH, REPORT_HEIGHT) as seen:
+            seen.page.goto(REPORT.as_uri())
+            _save(seen, folder / f"report-{scheme}.png")
     # The console of the tests has a store of runs of its own.
     os.environ["DRAMATURG_RUNS_ENABLED"] = "false"
-    for scheme in ("light", "dark"):
+    for scheme in schemes:
         with tempfile.TemporaryDirectory() as name, in_thread(_console(Path(name))) as console:
             _fill(console)
-            with browser(scheme=scheme, width=WIDTH, base_url=console.url) as opened:
-                seen = Tab(opened.new_page(), console.url)
-                seen.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-                for page, show in PAGES.items():
+            with _tab(scheme, console.url) as seen:
+                for title, show in PAGES.items():
                     show(seen)
-                    picture = Image.open(io.BytesIO(seen.page.screenshot()))
-                    file = folder / f"{page}-{scheme}.png"
-                    picture.convert("RGB").quantize(COLORS).save(file, optimize=True)
-                    if file.stat().st_size > MAX_BYTES:
-                        sys.exit(f"{file} has {file.stat().st_size:,} bytes; the most are {MAX_BYTES:,}")
-                if seen.faults:
-                    sys.exit("\n".join(seen.faults))
+                    _save(seen, folder / f"{title}-{scheme}.png")
 
 
 if __name__ == "__main__":
