@@ -27,7 +27,7 @@ DRAIN_SECONDS = 4.0
 async def test_a_client_that_knows_one_replica_alone_loses_no_call_when_it_drains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It learns of the others when its connection ends, and has nobody to call until then."""
+    """It learns of the others when its connection ends, and knows no other address until then."""
     # The last lookup is long ago.
     monkeypatch.setattr(channels, "LOOKUP_SECONDS", 1)
     served: Counter[str] = Counter()
