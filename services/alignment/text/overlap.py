@@ -106,7 +106,7 @@ def meteor_with_synonyms() -> Metric:
     with _LOADING:
         try:
             wordnet.ensure_loaded()
-        except LookupError:
+        except (LookupError, OSError):  # absent, or incomplete
             return NotComputed("WordNet is not installed (python -m nltk.downloader wordnet)")
     return Meteor(wordnet)
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
+import nltk  # type: ignore[import-untyped]  # no stubs exist
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
+from nltk.corpus.reader import WordNetCorpusReader  # type: ignore[import-untyped]  # no stubs exist
+from nltk.corpus.util import LazyCorpusLoader  # type: ignore[import-untyped]  # no stubs exist
 from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 
@@ -179,6 +183,17 @@ def test_meteor_with_synonyms_finds_more() -> None:
     assert isinstance(less, float)
     assert found > less
     assert "WordNet synonym modules" in with_synonyms.method
+
+
+def test_meteor_with_wordnet_is_undefined_with_incomplete_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "corpora" / "wordnet").mkdir(parents=True)
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    monkeypatch.setattr(nltk.corpus, "wordnet", LazyCorpusLoader("wordnet", WordNetCorpusReader, None))
+    report = score_texts([TextPair(CAT, MAT)], ["meteor-wordnet", "rouge-1"], NO_VECTORS, no_checkpoint)
+    assert "WordNet is not installed" in report.scores[0].undefined["meteor-wordnet"]
+    assert report.scores[0].scores["rouge-1"]
 
 
 def test_meteor_with_wordnet_is_undefined_without_the_data() -> None:
