@@ -19,11 +19,13 @@ METRICS = (
     *DEFAULT_METRICS,
     "rouge-lsum",
     "meteor-wordnet",
-    *(f"bertscore{idf}{figure}" for idf in ("", "-idf") for figure in ("", "-precision", "-recall")),
+    *(f"bertscore{figure}" for figure in ("", "-precision", "-recall")),
     *(
         f"{variant}-{figure}"
         for variant in ("rouge-1", "rouge-2", "rouge-l", "rouge-lsum")
         for figure in ("precision", "recall")
     ),
 )
-"""The metrics of AlignmentService except "length", which is part of every comparison."""
+"""The metrics of AlignmentService except "length", which is part of every comparison, and "bertscore-idf":
+both texts of a pair have one source, and one document gives its tokens no idf weights.
+"""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.chrf import CHRF
 
 _WORD = re.compile(r"\w+")
-# nltk's loader of corpora is not safe in several threads.
-_LOADING = threading.Lock()
+# nltk's corpora are not safe in several threads: neither is loading, nor reading of shared files.
+_READING = threading.Lock()
 
 
 class SacreBleu:
@@ -103,12 +103,24 @@ def meteor_with_synonyms() -> Metric:
     """METEOR with the WordNet that is installed as nltk data; undefined for all texts without it."""
     from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
 
-    with _LOADING:
+    with _READING:
         try:
             wordnet.ensure_loaded()
         except (LookupError, OSError):  # absent, or incomplete
             return NotComputed("WordNet is not installed (python -m nltk.downloader wordnet)")
-    return Meteor(wordnet)
+    return Meteor(_Locked(wordnet))
+
+
+class _Locked:
+    """A WordNet for several threads: nltk's reads shared files at a position that each look-up sets."""
+
+    def __init__(self, wordnet: WordNet) -> None:
+        self._wordnet = wordnet
+
+    def synsets(self, word: str) -> Sequence[Any]:
+        """The sets of synonyms that a word is in."""
+        with _READING:
+            return self._wordnet.synsets(word)
 
 
 class _NoSynonyms:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 
 import nltk  # type: ignore[import-untyped]  # no stubs exist
@@ -19,7 +22,7 @@ from dramaturg.service.errors import ServiceError
 from services.alignment.text.bertscore import BERTSCORE
 from services.alignment.text.greedy import GREEDY
 from services.alignment.text.metric import NotComputed, TextPair
-from services.alignment.text.overlap import Meteor, common_subsequence
+from services.alignment.text.overlap import Meteor, common_subsequence, meteor_with_synonyms
 from services.alignment.text.score import EMBEDDING, METRICS, TextScores, chosen, score_texts
 from services.alignment.text.similarity import (
     Embedded,
@@ -183,6 +186,42 @@ def test_meteor_with_synonyms_finds_more() -> None:
     assert isinstance(less, float)
     assert found > less
     assert "WordNet synonym modules" in with_synonyms.method
+
+
+class SharedFile:
+    """As nltk's reader of WordNet: a look-up sets a position of a shared file, and reads there."""
+
+    position = ""
+    disturbed = False
+
+    def ensure_loaded(self) -> None:
+        pass
+
+    def synsets(self, word: str) -> tuple[()]:
+        self.position = word
+        for _ in range(2000):
+            self.disturbed |= self.position != word
+        return ()
+
+
+def test_threads_read_wordnet_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SharedFile()
+    monkeypatch.setattr(nltk.corpus, "wordnet", shared)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    start, metric = Barrier(4), meteor_with_synonyms()
+
+    def score(text: str) -> object:
+        start.wait()
+        return metric.score(text, "another")
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(score, [" ".join(f"w{one}x{place}" for place in range(50)) for one in range(4)]))
+    finally:
+        sys.setswitchinterval(interval)
+    assert shared.position
+    assert not shared.disturbed
 
 
 def test_meteor_with_wordnet_is_undefined_with_incomplete_data(
