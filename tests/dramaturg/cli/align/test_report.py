@@ -25,7 +25,7 @@ def test_a_cell_says_why_a_figure_has_no_interval() -> None:
 
 def test_the_methods_of_all_intervals_are_named_once() -> None:
     response = MeasureCalibrationResponse(groups=[GROUP, GROUP])
-    assert interval_methods(response) == "intervals: jackknife; wilson"
+    assert interval_methods(response) == ["intervals: jackknife; wilson"]
     assert not interval_methods(MeasureCalibrationResponse())
 
 
