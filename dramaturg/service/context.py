@@ -6,12 +6,15 @@ the deadline and the request id on to the next hop.
 
 from __future__ import annotations
 
+import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+_REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 REQUEST_ID_METADATA = "x-request-id"
 """The metadata key that carries the request id from hop to hop."""
 PEER_METADATA = "x-dramaturg-peer"
@@ -20,6 +23,18 @@ calls."""
 DEADLINE_METADATA = "x-deadline-seconds"
 """The key of the initial response metadata with the time limit that the server set: the caller stated no
 deadline, or one beyond the maximum."""
+
+
+def request_id_of(values: Iterable[str | bytes]) -> str:
+    """The request id of a call: the caller's, or a new one.
+
+    One that is not 1 to 128 letters, digits or ``_.:/+=-`` is replaced, since it goes into logs and headers.
+
+    Args:
+        values: What the caller gives.
+    """
+    given = (value for value in values if isinstance(value, str) and _REQUEST_ID.fullmatch(value))
+    return next(given, None) or os.urandom(16).hex()
 
 
 class RequestContext(NamedTuple):

@@ -156,6 +156,27 @@ def invalid_fields(violations: Sequence[Violation]) -> ServiceError:
     )
 
 
+def too_large(limit: int, actual: int | None) -> ServiceError:
+    """The error of a request above the limit of a message: RESOURCE_EXHAUSTED, ERROR_REASON_TOO_LARGE.
+
+    Args:
+        limit: The most bytes.
+        actual: Its size. None: it is not known.
+    """
+    metadata = {"limit": str(limit)}
+    if actual is None:
+        message = f"the request has more than {limit} bytes"
+    else:
+        message = f"the request has {actual} bytes; at most {limit} are allowed"
+        metadata["actual"] = str(actual)
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        message,
+        metadata=metadata,
+    )
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
     """Reads a remote failure.
 

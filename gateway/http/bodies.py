@@ -14,7 +14,7 @@ import grpc
 from aiohttp import StreamReader
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, too_large
 from dramaturg.service.threads import TenantThreads
 from gateway.http.messages import UnreadableMessageError
 
@@ -40,12 +40,21 @@ class Body:
         limit: The most bytes of a message, before and after decompression.
         encoding: The encoding of compressed messages.
         caller: Identifies the caller, for turns in decompression.
+        length: Its size. None: it is not known.
 
     Raises:
         ServiceError: UNIMPLEMENTED for an encoding other than gzip.
     """
 
-    def __init__(self, content: StreamReader, limit: int, encoding: str, caller: str = "") -> None:
+    def __init__(
+        self,
+        content: StreamReader,
+        limit: int,
+        encoding: str,
+        caller: str = "",
+        length: int | None = None,
+    ) -> None:
+        self._length = length
         self._caller = caller
         self._content = content
         self._limit = limit
@@ -67,7 +76,7 @@ class Body:
             ServiceError: It is too large, damaged or late.
         """
         async with _within(seconds):
-            data = await self._read(self._limit)
+            data = await self._read(self._limit, self._length)
         return await self._inflated(data) if self._gzip else data
 
     async def messages(self, *, seconds: float | None) -> AsyncIterator[bytes]:
@@ -88,7 +97,7 @@ class Body:
                         raise _truncated() from None
                     return
                 if size > self._limit:
-                    raise too_large(self._limit)
+                    raise too_large(self._limit, size)
                 try:
                     data = await self._content.readexactly(size)
                 except asyncio.IncompleteReadError:
@@ -98,7 +107,7 @@ class Body:
     async def text_messages(self, seconds: float) -> AsyncIterator[bytes]:
         """The enveloped messages of a body in base64, which may have padding at any fourth character."""
         async with _within(seconds):
-            text = await self._read(self._limit * 4 // 3 + 1024)
+            text = await self._read(self._limit * 4 // 3 + 1024, None)
         try:
             data = b"".join(binascii.a2b_base64(part) for part in _BASE64_PART.findall(text))
         except binascii.Error:
@@ -111,7 +120,7 @@ class Body:
             flags, size = _PREFIX.unpack_from(data, end)
             end = start + size
             if size > self._limit:
-                raise too_large(self._limit)
+                raise too_large(self._limit, size)
             if len(data) < end:
                 raise _truncated()
             yield await self._opened(flags, data[start:end])
@@ -125,13 +134,13 @@ class Body:
             raise UnreadableMessageError.of("a message is compressed, and no encoding is named")
         return await self._inflated(data)
 
-    async def _read(self, limit: int) -> bytes:
+    async def _read(self, limit: int, length: int | None) -> bytes:
         parts: list[bytes] = []
         size = 0
         while part := await self._content.readany():
             size += len(part)
             if size > limit:
-                raise too_large(self._limit)
+                raise too_large(self._limit, length)
             parts.append(part)
         return b"".join(parts)
 
@@ -141,16 +150,6 @@ class Body:
         return await _threads(self._caller, _inflate, data, self._limit)
 
 
-def too_large(limit: int) -> ServiceError:
-    """The error of a message above the limit."""
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        f"a message has more than {limit} bytes",
-        metadata={"limit": str(limit)},
-    )
-
-
 def _inflate(data: bytes, limit: int) -> bytes:
     decompressor = zlib.decompressobj(_GZIP)
     try:
@@ -158,7 +157,7 @@ def _inflate(data: bytes, limit: int) -> bytes:
     except zlib.error:
         raise UnreadableMessageError.of("a compressed message is no gzip") from None
     if len(inflated) > limit:
-        raise too_large(limit)
+        raise too_large(limit, None)
     if not decompressor.eof or decompressor.unused_data:
         raise UnreadableMessageError.of("a compressed message is no single, complete gzip member")
     return inflated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -96,22 +96,30 @@ async def answer_stream(
         if answer is None:
             answer = await begin(error.initial)
     except ServiceError as error:  # a response that JSON cannot state
-        end["error"] = error_json(from_service_error(error))
+        end["error"] = error_json(from_service_error(error, exchange.request_id))
     if answer is None:
         answer = await begin(await exchange.initial_metadata())
-    metadata: dict[str, list[str]] = {}
-    for key, value in to_headers(trailing):
-        metadata.setdefault(key, []).append(value)
-    if metadata:
+    if metadata := _end_metadata(trailing):
         end["metadata"] = metadata
     await answer.write(envelope(_END, json.dumps(end).encode()))
     await answer.write_eof()
     return answer
 
 
+def _end_metadata(trailing: Metadata) -> Mapping[str, Sequence[str]]:
+    """The metadata in the last message of a stream."""
+    metadata: dict[str, list[str]] = {}
+    for key, value in to_headers(trailing):
+        metadata.setdefault(key, []).append(value)
+    return metadata
+
+
 def stream_error(error: CallError, content_type: str, extra: Mapping[str, str]) -> web.Response:
     """The answer to a stream that was not forwarded."""
-    end = json.dumps({"error": error_json(error)}).encode()
+    body: dict[str, Any] = {"error": error_json(error)}
+    if metadata := _end_metadata(error.trailing):
+        body["metadata"] = metadata
+    end = json.dumps(body).encode()
     return web.Response(body=envelope(_END, end), headers={**extra, "Content-Type": content_type})
 
 

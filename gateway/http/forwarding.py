@@ -42,7 +42,7 @@ class CallError(Exception):
         return status_pb2.Status(code=self.code.value[0], message=self.message)
 
 
-def from_service_error(error: ServiceError, request_id: str = "", initial: Metadata = ()) -> CallError:
+def from_service_error(error: ServiceError, request_id: str, initial: Metadata = ()) -> CallError:
     """The error of a request that the gRPC server did not answer."""
     status = encode(error, request_id)
     return CallError(
@@ -56,11 +56,14 @@ class Exchange:
     Args:
         channel: Connected to the gRPC server.
         method: The full name of the method.
-        metadata: The caller's metadata.
+        metadata: The caller's metadata, with the request id last.
         timeout: The time limit in seconds. None: that of the server.
         requests: The request in Protobuf's binary form, or a stream of them.
         refusal: The reason why the request is no message: the server gets a damaged one. It refuses that
             after the checks that precede those of a message, and logs it.
+
+    Attributes:
+        request_id: The request id.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Exchange:
         options: dict[str, Any] = {"timeout": timeout, "metadata": tuple(metadata)}
         self._call: Any
         self._sending: asyncio.Task[None] | None = None
+        self.request_id = str(dict(metadata)[REQUEST_ID_METADATA])
         self._refusal = refusal
         self._is_cut = False
         if isinstance(requests, bytes):
@@ -110,7 +114,7 @@ class Exchange:
             task = asyncio.current_task()
             if self._refusal is None or (task is not None and task.cancelling()):
                 raise
-            raise from_service_error(self._refusal) from None
+            raise from_service_error(self._refusal, self.request_id) from None
 
     async def _send(self, requests: AsyncIterator[bytes]) -> None:
         try:
@@ -137,10 +141,9 @@ class Exchange:
     def _error(self, error: grpc.aio.AioRpcError) -> CallError:
         initial, trailing = error.initial_metadata() or (), error.trailing_metadata() or ()
         if self._refusal is not None and error.code() is self._refusal.code:
-            request_ids = [str(value) for key, value in trailing if key == REQUEST_ID_METADATA]
-            return from_service_error(self._refusal, request_ids[0] if request_ids else "", initial)
+            return from_service_error(self._refusal, self.request_id, initial)
         if self._is_cut and error.code() is grpc.StatusCode.INTERNAL and not trailing:
-            return from_service_error(_cut())
+            return from_service_error(_cut(), self.request_id)
         return CallError(error.code(), error.details() or "", _details(trailing), initial, trailing)
 
     async def __aenter__(self) -> Self:

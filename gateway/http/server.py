@@ -16,12 +16,14 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.identity.v1 import identity_service_pb2
+from dramaturg.service import logs
 from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
+from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.front import Backend
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
 from gateway.http import connect, grpc_web
-from gateway.http.bodies import ENCODINGS, Body, too_large
+from gateway.http.bodies import ENCODINGS, Body
 from gateway.http.forwarding import Exchange, from_service_error
 from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
 from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
@@ -178,7 +180,7 @@ class HttpServer:
         headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
         if origin is not None:
             if not self._is_allowed(origin):
-                return connect.unary_error(from_service_error(_foreign(origin)), headers)
+                return connect.unary_error(from_service_error(_foreign(origin), ""), headers)
             headers |= {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
             if request.method == "OPTIONS":
                 return web.Response(status=204, headers={**headers, **_preflight(request)})
@@ -192,7 +194,8 @@ class HttpServer:
             return web.Response(status=415, headers={**headers, "Accept-Post": ", ".join(_KINDS)})
         if request.path.count("/") != 2:
             return web.Response(status=404, headers=headers)
-        answer = _Answer(request, kind, content_type, headers)
+        request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
+        answer = _Answer(request, kind, content_type, headers, request_id)
         if self._in_progress >= self._backend.settings.max_concurrent_calls:
             return answer.refuse(self._overloaded())
         self._in_progress += 1
@@ -220,8 +223,7 @@ class HttpServer:
         if not kind.web and headers.get(connect.VERSION, "1") != "1":
             raise invalid(f"metadata.{connect.VERSION.lower()}", "must be 1")
         timeout = timeout_of(headers, GRPC_TIMEOUT if kind.web else CONNECT_TIMEOUT)
-        peer = peer_address(request.transport and request.transport.get_extra_info("peername"))
-        metadata = to_metadata(headers.items(), peer)
+        metadata = [*to_metadata(headers.items(), _peer(request)), (REQUEST_ID_METADATA, answer.request_id)]
         started = time.monotonic()
         codec: Codec = BinaryCodec()
         requests: bytes | AsyncIterator[bytes] = b""
@@ -255,9 +257,9 @@ class HttpServer:
     ) -> AsyncIterator[bytes]:
         limit = self._backend.settings.max_message_bytes
         if not method.client_streaming and (request.content_length or 0) > 2 * limit:
-            raise too_large(limit)
+            raise too_large(limit, request.content_length)
         caller = request.headers.get("Authorization", "")
-        body = Body(request.content, limit, _encoding(request.headers, kind), caller)
+        body = Body(request.content, limit, _encoding(request.headers, kind), caller, request.content_length)
         seconds = self._settings.body_timeout_seconds
 
         async def read() -> AsyncIterator[bytes]:
@@ -293,9 +295,15 @@ class _Answer:
     """Answers one request in the protocol of its content type."""
 
     def __init__(
-        self, request: web.BaseRequest, kind: _Kind, content_type: str, headers: Mapping[str, str]
+        self,
+        request: web.BaseRequest,
+        kind: _Kind,
+        content_type: str,
+        headers: Mapping[str, str],
+        request_id: str,
     ) -> None:
         self.kind = kind
+        self.request_id = request_id
         self._request = request
         self._content_type = content_type
         self._headers = headers
@@ -311,13 +319,25 @@ class _Answer:
         return await connect.answer_unary(exchange, codec, self._content_type, self._headers)
 
     def refuse(self, error: ServiceError) -> web.Response:
-        """The answer to a request that is not forwarded."""
-        failure = from_service_error(error)
+        """The answer to a request that is not forwarded; the log has it like that of a call."""
+        fields = {
+            "method": self._request.path,
+            "code": error.code.name,
+            "reason": error.reason_name,
+            "request_id": self.request_id,
+            "peer": _peer(self._request),
+        }
+        logs.write(logger, logging.INFO, "refused", fields)
+        failure = from_service_error(error, self.request_id)
         if self.kind.web:
             return grpc_web.call_error(failure, self._content_type, self._headers)
         if self.kind.stream:
             return connect.stream_error(failure, self._content_type, self._headers)
         return connect.unary_error(failure, self._headers)
+
+
+def _peer(request: web.BaseRequest) -> str:
+    return peer_address(request.transport and request.transport.get_extra_info("peername"))
 
 
 def _is_stream(method: MethodDescriptor) -> bool:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import time
 from collections.abc import Container
 
 from dramaturg.service import context
-from dramaturg.service.context import DEADLINE_METADATA, PEER_METADATA, REQUEST_ID_METADATA, RequestContext
+from dramaturg.service.context import (
+    DEADLINE_METADATA,
+    PEER_METADATA,
+    REQUEST_ID_METADATA,
+    RequestContext,
+    request_id_of,
+)
 from dramaturg.service.interceptors.call import Call, Proceed
-
-_REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
 
 class RequestContexts:
     """Enters the context of the request.
-
-    The request id is the caller's, in the metadata, or a new one. One that is not 1 to 128 letters, digits or
-    ``_.:/+=-`` is replaced, since it goes into logs and headers.
 
     Args:
         default_deadline: Seconds for a call that brings no deadline.
@@ -44,10 +43,10 @@ class RequestContexts:
             await call.context.send_initial_metadata(((DEADLINE_METADATA, f"{call.seconds:g}"),))
         else:
             call.seconds = inbound
-        request_id = _from_metadata(call)
+        given = (value for key, value in call.metadata if key == REQUEST_ID_METADATA)
         context.enter(
             RequestContext(
-                request_id or os.urandom(16).hex(),
+                request_id_of(given),
                 call.method,
                 _peer(call),
                 None if call.seconds == math.inf else time.monotonic() + call.seconds,
@@ -62,10 +61,3 @@ def _peer(call: Call) -> str:
     if not peer.startswith("unix:"):
         return peer
     return next((str(value) for key, value in call.metadata if key == PEER_METADATA), peer)
-
-
-def _from_metadata(call: Call) -> str | None:
-    for key, value in call.metadata:
-        if key == REQUEST_ID_METADATA and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
-            return value
-    return None

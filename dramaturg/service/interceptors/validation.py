@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.interceptors.call import Call, DamagedMessage, Proceed
 from dramaturg.service.validation import validate
 
@@ -65,13 +65,7 @@ class Validation:
             field, limit = message.excess
             raise invalid(field, f"has more than {limit} elements; at most {limit} are allowed")
         if message.size:
-            limit = self._max_message_bytes
-            raise ServiceError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                error_reason_pb2.ERROR_REASON_TOO_LARGE,
-                f"the request has {message.size} bytes; at most {limit} are allowed",
-                metadata={"limit": str(limit), "actual": str(message.size)},
-            )
+            raise too_large(self._max_message_bytes, message.size)
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
             error_reason_pb2.ERROR_REASON_FIELD_INVALID,

@@ -19,6 +19,8 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2, run_service_pb2, run_service_pb2_grpc
@@ -244,11 +246,36 @@ async def test_results_and_errors_equal_those_of_grpc(gateway: Running, name: st
 
 async def test_deadlines_and_sizes_are_those_of_grpc(gateway: Running) -> None:
     late = Request(RUNS + "PauseRun", [pb.PauseRunRequest(run_id=RUN)], metadata(), timeout=0.3)
-    large = Request(RUNS + "GetRun", [pb.GetRunRequest(run_id="x" * (LIMIT + 1))], metadata())
     for call in [by_grpc, *PROTOCOLS.values()]:
         assert (await call(gateway.target, gateway.url, late)).code == "DEADLINE_EXCEEDED"
-        assert (await call(gateway.target, gateway.url, large)).code == "RESOURCE_EXHAUSTED"
     await until(lambda: gateway.runs.cancelled == gateway.runs.pausing)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("GetRun", pb.GetRunRequest(run_id="x" * (LIMIT + 1))),
+        ("WatchRun", pb.WatchRunRequest(run_id="x" * (LIMIT + 1))),
+    ],
+)
+async def test_a_request_that_is_too_large_is_refused_like_by_grpc(
+    gateway: Running, method: str, message: Message, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = Request(RUNS + method, [message], metadata())
+    expected = await by_grpc(gateway.target, gateway.url, request)
+    assert (expected.code, reason(expected)) == ("RESOURCE_EXHAUSTED", "ERROR_REASON_TOO_LARGE")
+    written = len(json_format.MessageToJson(message))
+    for name, call in PROTOCOLS.items():
+        with caplog.at_level(logging.INFO, "gateway.http.server"):
+            outcome = await call(gateway.target, gateway.url, request)
+        if name == "connect-json":
+            # The text counts there.
+            assert f"the request has {written} bytes" in outcome.message
+            assert outcome.details[1:] == expected.details[1:]
+        else:
+            assert outcome == expected, name
+    refused = [one.__dict__["fields"] for one in caplog.records if one.getMessage() == "refused"]
+    assert [one["request_id"] for one in refused] == [metadata()["x-request-id"]] * len(PROTOCOLS)
 
 
 @pytest.mark.parametrize(
