@@ -10,8 +10,11 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowAssessment
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
+from dramaturg.results.names import abstention_name
 
 _SHADOWS = (ShadowAssessment.DESCRIPTOR, ShadowJudgement.DESCRIPTOR)
+NOT_ASKED = frozenset({"NOT_SUPPORTED", "NOT_APPLICABLE"})
+"""Abstentions for judgements that count as not asked for, as ``abstention_name`` names them."""
 _WORDS = ("rationale", "explanation", "failure", "detail")
 
 
@@ -22,6 +25,11 @@ class JudgementReason(NamedTuple):
     """The AbstainReason; 0: the judgement does not abstain."""
     words: str
     """The reason as text. May be empty."""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the judgement counts as asked for."""
+        return abstention_name(self.reason) not in NOT_ASKED
 
 
 def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
@@ -43,9 +51,16 @@ def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
             yield from judgement_reasons(part)
 
 
+def explained_abstention(message: Message) -> JudgementReason | None:
+    """Returns the abstention that says most about a result. None: none abstains, or none has words."""
+    found = (one for one in judgement_reasons(message) if one.reason and one.words)
+    # A rejected call says more than its consequences; what was not asked for explains no low coverage.
+    return min(
+        found, key=lambda one: (not one.is_asked, one.reason != ABSTAIN_REASON_CALL_REJECTED), default=None
+    )
+
+
 def abstention_words(message: Message) -> str:
-    """Returns the words of an abstention of a result. Empty: none abstains, or none has words."""
-    found = [one for one in judgement_reasons(message) if one.reason and one.words]
-    # A rejected call says more than its consequences.
-    found.sort(key=lambda one: one.reason != ABSTAIN_REASON_CALL_REJECTED)
-    return found[0].words if found else ""
+    """Returns the words of ``explained_abstention``. Empty: there is none."""
+    found = explained_abstention(message)
+    return found.words if found else ""

@@ -11,15 +11,13 @@ from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.error_status_pb2 import StatusCode
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
-from dramaturg.results.abstentions import abstention_words
+from dramaturg.results.abstentions import NOT_ASKED, explained_abstention
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 
 DEFAULT_MIN_COVERAGE = 0.9
 """The coverage under which an evaluation is partial by default (``RunPolicy.min_coverage``)."""
-NOT_ASKED = frozenset({"NOT_SUPPORTED", "NOT_APPLICABLE"})
-"""Abstentions for judgements that count as not asked for, as ``abstention_name`` names them."""
 
 _FIELDS = {
     field.message_type.full_name: field.name
@@ -91,7 +89,8 @@ class CoverageCounter:
         self.abstentions: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.words = ""
-        """The error of the first failed sample, else the words of the first abstention."""
+        """The error of the first failed sample, else the words of an abstention: of the first that counts."""
+        self._explained = False
 
     def add(self, result: Message) -> None:
         """Counts the judgements of a result of any evaluation. Other messages have none."""
@@ -105,13 +104,15 @@ class CoverageCounter:
         self.abstentions.update(
             abstention_name(row.abstain_reason) for row in rows if row.outcome == OUTCOME_ABSTAIN
         )
-        self.words = self.words or abstention_words(result)
+        found = None if self._explained else explained_abstention(result)
+        if found is not None and (found.is_asked or not self.words):
+            self.words, self._explained = found.words, found.is_asked
 
     def add_failure(self, error: ServiceError) -> None:
         """Counts a sample without a result."""
         self.samples += 1
         if not self.failures:
-            self.words = error.message
+            self.words, self._explained = error.message, True
         self.failures[failure_name(error)] += 1
 
     @property

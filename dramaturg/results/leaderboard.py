@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.kinds import find_kind
-from dramaturg.results.coverage import NOT_ASKED
+from dramaturg.results.abstentions import NOT_ASKED
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.sums import ModelSums
 

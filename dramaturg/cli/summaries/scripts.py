@@ -8,6 +8,7 @@ from functools import partial
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VariantAgreement, VerdictFigures
 from dramaturg.cli.cells import ABSENT, named, percent
 from dramaturg.cli.summaries.cells import abstention_table, share_interval_cell, value_cell
+from dramaturg.cli.summaries.panels import panel_table
 from dramaturg.cli.summaries.perturbations import show_perturbations
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
@@ -17,7 +18,7 @@ _HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 % interval")
 
 
 def show(console: Terminal, summary: Summary) -> None:
-    """Prints the verdicts by criterion, by model, by model and criterion, and by group."""
+    """Prints the verdicts by criterion, by model, by model and criterion, and by group; then panels."""
     figures = summary.scripts.figures
     whole = [one for one in figures if not one.tags]
     pooled = [one for one in whole if one.all_models]
@@ -28,6 +29,7 @@ def show(console: Terminal, summary: Summary) -> None:
         tables += [_table(["model"], by_model, lambda one: [named(one.model)]), _matrix(models)]
     for names, rows in by_grouping(summary.options, [one for one in figures if one.tags]):
         tables += _of_groups(names, rows)
+    tables.append(panel_table(summary.scripts.panels))
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
     print_tables(console, *tables)
     if summary.scripts.variants:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
-from dramaturg.cli.cells import interval, named, number, percent, percent_interval
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, VerdictFigures
+from dramaturg.cli.cells import interval, named, percent, percent_interval
 from dramaturg.cli.summaries.cells import abstention_table, interval_cell, share_interval_cell, value_cell
+from dramaturg.cli.summaries.panels import panel_table
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.groups import Grouped, by_grouping
 
 _VERDICTS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 % interval", "with abstentions")
 _SCORES = ("scored", "ABSTAIN", "mean", "95 % interval", "with abstentions")
-_PANELS = ("by two or more", "differ", "share", "mean difference")
 
 
 def show(console: Terminal, summary: Summary) -> None:
@@ -50,7 +50,7 @@ def show(console: Terminal, summary: Summary) -> None:
                 lambda one, names=names: [*_values(names, one), one.criterion, _scale(one)],  # type: ignore[misc]
             )
         )
-    tables.append(_panels(one for one in found.panels if not one.tags))
+    tables.append(panel_table(found.panels))
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
     print_tables(console, *tables)
 
@@ -102,17 +102,3 @@ def _values(names: Sequence[str], one: Grouped) -> Sequence[str]:
 
 def _scale(one: ScoreFigures) -> str:
     return f"{one.lowest} to {one.highest}"
-
-
-def _panels(rows: Iterable[PanelFigures]) -> Table:
-    table = Table("judges of panels", figures=_PANELS)
-    for one in rows:
-        difference = one.mean_difference if one.HasField("mean_difference") else None
-        table.add_row(
-            one.criterion,
-            str(one.text_count),
-            str(one.differing_count),
-            percent(one.differing_share),
-            number(difference, 2),
-        )
-    return table

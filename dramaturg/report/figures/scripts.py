@@ -12,6 +12,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     VerdictFigures,
 )
 from dramaturg.report.figures.common import percent_of, ranking_lead
+from dramaturg.report.figures.panels import panel_sections
 from dramaturg.report.figures.verdicts import by_model_table, criteria_table
 from dramaturg.report.tables import (
     Cell,
@@ -42,7 +43,7 @@ def lead(summary: Summary) -> str:
 
 
 def sections(summary: Summary) -> Iterator[Section]:
-    """Criteria, criterion by model, and each group by model and by criterion."""
+    """Criteria, criterion by model, each group by model and by criterion, and panels."""
     figures = summary.scripts.figures
     whole = [one for one in figures if not one.tags]
     note = f"PASS among PASS and FAIL, over {summary.scripts.candidate_count:,} candidates of all models."
@@ -54,6 +55,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         )
     for names, rows in by_grouping(summary.options, figures):
         yield _group(names, rows, models)
+    yield from panel_sections(summary.scripts.panels, "candidates")
     if summary.scripts.variants:
         yield Section(
             "Variants",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, VerdictFigures
 from dramaturg.report.figures.common import percent_of, ranking_lead
+from dramaturg.report.figures.panels import panel_sections
 from dramaturg.report.figures.verdicts import by_model_table, criteria_table
 from dramaturg.report.tables import (
     Cell,
@@ -51,10 +52,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         yield _group(names, rows)
     for names, some in by_grouping(summary.options, found.scores):
         yield _group_scores(names, [one for one in some if one.all_models])
-    panels = [one for one in found.panels if not one.tags]
-    if panels:
-        note = "Texts that at least two judges of a panel judged. Difference: highest less lowest score."
-        yield Section("Panels", [_panels(panels)], note)
+    yield from panel_sections(found.panels, "texts")
 
 
 def _scores(scores: Sequence[ScoreFigures]) -> Table:
@@ -124,18 +122,3 @@ def _group_scores(names: Sequence[str], rows: Sequence[ScoreFigures]) -> Section
     return Section(
         f"{title} by score", [table], "Mean scores over all models, on the scale of each criterion."
     )
-
-
-def _panels(panels: Sequence[PanelFigures]) -> Table:
-    rows = [
-        [
-            Cell(one.criterion, samples_link(measure=one.criterion)),
-            count(one.text_count),
-            count(one.differing_count),
-            Cell(percent_of(one.differing_share if one.HasField("differing_share") else None)),
-            Cell(figure(one.mean_difference if one.HasField("mean_difference") else None)),
-        ]
-        for one in panels
-    ]
-    heads = ("texts", "judges differ", "share", "mean difference")
-    return Table("Agreement of panels", columns("criterion", figures=heads), rows)

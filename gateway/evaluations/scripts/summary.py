@@ -14,6 +14,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.summaries.ablation import VariantVerdicts
 from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
 from gateway.evaluations.judge_comparisons import ComparedItem
+from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
@@ -64,13 +65,14 @@ class ScriptsKindSummary(KindSummary):
 
 
 class ScriptsFigures(KindFigures):
-    """Verdicts by model and criterion."""
+    """Verdicts by model and criterion, and the agreement of panels."""
 
     def __init__(self) -> None:
         self._candidates = 0
         self._verdicts = VerdictCounter(ABSEVAL)
         self._perturbed = PerturbedVerdicts()
         self._variants = VariantVerdicts()
+        self._panels = PanelCounter()
 
     def add(self, parts: Sequence[JudgedCandidate]) -> None:
         self._candidates += len(parts)
@@ -79,10 +81,12 @@ class ScriptsFigures(KindFigures):
         )
         for one in parts:
             self._perturbed.add(one.tags, one.candidate)
+            self._panels.add(one.candidate.assessments)
             self._variants.add(one.tags, one.task_id, one.candidate)
 
     def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         summary.scripts.figures.extend(self._verdicts.figures(tags))
+        summary.scripts.panels.extend(self._panels.figures(tags))
         if tags:
             return
         summary.scripts.candidate_count = self._candidates

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_UNPARSABLE,
-    OUTCOME_ABSTAIN,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
@@ -21,6 +20,7 @@ from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import score_of
 from gateway.evaluations.judge_comparisons import ComparedItem
+from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
@@ -75,14 +75,6 @@ class _Scores:
     sums: SumAccumulator = field(default_factory=SumAccumulator)
 
 
-@dataclass
-class _Panels:
-    texts: int = 0
-    differing: int = 0
-    scored: int = 0
-    differences: float = 0.0
-
-
 ScoreKey = tuple[str | None, str, int, int]
 """The model, None for all; the criterion; the lowest and the highest score of its scale."""
 
@@ -94,7 +86,7 @@ class TextsFigures(KindFigures):
         self._texts = 0
         self._verdicts = VerdictCounter()
         self._scores: defaultdict[ScoreKey, _Scores] = defaultdict(_Scores)
-        self._panels: defaultdict[str, _Panels] = defaultdict(_Panels)
+        self._panels = PanelCounter()
 
     def add(self, parts: Sequence[JudgedText]) -> None:
         self._texts += len(parts)
@@ -120,27 +112,9 @@ class TextsFigures(KindFigures):
                     else:
                         reason = verdict.abstain_reason or ABSTAIN_REASON_UNPARSABLE
                         counted.abstentions[abstention_name(reason)] += 1
-            self._add_panel(part)
+            self._panels.add(part.text.assessments, part.scales)
         for key, some in values.items():
             self._scores[key].sums.add_values(some)
-
-    def _add_panel(self, part: JudgedText) -> None:
-        given: defaultdict[str, list[float]] = defaultdict(list)
-        for assessed in part.text.assessments:
-            for verdict in assessed.assessment.verdicts:
-                scale = part.scales.get(verdict.criterion)
-                answer = float(verdict.outcome) if scale is None else score_of(verdict, scale)
-                if verdict.outcome != OUTCOME_ABSTAIN and answer is not None:
-                    given[verdict.criterion].append(answer)
-        for criterion, answers in given.items():
-            if len(answers) < 2:
-                continue
-            counted = self._panels[criterion]
-            counted.texts += 1
-            counted.differing += len(set(answers)) > 1
-            if criterion in part.scales:
-                counted.scored += 1
-                counted.differences += max(answers) - min(answers)
 
     def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         del statistics
@@ -149,17 +123,7 @@ class TextsFigures(KindFigures):
             written.text_count = self._texts
         written.verdicts.extend(self._verdicts.figures(tags))
         written.scores.extend(self._score_figures(tags))
-        for criterion, counted in sorted(self._panels.items()):
-            panel = PanelFigures(
-                tags=tags,
-                criterion=criterion,
-                text_count=counted.texts,
-                differing_count=counted.differing,
-                differing_share=counted.differing / counted.texts,
-            )
-            if counted.scored:
-                panel.mean_difference = counted.differences / counted.scored
-            written.panels.append(panel)
+        written.panels.extend(self._panels.figures(tags))
 
     def _score_figures(self, tags: Mapping[str, str]) -> Iterator[ScoreFigures]:
         for (model, criterion, lowest, highest), counted in sorted(

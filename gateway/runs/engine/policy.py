@@ -16,8 +16,8 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunOutcome, RunPolicy, RunSample, RunState
-from dramaturg.results.abstentions import abstention_words, judgement_reasons
-from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, NOT_ASKED, describe_unjudged, failure_name
+from dramaturg.results.abstentions import NOT_ASKED, abstention_words, judgement_reasons
+from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, describe_unjudged, failure_name
 from dramaturg.results.names import reason_name
 from gateway.evaluations.calls import SeenIdentity
 from gateway.runs.records import Counts, Incident, SeenJudge
@@ -133,7 +133,7 @@ def conclude_early(given: RunPolicy, counts: Counts) -> Conclusion | None:
 
 
 def words_of(sample: RunSample | None) -> str:
-    """Returns the error of a failed sample, or the words of the first abstention of a result, in one line."""
+    """Returns the error of a failed sample, or the words of an abstention of a result, in one line."""
     if sample is None:
         return ""
     words = sample.error.message or abstention_words(sample)

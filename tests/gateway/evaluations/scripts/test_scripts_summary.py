@@ -9,10 +9,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_REFUSED,
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    Verdict,
+)
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.verdicts import abstained, failed, passed
 from gateway.evaluations.scripts.summary import JudgedCandidate, ScriptsFigures
 
 NO_STATISTICS: Any = None
@@ -62,3 +69,21 @@ def test_criteria_stand_in_the_order_of_the_paper_then_by_name() -> None:
     figures = figures_of([[CandidateResult(model="a", verdicts=judged)]])
     listed = [one.criterion for one in figures if one.all_models and one.criterion]
     assert listed == [*ABSEVAL, "beauty", "zest"]
+
+
+def test_judges_of_a_panel_are_compared_by_criterion() -> None:
+    figures, summary = ScriptsFigures(), Summary()
+    samples = (
+        ([passed("executable"), failed("order_correct")], [failed("executable"), failed("order_correct")]),
+        ([passed("executable")], [passed("executable")]),
+        ([passed("executable")], [abstained("executable", ABSTAIN_REASON_REFUSED)]),
+    )
+    for panel in samples:
+        candidate = CandidateResult(candidate_id="a", model="m")
+        for number, some in enumerate(panel):
+            one = candidate.assessments.add(candidate_id="a", role="execute", judge=f"j{number}")
+            one.assessment.verdicts.extend(some)
+        figures.add([JudgedCandidate(candidate, "t", {})])
+    figures.write({}, summary, NO_STATISTICS)
+    found = [(one.criterion, one.text_count, one.differing_count) for one in summary.scripts.panels]
+    assert found == [("executable", 2, 1), ("order_correct", 1, 0)]
