@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,9 @@ def _open_remote(address: str) -> BinaryIO:
         raise DatasetError(
             f"is at {scheme}{_SEPARATOR}, which needs a package that is not installed: {error}"
         ) from error
+    except FileNotFoundError:
+        # Stores state the path alone.
+        raise FileNotFoundError(errno.ENOENT, "the object does not exist", address) from None
     except OSError:
         raise
     except ValueError as error:

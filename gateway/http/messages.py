@@ -23,6 +23,7 @@ MAX_JSON_VALUES = 1_000_000
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r'has no field named "(?P<name>.*?)" at "(?P<path>.*?)"\.\n', re.DOTALL)
+_UNREADABLE_FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _LONGEST_CAUSE = 300
 _LONGEST_FIELD = 200
 _threads = TenantThreads(2, per_tenant=1)
@@ -133,6 +134,11 @@ def _parse(data: bytes, kind: type[Message]) -> bytes:
             parent = found["path"].partition(".")[2]
             field = f"{parent}.{found['name']}" if parent else found["name"]
             raise UnreadableMessageError.of_field(field[:_LONGEST_FIELD], f"is no field of {name}") from None
+        if path := _UNREADABLE_FIELD.findall(cause):
+            field, fault = ".".join(path), _UNREADABLE_FIELD.sub("", cause)
+            raise UnreadableMessageError.of_field(
+                field[:_LONGEST_FIELD], f"cannot be read: {fault[:_LONGEST_CAUSE].rstrip('.')}"
+            ) from None
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: {cause[:_LONGEST_CAUSE]}") from None
     # Deeply nested JSON, numbers beyond every type, and texts that are no Unicode.
     except (RecursionError, ValueError, TypeError, DecodeError, EncodeError, AttributeError) as error:

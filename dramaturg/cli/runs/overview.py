@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunState
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
@@ -161,8 +161,14 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
     yield "incident", describe_hindrance(run.progress, time.time())
     yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
     yield "interrupted", str(run.progress.interrupted_sample_count or "")
-    yield "dataset", run.dataset.uri or "sent with the request"
+    yield "dataset", run.dataset.uri or _source(run.spec.dataset)
     yield "rows", f"{run.dataset.row_count:,} valid, {run.dataset.invalid_row_count:,} not"
     yield "sha256", run.dataset.sha256
     for name in ("create_time", "start_time", "end_time"):
         yield name.removesuffix("_time"), described[name] or ""
+
+
+def _source(dataset: Dataset) -> str:
+    """The dataset of a run that has not read it."""
+    uploaded = f"datasets/{dataset.dataset_id}" if dataset.dataset_id else ""
+    return dataset.uri or uploaded or "sent with the request"

@@ -197,7 +197,8 @@ def key_of(request: Any, *kinds: type[int | str]) -> TokenKey | None:
 
     Args:
         request: The request. Its page size may differ from that of the page before.
-        kinds: The types of the members of the key. Integers are at most those of the databases.
+        kinds: The types of the members of the key. Integers are at most those of the databases; texts are
+            printable, since databases do not take all others.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the token is invalid, or belongs to another request.
@@ -223,7 +224,9 @@ def key_of(request: Any, *kinds: type[int | str]) -> TokenKey | None:
 
 
 def _fits(part: Any, kind: type[int | str]) -> bool:
-    return type(part) is kind and (not isinstance(part, int) or -1 <= part <= _MAX_INTEGER)
+    if type(part) is not kind:
+        return False
+    return -1 <= part <= _MAX_INTEGER if isinstance(part, int) else bool(part.isprintable())
 
 
 def _position(request: pb.ListRunsRequest) -> tuple[datetime, str] | None:

@@ -283,9 +283,11 @@ async def test_a_request_that_is_too_large_is_refused_like_by_grpc(
     [
         (RUNS + "ListRuns", '{"pagesize": 5}', "pagesize"),
         (RUNS + "CreateRun", '{"spec": {"dataset": {"url": "x"}}}', "spec.dataset.url"),
+        (RUNS + "ListRuns", '{"pageSize": 99999999999999999999}', "pageSize"),
+        (RUNS + "CreateRun", '{"spec": {"dataset": {"rowLimit": "x"}}}', "spec.dataset.rowLimit"),
     ],
 )
-async def test_unknown_fields_of_json_are_refused(
+async def test_unknown_and_unreadable_fields_of_json_are_named(
     gateway: Running, method: str, body: str, field: str
 ) -> None:
     status, _, answer = await gateway.post(method, body)

@@ -80,6 +80,12 @@ def test_a_tenant_reads_its_own_objects(form: Format) -> None:
 
 
 @pytest.mark.usefixtures("credentials")
+def test_an_object_that_does_not_exist_is_said_so() -> None:
+    with pytest.raises(DatasetError, match="cannot be read: the object does not exist"):
+        read("s3://data/team-a/none.jsonl", TEMPLATE.of("team-a"))
+
+
+@pytest.mark.usefixtures("credentials")
 def test_a_prefix_without_a_tenant_is_shared_by_all() -> None:
     for tenant in ("team-a", "team-b", ""):
         assert len(read("s3://shared/public/rows.jsonl", TEMPLATE.of(tenant))) == 2

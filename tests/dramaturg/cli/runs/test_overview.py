@@ -9,13 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Run, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset, Run, RunSpec
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry, RunResult
 from dramaturg.cli.main import app
 from tests.support.evaluations import in_a_thread
 from tests.support.run_service import ScriptedRuns, run_service
 
 RUN, MODEL = "20261121-220733-9679aa39ce", "vendor/model-70b-instruct"
+UNREAD = "s3://bucket/rows.jsonl"
 MEASURES = ("completes_goal", "no_duplicate_steps", "no_redundant_steps", "satisfies_constraints")
 
 
@@ -25,6 +26,10 @@ class OneRun(ScriptedRuns):
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
         run = Run(id=RUN, state=RUN_STATE_SUCCEEDED, spec=RunSpec(display_name="nightly"))
         return pb.ListRunsResponse(runs=[] if request.labels else [run])
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Any) -> pb.GetRunResponse:
+        dataset = Dataset(uri=UNREAD) if request.run_id == RUN else Dataset(dataset_id="0ab")
+        return pb.GetRunResponse(run=Run(id=RUN, spec=RunSpec(dataset=dataset)))
 
     async def ListResults(self, request: pb.ListResultsRequest, context: Any) -> pb.ListResultsResponse:
         wanted = request.filter.measures or MEASURES
@@ -64,6 +69,11 @@ def test_the_id_of_a_run_is_whole(target: str) -> None:
     listed = shown(target, "list")
     assert RUN in listed.split()
     assert "SUCCEEDED" in listed.split()
+
+
+def test_a_dataset_that_is_not_read_yet_is_named(target: str) -> None:
+    assert UNREAD in shown(target, "show", RUN).split()
+    assert "datasets/0ab" in shown(target, "show", "another").split()
 
 
 def test_every_measure_of_a_leaderboard_is_there(target: str) -> None:

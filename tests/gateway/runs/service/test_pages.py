@@ -12,9 +12,10 @@ from gateway.runs.service.pages import key_of, next_token
 from tests.gateway.runs.service.conftest import Service, fault
 
 ids = st.text(min_size=1, max_size=20)
+NAMES = st.text(st.characters(categories=["L", "N", "P"]), max_size=40)
 
 
-@given(ids, st.integers(0, 2**62), st.text(max_size=40), st.integers(1, 1000))
+@given(ids, st.integers(0, 2**62), NAMES, st.integers(1, 1000))
 def test_a_token_leads_back_to_its_key(run_id: str, index: int, name: str, size: int) -> None:
     asked = pb.ListResultsRequest(run_id=run_id, filter=pb.ResultFilter(models=["m"]))
     token = next_token(asked, [index, name])
@@ -61,6 +62,16 @@ def test_an_integer_that_no_store_has_is_refused(number: int) -> None:
     request.page_token = next_token(request, [number, 0])
     with pytest.raises(ServiceError, match="not a token"):
         key_of(request, int, int)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "run\0"])
+async def test_a_token_with_a_text_that_no_store_takes_is_an_invalid_argument(
+    service: Service, text: str
+) -> None:
+    request = pb.ListRunsRequest()
+    request.page_token = next_token(request, [1, text])
+    error = await fault(service.stub.ListRuns(request))
+    assert (error.code, error.violations[0].field) == (grpc.StatusCode.INVALID_ARGUMENT, "page_token")
 
 
 @pytest.mark.parametrize("number", [2**62, 2**63 - 1, 2**63, 10**300])
