@@ -135,10 +135,9 @@ def _parse(data: bytes, kind: type[Message]) -> bytes:
             field = f"{parent}.{found['name']}" if parent else found["name"]
             raise UnreadableMessageError.of_field(field[:_LONGEST_FIELD], f"is no field of {name}") from None
         if path := _UNREADABLE_FIELD.findall(cause):
-            field, fault = ".".join(path), _UNREADABLE_FIELD.sub("", cause)
-            raise UnreadableMessageError.of_field(
-                field[:_LONGEST_FIELD], f"cannot be read: {fault[:_LONGEST_CAUSE].rstrip('.')}"
-            ) from None
+            fault = _UNREADABLE_FIELD.sub("", cause)[:_LONGEST_CAUSE].rstrip(".")
+            field = ".".join(path)[:_LONGEST_FIELD]
+            raise UnreadableMessageError.of_field(field, f"cannot be read: {fault}") from None
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: {cause[:_LONGEST_CAUSE]}") from None
     # Deeply nested JSON, numbers beyond every type, and texts that are no Unicode.
     except (RecursionError, ValueError, TypeError, DecodeError, EncodeError, AttributeError) as error:
