@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -93,6 +95,27 @@ async def test_what_is_no_request_is_refused(console: Consoled) -> None:
     for label, data in RAW.items():
         answer = await raw(console.url, data.replace(b"POST / ", b"POST /console/sign-in "))
         assert not answer or answer.split()[1].startswith(b"4"), f"{label}: {answer[:100]!r}"
+
+
+async def test_requests_in_progress_have_a_maximum(tmp_path: Path) -> None:
+    async with serve_console(tmp_path, (), (VISITOR,), max_concurrent_calls=2) as console:
+        url = urlsplit(console.url)
+        unfinished = (
+            f"POST {SIGN_IN} HTTP/1.1\r\nHost: {url.netloc}\r\nOrigin: {console.url}\r\n"
+            f"Content-Type: {FORM}\r\nContent-Length: 100\r\n\r\ntoken="
+        )
+        connections = [await asyncio.open_connection(url.hostname, url.port) for _ in range(2)]
+        for _, writer in connections:
+            writer.write(unfinished.encode())
+        async with session_of(console) as visitor:
+            async with asyncio.timeout(20):
+                while await status_of(visitor, SIGN_IN, b"token=a") != 503:
+                    pass
+            for _, writer in connections:
+                writer.close()
+            async with asyncio.timeout(20):
+                while await status_of(visitor, SIGN_IN, b"token=a") != 401:
+                    pass
 
 
 def test_a_visitor_has_a_limited_number_of_sessions() -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dramaturg.api.evaluation.v1 import (
     label_service_pb2,
@@ -57,6 +58,7 @@ async def serve_console(
     host: str = "127.0.0.1",
     max_label_sets: int = 5,
     session_keys_file: Path | None = None,
+    **server_settings: Any,
 ) -> AsyncIterator[Consoled]:
     """Serves it; without holders of tokens callers are not authenticated."""
     store = open_store(f"sqlite:///{folder}/runs.sqlite3")
@@ -88,7 +90,7 @@ async def serve_console(
         auth = token_settings(folder, *holders) if holders else None
         served = Server(
             [*contracts, *added],
-            ServerSettings.loopback(drain_grace_seconds=0.2),
+            ServerSettings.loopback(drain_grace_seconds=0.2, **server_settings),
             auth,
             fronts=[front],
         )

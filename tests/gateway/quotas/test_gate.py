@@ -14,6 +14,7 @@ import grpc
 import pytest
 from pydantic import ValidationError
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import run_service_pb2_grpc
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
@@ -232,6 +233,21 @@ async def test_what_evaluations_cost_is_counted(tmp_path: Path) -> None:
         assert is_exhausted(error, "tokens_per_day", "50")
         assert error.retry_after is not None
         assert error.retry_after <= 24 * 3600
+        await ask(alice)  # which costs nothing
+        await evaluate(bob)
+
+
+async def test_a_day_has_a_quota_of_money(tmp_path: Path) -> None:
+    async def answer(request: object) -> object:
+        assessment = all_pass("critic")
+        usage = Usage(provider_call_count=1, cost_usd=0.01)
+        assessment.provenance.usage.CopyFrom(usage)
+        assessment.provenance.completions[0].usage.CopyFrom(usage)
+        return assessment
+
+    async with gateway(tmp_path, Fake("critic", answer), default={"usd_per_day": 0.015}) as (alice, bob):
+        assert (await evaluate(alice)).usage.cost_usd == 0.02
+        assert is_exhausted(await fault(evaluate(alice)), "usd_per_day", "0.015")
         await ask(alice)  # which costs nothing
         await evaluate(bob)
 
