@@ -34,6 +34,21 @@ async def test_a_tenant_does_not_hold_all_threads(threads: TenantThreads) -> Non
     await asyncio.gather(*calls)
 
 
+async def test_calls_of_all_tenants_take_no_more_than_the_threads(threads: TenantThreads) -> None:
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def block() -> None:
+        begun.release()
+        end.wait(30)
+
+    calls = [asyncio.create_task(threads(tenant, block)) for tenant in "abcdefgh"]
+    for _ in range(3):
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    assert not await asyncio.to_thread(begun.acquire, timeout=0.1)
+    end.set()
+    await asyncio.gather(*calls)
+
+
 async def test_a_tenant_that_cancels_its_calls_does_not_hold_all_threads(threads: TenantThreads) -> None:
     begun, end = threading.Semaphore(0), threading.Event()
 

@@ -167,6 +167,19 @@ async def test_a_tenant_has_one_process_and_leaves_one_to_others(pool: ProcessPo
     assert await second == b"0"
 
 
+async def test_tenants_together_have_no_more_than_the_processes(pool: ProcessPool) -> None:
+    async with (
+        aclosing(pool.stream("a", no_answer, forever)) as one,
+        aclosing(pool.stream("b", no_answer, forever)) as two,
+    ):
+        await anext(one)
+        await anext(two)
+        waiting = asyncio.create_task(pool.result("c", no_answer, numbers, 1))
+        await until(lambda: pool._turns.has_waiting)
+        assert len(worker_processes()) == 2
+    assert await waiting == b"0"
+
+
 async def test_a_slow_reader_keeps_no_process_that_others_wait_for(
     pool: ProcessPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

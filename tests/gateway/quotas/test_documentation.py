@@ -1,4 +1,4 @@
-"""The examples of docs/security.md are what the settings take."""
+"""The examples of docs/security.md are what the settings take, and its numbers are those of the code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,69 @@ from pathlib import Path
 
 import pytest
 
+from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
+from dramaturg.datasets import formats
+from dramaturg.judge import text_pool, usage
+from dramaturg.service import server
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.interceptors import unread_requests as unread
+from dramaturg.service.value_rules import limits_of
+from gateway.console import console, sessions, visit
+from gateway.http import messages
 from gateway.http.settings import HttpSettings
+from gateway.processes import pool, worker
+from gateway.quotas import spending
 from gateway.quotas.settings import QuotaSettings
+from gateway.runs import estimator, store_calls
+from gateway.runs.engine import ingest
+from gateway.runs.labels import servicer as labels
+from gateway.runs.service import preflight, report_cache
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.support.command_line import ROOT
 
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+
+
+SETS = limits_of(CreateLabelSetRequest.DESCRIPTOR.fields_by_name["sample_size"])
+PROCESSES = GatewaySettings.model_fields["worker_processes"].default
+NUMBERS = (
+    f"a row {formats.MAX_LINE_BYTES >> 20} MiB decoded",
+    f"{worker.CPU_SECONDS // 60} minutes of processor time; three deaths",
+    f"a form {visit.MAX_FORM_BYTES >> 20} MiB and {visit.MAX_FIELDS} fields",
+    f"{console._SIGN_IN_BYTES >> 10} KiB before the sign-in",
+    f"{sessions.MAX_SESSIONS_OF_OWNER} sessions of a visitor, {sessions.MAX_SESSIONS:,} in all",
+    f"{SETS.maximum:,g} items and {labels.MAX_SET_BYTES >> 20} MiB a set",
+    f"a set, {labels.MAX_ANNOTATORS} annotators",
+    f"{store_calls._READ_THREADS} for short reads of the store",
+    f"short reads of the store, {store_calls._READ_THREADS_PER_TENANT} of one tenant",
+    f"{text_pool.THREADS} for the parsing of long texts",
+    f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
+    f"{estimator._CONCURRENT_READS} at once each, 1 of one tenant",
+    f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
+    f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
+    f"as of up to {spending._CACHE_SECONDS:g} seconds ago",
+    f"{report_cache.MAX_BUILDS} built at once, {report_cache.MAX_BYTES >> 20} MiB",
+    f"dropped undecoded: {unread.MAX_BYTES >> 20} MiB, {unread.MAX_SECONDS:g} seconds",
+    f"{unread.MAX_CALLS} calls at once, {unread.MAX_UNAUTHENTICATED_CALLS} of unauthenticated callers",
+    f"{messages.MAX_JSON_VALUES:,} values of a JSON body",
+)
+"""Limits as the table of bounds states them."""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_limit_that_is_named_is_that_of_the_code(number: str) -> None:
+    assert number in TEXT
+
+
+def test_numbers_in_words_are_those_of_the_code() -> None:
+    assert ingest.MAX_DEATHS == 3
+    assert preflight._CONCURRENT_READS == estimator._CONCURRENT_READS
+    assert usage.MAX_AMOUNT == 10**12
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
