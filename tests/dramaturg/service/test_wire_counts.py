@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
+from dramaturg.api.evaluation.v1.run_service_pb2 import ListRunsRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.service.validation import violations
 from dramaturg.service.wire_counts import SMALL_BYTES, Excess, find_excess
@@ -51,6 +52,12 @@ def test_many_elements_are_found_in_little_time(data: bytes, field: str | None) 
     found = excess(data)
     assert time.thread_time() - begun < 0.1
     assert (None if found is None else found.field) == field
+
+
+@pytest.mark.parametrize("data", [b"\x1a\xa0\x8d\x06" + b"\x01" * 100_000, b"\x18\x01" * 100_000])
+def test_numbers_are_counted_packed_and_apart(data: bytes) -> None:
+    assert len(ListRunsRequest.FromString(data).states) == 100_000
+    assert excess(data, ListRunsRequest) == Excess("states", 16)
 
 
 @pytest.mark.parametrize("method", [*every_method()], ids=lambda method: method.full_name)
