@@ -44,7 +44,7 @@ def compare(runs: Runs, design: Design) -> Compared:
     def lower_bound(one: RunComparison, policy: AbstentionPolicy, level: float) -> float | None:
         group = runs.groups.index(one.group) if one.group else -1
         pairs = PairedValues.make(runs, design, _both(runs, design, group, one.system), one.system, policy)
-        return pairs.difference(level).lower if isinstance(pairs, PairedValues) else None
+        return pairs.corrected_lower(level) if isinstance(pairs, PairedValues) else None
 
     found = corrected(adjusted(found, design), design, lower_bound)
     decided = [one for one in found if one.decided]

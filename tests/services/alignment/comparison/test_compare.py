@@ -367,6 +367,39 @@ def test_go_of_several_systems_is_corrected_for_their_number() -> None:
     assert alone.comparisons[0].policies[0].corrected_gate is Gate.GO
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_any_false_go_of_ten_systems_with_clusters_is_rare() -> None:
+    """Ten systems at the margin over 60 tasks of seven verdicts; with Student's quantile .042 had a GO."""
+    generator, tasks, size, share, spread = np.random.default_rng(21), 60, 7, 0.8, 0.7 / 0.3
+    any_go = 0
+    for _ in range(600):
+        easy = generator.beta(share * spread, (1 - share) * spread, (tasks, 1))
+        old = generator.random((tasks, size)) < easy
+        outcomes = {"old": old.ravel()}
+        for place in range(10):
+            lost, gained = (generator.beta(p * spread, (1 - p) * spread, (tasks, 1)) for p in (0.125, 0.25))
+            drawn = generator.random((tasks, size))
+            outcomes[f"s{place}"] = np.where(old, drawn >= lost, drawn < gained).ravel()
+        items: list[dict[str, Value]] = [
+            {name: bool(values[index]) for name, values in outcomes.items()} for index in range(tasks * size)
+        ]
+        tags = [{"task": str(index // size)} for index in range(tasks * size)]
+        found = compared(items, tags, cluster_tag="task", margin=0.05, permutation_count=1)
+        any_go += any(one.policies[0].corrected_gate is Gate.GO for one in found.comparisons)
+    # Two standard errors above .03.
+    assert any_go / 600 <= 0.044
+
+
+def test_long_tails_reduce_the_degrees_of_freedom() -> None:
+    normal = stats.norm.ppf((np.arange(60) + 0.5) / 60)
+    assert paired.student_quantile(normal, 0.99) == pytest.approx(stats.t.ppf(0.995, 59))
+    long = normal**3
+    kurtosis = (long**4).mean() / (long**2).mean() ** 2
+    expected = stats.t.ppf(0.995, 120 / (kurtosis - 57 / 59))
+    assert paired.student_quantile(long, 0.99) == pytest.approx(expected)
+
+
 def test_any_false_go_of_ten_systems_is_rare() -> None:
     generator = np.random.default_rng(4)
     any_go = uncorrected = 0
