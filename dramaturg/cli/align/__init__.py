@@ -20,7 +20,7 @@ from dramaturg.cli.align import (
 )
 from dramaturg.cli.align.labels import DISTANCES, MORE_THAN_HALF, Majority, TieLabel, rule_named
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
-from dramaturg.cli.align.table import Rows, add_annotations, add_scores
+from dramaturg.cli.align.table import Rows, add_annotations, add_scores, group_column
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.summaries.estimates import agreement, correlations
 
@@ -100,7 +100,7 @@ def labels(
     rows.require(cluster, option="--cluster")
     request = agreement_pb2.MeasureAgreementRequest(
         distance=DISTANCES[distance],
-        group_tag=group_by or next((name for name in ("criterion", "group") if rows.has(name)), ""),
+        group_tag=group_by or group_column(rows),
         **asked.request,
         cluster_tag=cluster,
         majority_rule=rule_named(majority),

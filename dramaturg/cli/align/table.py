@@ -132,6 +132,11 @@ def add_scores(
     return left_out
 
 
+def group_column(rows: Rows) -> str:
+    """The column that groups labels where none is named; empty if there is none."""
+    return next((name for name in ("criterion", "group") if rows.has(name)), "")
+
+
 def add_annotations(request: agreement_pb2.MeasureAgreementRequest, rows: Rows) -> list[str]:
     """Adds an item for each value of "item" and of the request's group tag, with the annotations of its rows.
 

@@ -11,7 +11,7 @@ from dramaturg.api.alignment.v1 import agreement_pb2, compare_pb2, plan_pb2
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import DISTANCES
 from dramaturg.cli.align.options import Level, print_json
-from dramaturg.cli.align.table import Rows, add_annotations
+from dramaturg.cli.align.table import Rows, add_annotations, group_column
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.tables import Table, print_tables
@@ -22,6 +22,7 @@ from dramaturg.summaries.comparison import SAMPLE, RunsError, comparison, read_r
 app = typer.Typer()
 
 _TWO = 2
+_ITEM = "item"
 
 
 @app.command("plan")
@@ -156,12 +157,17 @@ def _agreement(file: Path, distance: str, target: str | None, level: float) -> p
     request = agreement_pb2.MeasureAgreementRequest(
         resample_count=1, confidence_level=level, distance=DISTANCES[distance]
     )
-    add_annotations(request, Rows.read(file).one_label_a_row())
+    rows = Rows.read(file).one_label_a_row()
+    request.group_tag = group_column(rows)
+    # The labels of an item by several criteria depend on each other.
+    request.cluster_tag = _ITEM
+    add_annotations(request, rows)
     response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
     alpha = response.groups[0].krippendorff_alpha
     if not alpha.HasField("standard_error"):
         fail("the pilot says nothing of the variance of Krippendorff's alpha")
-    return plan_pb2.PilotFigure(standard_error=alpha.standard_error, unit_count=max(2, alpha.count))
+    units = {item.tags[_ITEM] for item in request.items if len(item.annotations) >= _TWO}
+    return plan_pb2.PilotFigure(standard_error=alpha.standard_error, unit_count=max(_TWO, len(units)))
 
 
 def _per_sample(pilot: list[Path]) -> tuple[float | None, float | None]:

@@ -54,7 +54,7 @@ def judge_agreement(
     console = output()
     print_tables(console, _judges(response))
     for name, found in _measured(response):
-        console.print(f"\n{name}:")
+        console.print(f"{name}:")
         print_tables(console, *agreement_tables(found), *interval_methods(found))
     if response.single_count:
         console.print(f"left out: {response.single_count:,} items that fewer than two judges judged")

@@ -101,6 +101,7 @@ async def test_the_command_prints_the_agreement_of_every_two_judges(tmp_path: Pa
         done = await dramaturg("runs", "agreement", "run", "--target", target)
         described = (await dramaturg("runs", "agreement", "run", "--target", target, "--json")).json
     assert "kind - strict" in done.out
+    assert "\n\n\n" not in done.out
     assert [one["judge"] for one in described["judges"]] == ["kind", "other", "strict"]
     assert described["verdicts"][0]["krippendorff_alpha"] > 0
 

@@ -56,3 +56,23 @@ def test_labels_for_the_width_of_an_interval(tmp_path: Path) -> None:
     # Of two labels all distances are one.
     assert again["units"] == found["units"]
     assert run(str(file), "--half-width", "0.05", "--distance", "other").exit_code == 2
+
+
+def test_labels_by_several_criteria_are_of_one_item(tmp_path: Path) -> None:
+    rows = [
+        {"item": str(index), "criterion": name, "annotator": str(person), "label": label}
+        for index in range(40)
+        for name in ("executable", "order_correct")
+        for person, label in enumerate(str((index + (index % 5 == 0) * shift) % 2) for shift in (0, 1))
+    ]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    one = tmp_path / "one.jsonl"
+    alone = [json.dumps(row) for row in rows if row["criterion"] == "executable"]
+    one.write_text("\n".join(alone), encoding="utf-8")
+    found, single = (
+        json.loads(run(str(path), "--half-width", "0.05", "--json").stdout) for path in (file, one)
+    )
+    # The second criterion repeats the first: it adds no items, and no certainty.
+    assert found["pilot"]["units"] == 40
+    assert abs(found["units"] - single["units"]) <= 0.05 * single["units"]
