@@ -10,6 +10,7 @@ import logging
 import shutil
 import ssl
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,10 +30,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.service.contract import Contract
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, SettingsError
 from dramaturg.testing import until
 from gateway.app import App
+from gateway.http.bodies import _inflate
+from gateway.http.messages import _parse
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
 from gateway.settings import GatewaySettings, JudgeEntry
@@ -333,6 +337,46 @@ async def test_compressed_bodies_are_bounded_after_decompression(gateway: Runnin
         assert json.loads(opened(answer)[-1][1])["error"]["code"] == code
     status, _, answer = await gateway.post(RUNS + "ListRuns", fits, Content_Encoding="br")
     assert (status, json.loads(answer)["code"]) == (501, "unimplemented")
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "data"),
+    [
+        ("ListRuns", "application/json", b"{" + b" " * LIMIT),
+        ("WatchRun", "application/connect+json", b"\0" + (LIMIT + 1).to_bytes(4, "big")),
+    ],
+)
+async def test_a_body_that_is_too_large_is_refused_before_its_end(
+    gateway: Running, method: str, kind: str, data: bytes
+) -> None:
+    head = (
+        f"POST {RUNS}{method} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+        f"Authorization: Bearer {EVALUATOR.token}\r\nTransfer-Encoding: chunked\r\n\r\n{len(data):x}\r\n"
+    )
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(head.encode() + data + b"\r\n")
+    answer = await asyncio.wait_for(reader.readuntil(b"resource_exhausted"), 20)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 ")
+
+
+def test_json_of_very_many_values_is_not_read() -> None:
+    for body in (b'{"runIds": [' + b"0," * 1_000_000 + b"0]}", b'{"a":' * 1_000_001):
+        with pytest.raises(ServiceError, match="JSON of more than 1,000,000 values"):
+            _parse(body, pb.CompareRunsRequest)
+
+
+def test_decompression_ends_at_the_limit() -> None:
+    bomb = gzip.compress(b" " * (50 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServiceError, match="has more than"):
+            _inflate(bomb, LIMIT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * LIMIT
 
 
 async def test_a_caller_that_goes_away_cancels_its_call(gateway: Running) -> None:

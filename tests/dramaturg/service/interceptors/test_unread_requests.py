@@ -159,3 +159,18 @@ async def test_the_rest_of_a_refused_call_is_read_within_limits(
         written = await written_messages(call, 0 if limit == "seconds" else 100)
     assert time.monotonic() - begun < 20
     assert written < 40
+
+
+async def test_callers_without_an_identity_have_calls_of_their_own_to_drop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread_requests, "MAX_SECONDS", 60)
+    monkeypatch.setattr("dramaturg.service.interceptors.chain.MAX_UNAUTHENTICATED_CALLS", 0)
+    auth = token_settings(tmp_path, holder("team-a", "operator"))
+    contract = replace(arities(_nothing), permission="serve")
+    async with (
+        Server([contract], ServerSettings.loopback(drain_grace_seconds=0), auth) as server,
+        grpc.aio.insecure_channel(server.target) as channel,
+    ):
+        call: Any = channel.stream_unary(f"/{ARITIES}/StreamUnary")(timeout=60)
+        assert await written_messages(call, 100) < 40
