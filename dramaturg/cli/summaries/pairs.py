@@ -18,6 +18,7 @@ from dramaturg.cli.summaries.cells import abstention_table, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.groups import by_grouping
+from dramaturg.summaries.text_metrics import variant
 
 
 def show(console: Terminal, summary: Summary) -> None:
@@ -31,7 +32,7 @@ def show(console: Terminal, summary: Summary) -> None:
         if unlabelled:
             console.print(f"{unlabelled} pairs without a human preference are in no accuracy")
     _show_williams(console, found)
-    print_tables(console, _preferences(whole), *_groups(found, summary.options))
+    print_tables(console, _preferences(whole), _variants(whole), *_groups(found, summary.options))
     if found.strengths:
         print_tables(console, _ratings(found.strengths))
     for one in whole:
@@ -56,6 +57,14 @@ def _agreement(rows: Iterable[PairMethodFigures], correlations: Mapping[str, Mea
             f"{group.answered_count} of {group.item_count}",
             *(_cell(estimate) for estimate in (found.pearson, found.spearman, found.kendall)),
         )
+    return table
+
+
+def _variants(rows: Iterable[PairMethodFigures]) -> Table:
+    table = Table("metric", texts=("variant",), title="text metrics of each text against the source")
+    for one in rows:
+        if named_variant := variant(one.method):
+            table.add_row(one.method, named_variant)
     return table
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.main import app
-from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
+from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS, variant
 from services.alignment.text import score
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.figures import figure
@@ -366,11 +366,14 @@ async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> 
     )
     assert finished.code == 0, finished.err
     assert "longer" in finished.out
+    assert "ROUGE-1, Porter stemmer, F1" in finished.out
     for word in ("judge", "votes", "abstained"):
         assert word not in finished.err
 
 
 def test_every_metric_is_one_of_the_alignment_service() -> None:
+    assert all(map(variant, METRICS))
+    assert variant("rouge-lsum-recall") == "ROUGE-L by sentences, Porter stemmer, recall"
     of_many_references = {name for name in score.METRICS if name.startswith("bertscore-idf")}
     assert {*METRICS, "length"} == set(score.METRICS) - of_many_references
     assert METRICS[: len(DEFAULT_METRICS)] == DEFAULT_METRICS
