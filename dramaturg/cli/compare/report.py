@@ -51,16 +51,21 @@ NOT_AGREEMENT = (
 def print_comparison(
     response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
 ) -> None:
-    """Prints a line for each comparison under each policy, and what the gate says."""
+    """Prints a line for each comparison under each policy, and what the gate says.
+
+    Without abstentions the policies are one, and so is the line.
+    """
     heads = ("baseline", "run's", "difference", "p (Holm)", "p (BH)", "detectable", "n", "gate")
     table = Table("criterion", "run", "abstentions", figures=heads)
+    # Corrections are of all comparisons under a policy: abstentions of one tell the policies of all apart.
+    abstained = any(one.baseline_abstained_count + one.abstained_count for one in response.comparisons)
     for one in response.comparisons:
-        for part in one.policies:
+        for part in one.policies if abstained else one.policies[:1]:
             effect = part.minimum_detectable_effect
             table.add_row(
                 one.group or WHOLE,
                 one.system,
-                policy_name(part.policy),
+                policy_name(part.policy) if abstained else "none",
                 shown(part.baseline_mean),
                 shown(part.system_mean),
                 shown(part.difference),

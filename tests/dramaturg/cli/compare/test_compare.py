@@ -75,6 +75,14 @@ def test_few_items_are_inconclusive_and_say_what_they_could_have_shown(tmp_path:
     assert found["comparisons"][1]["policies"]["wrong"]["minimum_detectable_effect"] > 0.1
 
 
+def test_policies_have_lines_of_their_own_where_something_abstains(tmp_path: Path) -> None:
+    old, new = folder(tmp_path / "old", 40, 50), folder(tmp_path / "new", 40, 50, abstained=5)
+    lines = run(old, new).stdout.splitlines()
+    assert sum(line.startswith(("all ", *CRITERIA)) for line in lines) == 9
+    lines = run(old, folder(tmp_path / "same", 40, 50)).stdout.splitlines()
+    assert [line.split()[2] for line in lines if line.startswith(("all ", *CRITERIA))] == ["none"] * 3
+
+
 def test_the_policy_decides_what_abstentions_do_to_the_gate(tmp_path: Path) -> None:
     old, new = folder(tmp_path / "old", 50), folder(tmp_path / "new", 50, abstained=50)
     excluded, wrong, worst = (
