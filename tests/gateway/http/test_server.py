@@ -10,6 +10,7 @@ import logging
 import shutil
 import ssl
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -35,8 +36,8 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, SettingsError
 from dramaturg.testing import until
 from gateway.app import App
+from gateway.http import messages
 from gateway.http.bodies import _inflate
-from gateway.http.messages import _parse
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
 from gateway.settings import GatewaySettings, JudgeEntry
@@ -364,7 +365,7 @@ async def test_a_body_that_is_too_large_is_refused_before_its_end(
 def test_json_of_very_many_values_is_not_read() -> None:
     for body in (b'{"runIds": [' + b"0," * 1_000_000 + b"0]}", b'{"a":' * 1_000_001):
         with pytest.raises(ServiceError, match="JSON of more than 1,000,000 values"):
-            _parse(body, pb.CompareRunsRequest)
+            messages._parse(body, pb.CompareRunsRequest)
 
 
 def test_decompression_ends_at_the_limit() -> None:
@@ -420,6 +421,44 @@ async def test_a_stream_of_requests_is_summarized_as_by_grpc(tmp_path: Path) -> 
         outcome = await gateway.equal(Request(EVALUATION + "Summarize", messages, metadata()))
     assert outcome.code == "OK"
     assert [message.ByteSize() > 100 for message in outcome.messages] == [True]
+
+
+async def test_a_caller_reads_one_large_body_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def parse(data: bytes, kind: object) -> bytes:
+        if data[:1] == b"a":
+            begun.release()
+            end.wait(30)
+        return data[:1]
+
+    monkeypatch.setattr(messages, "_parse", parse)
+    method = pb.DESCRIPTOR.services_by_name["RunService"].methods_by_name["ListRuns"]
+    large = messages.LARGE_BYTES + 1
+    calls = [asyncio.create_task(messages.JsonCodec(method, "a").decode(b"a" * large)) for _ in range(3)]
+    assert await asyncio.to_thread(begun.acquire, timeout=30)
+    assert await asyncio.wait_for(messages.JsonCodec(method, "b").decode(b"b" * large), 30) == b"b"
+    assert not begun.acquire(blocking=False)
+    end.set()
+    await asyncio.gather(*calls)
+
+
+async def test_requests_whose_bodies_are_awaited_count_against_the_limit(tmp_path: Path) -> None:
+    head = (
+        f"POST {RUNS}ListRuns HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {EVALUATOR.token}\r\nContent-Length: 100\r\n\r\n{{"
+    )
+    async with running(tmp_path, max_concurrent_calls=2) as gateway:
+        host, _, port = gateway.url.removeprefix("http://").partition(":")
+        writers = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(2)]
+        for writer in writers:
+            writer.write(head.encode())
+        async with asyncio.timeout(20):
+            while (answer := await gateway.post(RUNS + "ListRuns", "{}"))[0] != 429:
+                pass
+        assert json.loads(answer[2])["details"][0]["debug"]["reason"] == "ERROR_REASON_OVERLOADED"
+        for writer in writers:
+            writer.close()
 
 
 async def test_calls_above_the_limit_are_refused(tmp_path: Path) -> None:
