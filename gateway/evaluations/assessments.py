@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc
 
@@ -110,7 +111,15 @@ class Assessor:
         sizes = [candidate.ByteSize() for candidate in self._candidates]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)
         calls = [
-            _Call(assignment, identity, asked, request, [self._candidates[index] for index in part], emit)
+            _Call(
+                assignment,
+                identity,
+                partial(self._identity, assignment.judge),
+                asked,
+                request,
+                [self._candidates[index] for index in part],
+                emit,
+            )
             for part in split_by_size(sizes, MAX_CANDIDATES, room)
         ]
         parts = await gather_all([call.assess(self._timeouts) for call in calls])
@@ -132,6 +141,7 @@ class _Call:
         self,
         assignment: JudgeAssignment,
         identity: Identity | None,
+        find_identity: Callable[[], Awaitable[Identity | None]],
         asked: AskedCriteria,
         request: JudgeRequest,
         candidates: Sequence[JudgeCandidate],
@@ -139,6 +149,7 @@ class _Call:
     ) -> None:
         self._assignment = assignment
         self._identity = identity
+        self._find_identity = find_identity
         self._asked = asked
         self._request = JudgeRequest()
         self._request.CopyFrom(request)
@@ -148,6 +159,8 @@ class _Call:
         self._emit = emit
         self._begun = time.perf_counter()
         self._assessed: dict[str, CandidateAssessment] = {}
+        self._doubtful: dict[str, Assessment] = {}
+        """The assessments that state another name or version than the identity."""
 
     async def assess(self, timeouts: Timeouts) -> Sequence[CandidateAssessment]:
         """The assessments of its candidates, in their order."""
@@ -168,11 +181,14 @@ class _Call:
             return stub.Judge(request, timeout=None if ends is None else ends - time.monotonic())
 
         def stream() -> AsyncGenerator[tuple[str, JudgeResponse]]:
-            missing = [candidate_id for candidate_id in ids if candidate_id not in self._assessed]
+            known = {*self._assessed, *self._doubtful}
+            missing = [candidate_id for candidate_id in ids if candidate_id not in known]
             return collect_responses(missing, call, lambda response: response.candidate_id)
 
         self._begun = time.perf_counter()
         failure = await read_judge(judge, stream, self._take, left=left, longest=timeouts.judge)
+        if self._doubtful:
+            await self._settle()
         for candidate_id in ids:
             if candidate_id not in self._assessed:
                 if failure is None:
@@ -186,16 +202,31 @@ class _Call:
         if isinstance(result, ServiceError):
             self._fail(candidate_id, of_error(result, self._assignment.role))
             return
-        if states_other(result.provenance, self._identity):
+        is_doubtful = states_other(result.provenance, self._identity)
+        if is_doubtful:
             self._assignment.judge.identity.doubt()
-        if not limit_answer(result, self._identity):
+        if not limit_answer(result, None if is_doubtful else self._identity):
             self._assignment.judge.quarantine.record("its answer is too large")
             self._fail(candidate_id, too_large())
-            return
+        elif is_doubtful:
+            self._doubtful[candidate_id] = result
+        else:
+            self._receive(candidate_id, result, self._identity)
+
+    async def _settle(self) -> None:
+        """Takes the doubtful assessments: those of a judge that has changed have its present identity."""
+        present = await self._find_identity()
+        for candidate_id, result in self._doubtful.items():
+            changed = present is not None and not states_other(result.provenance, present)
+            identity = present if changed else self._identity
+            limit_answer(result, identity)
+            self._receive(candidate_id, result, identity)
+
+    def _receive(self, candidate_id: str, result: Assessment, identity: Identity | None) -> None:
         record_answer(self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
         asked = self._asked
-        assessment = normalize(result, asked.expected, self._identity, steps, asked.scales)
+        assessment = normalize(result, asked.expected, identity, steps, asked.scales)
         self._assignment.judge.quarantine.record(breach_of(result, assessment))
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)

@@ -205,3 +205,37 @@ async def test_findings_are_checked_against_the_gateways_steps() -> None:
     assert (sent.reading, sent.text) == (verdict_pb2.READING_STEPS, request.candidates[0].text)
     assert (sent.preamble, sent.notes) == ("Here it is:", "Note: enjoy.")
     assert list(result.candidates[0].verdicts[0].findings[0].step_indices) == [1]
+
+
+async def test_the_first_answer_of_a_new_version_has_that_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway knows the former one. A statement that is not that of the identity does not count."""
+    monkeypatch.setattr("gateway.judges.identity.DOUBT_SECONDS", 0.0)
+    stated = ["1.0.0", "2.0.0", "9.9.9"]
+
+    async def respond(number: int, request: JudgeRequest) -> AsyncIterator[JudgeResponse | None]:
+        version = stated[number - 1]
+        if number == 2:
+            contract.identity.version = version
+        for one in request.candidates:
+            response = good(one.id)
+            response.assessment.provenance.name = "streamer"
+            response.assessment.provenance.version = version
+            yield response
+
+    streamer = Streamer(respond)
+    contract = streamer.contract()
+    async with (
+        serve(contract) as server,
+        gateway_client(*agents(Fake("critic", target=server.target, default=True))) as client,
+    ):
+        seen = []
+        for _ in stated:
+            result = await evaluate_result(client, scripts_request(2))
+            found = [
+                one.assessment.provenance
+                for candidate in result.candidates
+                for one in candidate.assessments
+                if one.role == "critic"
+            ]
+            seen.append([(one.version, "gateway-corrections" in one.parameters) for one in found])
+    assert seen == [[("1.0.0", False)] * 2, [("2.0.0", False)] * 2, [("2.0.0", True)] * 2]
