@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 from dramaturg.api.common.v1.script_pb2 import Candidate
@@ -140,5 +141,19 @@ def is_guess(kind: str, text: str) -> bool:
 def takes_the_first(kind: str, source: random.Random) -> str:
     """Of two answers with different values, joined, the text if the reader takes the first; else empty."""
     first, second = source.sample(CLEAR[kind], 2)
-    text = first["text"] + source.choice(_BETWEEN) + second["text"]
+    return _text_of_the_first(kind, first, second, source.choice(_BETWEEN))
+
+
+def all_that_take_the_first(kind: str) -> list[str]:
+    """The same of every two answers, joined in every way."""
+    return [
+        text
+        for first, second in permutations(CLEAR[kind], 2)
+        for between in _BETWEEN
+        if (text := _text_of_the_first(kind, first, second, between))
+    ]
+
+
+def _text_of_the_first(kind: str, first: Any, second: Any, between: str) -> str:
+    text = first["text"] + between + second["text"]
     return "" if READERS[kind](text) in (second["read"], None) else text
