@@ -162,6 +162,16 @@ def test_impossible_amounts_of_a_call_are_dropped(call: Usage) -> None:
     assert "dropped the" in answer.provenance.parameters[CORRECTIONS]
 
 
+def test_a_latency_above_a_day_is_dropped() -> None:
+    for seconds, kept in ((86_400, True), (86_401, False), (-1, False)):
+        answer = assessed(CALL, CALL)
+        for one in (answer.provenance, answer.provenance.completions[0]):
+            one.latency.seconds = seconds
+        assert limit_answer(answer, None)
+        assert answer.provenance.HasField("latency") == kept
+        assert answer.provenance.completions[0].HasField("latency") == kept
+
+
 def test_large_texts_are_cut() -> None:
     answer = assessed(verdicts=[Verdict(criterion="a", rationale="x" * 10_000_000)])
     assert limit_answer(answer, None)

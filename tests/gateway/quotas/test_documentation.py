@@ -11,6 +11,7 @@ import pytest
 from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
 from dramaturg.datasets import formats
 from dramaturg.judge import text_pool, usage
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.service import server
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
@@ -19,8 +20,10 @@ from dramaturg.service.auth.tokens import StaticTokens
 from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
+from gateway.evaluations import judge_answers
 from gateway.http import messages
 from gateway.http.settings import HttpSettings
+from gateway.judges import identity
 from gateway.processes import pool, worker
 from gateway.quotas import spending
 from gateway.quotas.settings import QuotaSettings
@@ -58,8 +61,15 @@ NUMBERS = (
     f"dropped undecoded: {unread.MAX_BYTES >> 20} MiB, {unread.MAX_SECONDS:g} seconds",
     f"{unread.MAX_CALLS} calls at once, {unread.MAX_UNAUTHENTICATED_CALLS} of unauthenticated callers",
     f"{messages.MAX_JSON_VALUES:,} values of a JSON body",
+    f"more than {MAX_ANSWER_BYTES >> 10} KiB about one candidate",
+    f"to {judge_answers.MAX_TEXT_CHARACTERS:,}, then to {judge_answers.SHORT_TEXT_CHARACTERS} characters",
+    f"lists to {judge_answers.MAX_ELEMENTS} elements",
+    f"above {judge_answers.MAX_COST_USD:,.0f} USD or above {MAX_CALL_TOKENS:,} tokens",
+    f"the first {identity.MAX_CRITERIA} criteria, capabilities and limits",
+    f"of up to {identity.MAX_NAME_CHARACTERS} characters count",
+    f"other texts are cut to {identity.MAX_TEXT_CHARACTERS}",
 )
-"""Limits as the table of bounds states them."""
+"""Limits as the tables of bounds and of answers state them."""
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -71,6 +81,7 @@ def test_numbers_in_words_are_those_of_the_code() -> None:
     assert ingest.MAX_DEATHS == 3
     assert preflight._CONCURRENT_READS == estimator._CONCURRENT_READS
     assert usage.MAX_AMOUNT == 10**12
+    assert judge_answers.MAX_LATENCY_SECONDS == 24 * 3600
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
