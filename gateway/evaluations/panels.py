@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
@@ -20,6 +21,8 @@ class _Ballot:
     judge: str
     verdict: Verdict
     weight: float = 1.0
+    model: str = ""
+    """Its model, where several members are one judge with different models."""
 
     @property
     def vote(self) -> PanelVote:
@@ -41,7 +44,8 @@ class _Ballot:
             vote = outcome_name(self.verdict.outcome)
         if self.verdict.abstain_reason:
             vote = f"{vote} ({reason_name(self.verdict.abstain_reason)})"
-        return f"{self.judge} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
+        name = f"{self.judge}@{self.model}" if self.model else self.judge
+        return f"{name} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
 
 
 def decide(
@@ -64,12 +68,16 @@ def decide(
         judged has its verdict as it is.
     """
     seats: dict[str, dict[object, tuple[Judge | None, list[_Ballot]]]] = {}
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for one in assignments:
+        models[one.judge.name].add(one.model)
     for index, assessed in enumerate(assessments):
         assignment = assignments[index] if assignments else None
         panel = None if assignment is None else assignment.panel
         weight = 1.0 if assignment is None else assignment.weight
         for verdict in assessed.assessment.verdicts:
-            ballot = _Ballot(assessed.judge, verdict, weight)
+            model = "" if assignment is None or len(models[assessed.judge]) < 2 else assignment.model
+            ballot = _Ballot(assessed.judge, verdict, weight, model)
             key: object = index if panel is None else panel
             seats.setdefault(verdict.criterion, {}).setdefault(key, (panel, []))[1].append(ballot)
     standard = [criterion for criterion in order if criterion in seats]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc
@@ -125,6 +126,15 @@ def test_a_rule_makes_one_verdict(rule: PanelRule, votes: list[Verdict], expecte
         assert verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_PANEL_SPLIT
     assert [vote.judge for vote in verdict.votes] == ["a", "b", "c"]
     assert [vote.outcome for vote in verdict.votes] == [vote.outcome for vote in votes]
+
+
+def test_members_that_are_one_judge_are_told_apart_by_their_models() -> None:
+    members = [
+        replace(one, model=name)
+        for one, name in zip(seats("majority", None, [1, 1]), ("big", ""), strict=True)
+    ]
+    verdict = decide([assess(P, judge="trio"), assess(F, judge="trio")], ABSEVAL, members)[0]
+    assert verdict.rationale == "Panel 'trio' (majority): trio@big PASS, trio FAIL."
 
 
 def test_too_few_votes_abstain_with_the_reason_of_a_member() -> None:
