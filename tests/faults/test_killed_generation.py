@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_STORE_UNAVAILABLE, ErrorReason
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
 from tests.support.openai_server import Body, OpenAIServer
 from tests.support.processes import ServiceProcess
@@ -70,6 +72,7 @@ class Callers:
     def __init__(self, target: str) -> None:
         self._target = target
         self.answers: dict[int, pb.Completion] = {}
+        self.refusals: Counter[ErrorReason.ValueType] = Counter()
 
     async def run(self, numbers: range) -> None:
         turn = asyncio.Semaphore(CALLERS)
@@ -85,6 +88,7 @@ class Callers:
                 except grpc.aio.AioRpcError as error:
                     if error.code() is not grpc.StatusCode.UNAVAILABLE:
                         raise
+                    self.refusals[from_rpc_error(error).reason] += 1
                     await asyncio.sleep(0.05)
                 else:
                     self.answers[number] = response.completion
@@ -154,17 +158,20 @@ async def test_a_full_disk_stops_purchases(ledger_url: str, tmp_path: Path) -> N
         OpenAIServer(lambda _: "x" * 2000, record=False) as server,
         generation(server, tmp_path, ledger_url) as process,
     ):
-        await Callers(process.target).run(range(10))
-        most = 256 * 1024  # of every file that the process writes, so of the ledger, the spool and the log
-        unlimited = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, unlimited[1]))
         callers = Callers(process.target)
-        asking = asyncio.create_task(callers.run(range(10, 400)))
-        await until(lambda: "STORE_UNAVAILABLE" in process.log.read_text(), 60)
-        assert len(callers.answers) < 390
+        asking = asyncio.create_task(callers.run(range(400)))
+        await until(lambda: len(callers.answers) > 50, 60)
+        unlimited = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        # No file of the process grows: not the ledger, the spool or the log.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, unlimited[1]))
+        await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > CALLERS, 60)
+        await until(lambda: server.in_flight == 0)
+        bought = server.calls.total()
+        await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > 3 * CALLERS, 60)
+        assert server.calls.total() == bought < 400
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
         await asking
-        assert len(callers.answers) == 390
+        assert len(callers.answers) == 400
         assert server.calls.total() == 400
 
 
