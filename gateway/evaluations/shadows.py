@@ -37,12 +37,17 @@ _deferred: ContextVar[list[ShadowCalls] | None] = ContextVar("deferred_shadows",
 def deferred_shadows() -> Iterator[list[ShadowCalls]]:
     """Collects the calls of shadows that are in progress when an evaluation returns its result.
 
-    The caller calls ``ShadowCalls.finish``, which adds their assessments to the result.
+    The caller calls ``ShadowCalls.finish``, which adds their assessments to the result. An exception cancels
+    them.
     """
     deferred: list[ShadowCalls] = []
     token = _deferred.set(deferred)
     try:
         yield deferred
+    except BaseException:
+        for calls in deferred:
+            calls.cancel()
+        raise
     finally:
         _deferred.reset(token)
 

@@ -302,7 +302,11 @@ class LocalRunExecution:
                     assert crashed is not None
                     await self._record(crashed, queue)
                     continue
-                conclusion = await self._judges.record(evaluated.identities)
+                try:
+                    conclusion = await self._judges.record(evaluated.identities)
+                except BaseException:  # such as a cancellation of the run
+                    await self._set_aside(evaluated)
+                    raise
                 if conclusion is not None and waits_for_judge(conclusion, evaluated.identities):
                     await self._set_aside(evaluated)
                 elif evaluated.shadows:
