@@ -28,6 +28,7 @@ from dramaturg.report.sample_data import SampleIndex, blocks
 from dramaturg.report.tables import Section, format_cost, percent
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
+from dramaturg.results.coverage import coverage
 from dramaturg.results.files import read_results
 
 SAMPLES_SHOWN = 20_000
@@ -153,14 +154,14 @@ def visible(text: str) -> str:
 
 
 def _tiles(summary: Summary) -> Sequence[tuple[str, str]]:
-    abstained = sum(summary.abstentions_by_reason.values())
-    judged = 1 - abstained / summary.judgement_count if summary.judgement_count else None
+    samples, failed = summary.sample_count, summary.failed_sample_count
+    share = coverage(samples - failed, samples, summary.judgement_count, summary.abstentions_by_reason)
     usage = summary.usage
     return [
-        ("samples", f"{summary.sample_count:,}"),
-        ("samples without a result", f"{summary.failed_sample_count:,}"),
+        ("samples", f"{samples:,}"),
+        ("samples without a result", f"{failed:,}"),
         ("judgements", f"{summary.judgement_count:,}"),
-        ("coverage", percent(judged, 1)),
+        ("coverage", percent(share, 1)),
         ("model calls", f"{usage.provider_call_count:,}"),
         ("cost", format_cost(usage)),
     ]

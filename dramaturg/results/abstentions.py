@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from google.protobuf.message import Message
@@ -49,6 +49,21 @@ def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
             continue
         for part in value if field.is_repeated else (value,):
             yield from judgement_reasons(part)
+
+
+def judged_share(judged: int, judgements: int, abstentions: Mapping[str, int]) -> float:
+    """Returns the share of the judgements asked for that have a value, from 0 to 1.
+
+    Args:
+        judged: The judgements with a value.
+        judgements: All judgements.
+        abstentions: The abstentions by reason. Those in ``NOT_ASKED`` count as not asked for.
+
+    Returns:
+        The share: 0 if nothing was asked for and all abstain, 1 if there are no judgements.
+    """
+    asked = judgements - sum(abstentions.get(reason, 0) for reason in NOT_ASKED)
+    return judged / asked if asked else float(not judgements)
 
 
 def explained_abstention(message: Message) -> JudgementReason | None:

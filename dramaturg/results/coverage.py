@@ -11,7 +11,7 @@ from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.error_status_pb2 import StatusCode
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
-from dramaturg.results.abstentions import NOT_ASKED, explained_abstention
+from dramaturg.results.abstentions import NOT_ASKED, explained_abstention, judged_share
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
@@ -40,10 +40,8 @@ def coverage(succeeded: int, done: int, judgements: int, abstentions: Mapping[st
     """
     if not done:
         return None
-    asked = judgements - sum(abstentions.get(reason, 0) for reason in NOT_ASKED)
     judged = judgements - sum(abstentions.values())
-    share = judged / asked if asked else float(not judgements)
-    return share * succeeded / done
+    return judged_share(judged, judgements, abstentions) * succeeded / done
 
 
 def status_name(code: StatusCode.ValueType) -> str:

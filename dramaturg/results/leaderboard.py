@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.kinds import find_kind
-from dramaturg.results.abstentions import NOT_ASKED
+from dramaturg.results.abstentions import judged_share
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.sums import ModelSums
 
@@ -55,7 +55,7 @@ def leaderboard(
     entries = [entry for entry in entries if entry.judgement_count]
     sign = 1.0 if _base(measure) in LOWER_IS_BETTER else -1.0
     entries.sort(key=lambda entry: _order(entry, sign))
-    ranked = [entry for entry in entries if _is_covered(entry, minimum_coverage)]
+    ranked = [entry for entry in entries if entry.HasField("mean") and entry.coverage >= minimum_coverage]
     for position, entry in enumerate(ranked, start=1):
         before = ranked[position - 2] if position > 1 else None
         entry.rank = before.rank if before is not None and before.mean == entry.mean else position
@@ -108,7 +108,7 @@ def _entry(model: str, by_measure: dict[str, ModelSums], measure: str) -> Leader
     if mean.lower is not None and mean.upper is not None:
         entry.lower, entry.upper = mean.lower, mean.upper
     entry.judged_count, entry.judgement_count = ranked.judged, ranked.judgements
-    entry.coverage = ranked.judged / ranked.judgements if ranked.judgements else 0.0
+    entry.coverage = judged_share(ranked.judged, ranked.judgements, ranked.abstentions_by_reason)
     entry.sample_count = ranked.samples
     _set_bounds(entry, ranked, *scale_of(measure))
     entry.abstentions_by_reason.update(Counter(ranked.abstentions_by_reason))
@@ -125,12 +125,6 @@ def _set_bounds(entry: LeaderboardEntry, sums: ModelSums, lowest: float, highest
         entry.mean_highest = entry.mean_lowest
     elif math.isfinite(highest):
         entry.mean_highest = (sums.total + abstained * highest) / sums.judgements
-
-
-def _is_covered(entry: LeaderboardEntry, minimum_coverage: float) -> bool:
-    not_asked = sum(count for reason, count in entry.abstentions_by_reason.items() if reason in NOT_ASKED)
-    asked = entry.judgement_count - not_asked
-    return entry.HasField("mean") and entry.judged_count >= minimum_coverage * asked
 
 
 def _order(entry: LeaderboardEntry, sign: float) -> tuple[bool, float, str]:

@@ -225,3 +225,10 @@ def test_a_thousand_candidates_stay_below_three_megabytes() -> None:
                     completion.raw_text = "".join(chr(97 + (place * 31 + at * at) % 26) for at in range(2000))
         samples.append(one)
     assert len(page(samples, limit=1000).encode()) < 3_000_000
+
+
+def test_judgements_that_are_not_asked_for_do_not_lower_the_coverage() -> None:
+    summary = Summary(sample_count=2, failed_sample_count=1, judgement_count=10)
+    summary.abstentions_by_reason.update({"NOT_SUPPORTED": 6, "TIMED_OUT": 1})
+    html = "".join(render(Heading("A page"), summary, []))
+    assert "<dt>coverage</dt><dd>37.5 %</dd>" in html

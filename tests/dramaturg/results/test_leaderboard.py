@@ -92,7 +92,7 @@ def test_judgements_that_are_not_asked_for_do_not_lower_the_coverage() -> None:
         ]
     )
     (entry,) = leaderboard([total.sums("m", "")], "scripts")
-    assert (entry.rank, entry.coverage) == (1, 0.25)
+    assert (entry.rank, entry.coverage) == (1, 1.0)
 
 
 def test_the_bounds_are_those_of_the_scale() -> None:
