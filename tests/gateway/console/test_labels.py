@@ -95,6 +95,7 @@ def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
         assert seen.page.inner_text("button[aria-pressed=true]").split() == ["0", "10"]
         seen.page.keyboard.press("ArrowLeft")
         seen.page.locator("h1", has_text="Item 1 of").wait_for()
+        seen.page.wait_for_load_state()
         seen.page.keyboard.press("7")
         seen.page.wait_for_selector("#finished")
         seen.page.goto(f"{address}/queue?annotator=ann&at=0")
