@@ -53,7 +53,7 @@ def print_comparison(
 ) -> None:
     """Prints a line for each comparison under each policy, and what the gate says.
 
-    Without abstentions the policies are one, and so is the line.
+    Without abstentions all policies give the same figures, and one line is printed.
     """
     heads = ("baseline", "run's", "difference", "p (Holm)", "p (BH)", "detectable", "n", "gate")
     table = Table("criterion", "run", "abstentions", figures=heads)

@@ -127,7 +127,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
         )
     unranked = [entry.model or "(unnamed)" for entry in entries if not entry.rank]
     share = percent(summary.options.minimum_coverage)
-    lines = [f"Unranked, because less than {share} of their judgements have a value: {', '.join(unranked)}."]
+    lines = [f"Unranked, because their coverage is below {share}: {', '.join(unranked)}."]
     return Section("Leaderboard", [table], note.strip(), lines if unranked else ())
 
 

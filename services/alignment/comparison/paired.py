@@ -141,6 +141,8 @@ def student_quantile(residuals: Array, level: float) -> float:
     their kurtosis is above that of normal residuals.
     """
     count = residuals.size
+    if not residuals.any():
+        return float(special.stdtrit(count - 1, 0.5 + level / 2))
     kurtosis = float((residuals**4).mean() / (residuals**2).mean() ** 2)
     freedom = min(count - 1, 2 * count / max(kurtosis - (count - 3) / (count - 1), _ROUNDING))
     return float(special.stdtrit(freedom, 0.5 + level / 2))

@@ -170,7 +170,7 @@ def test_an_unranked_model_is_listed_as_such() -> None:
             abstain_reason=verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
         )
     html = page(samples)
-    assert "Unranked, because less than 50 % of their judgements have a value: silent." in html
+    assert "Unranked, because their coverage is below 50 %: silent." in html
     assert "3 timed out" in html
 
 

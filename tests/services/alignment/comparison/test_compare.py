@@ -398,6 +398,7 @@ def test_long_tails_reduce_the_degrees_of_freedom() -> None:
     kurtosis = (long**4).mean() / (long**2).mean() ** 2
     expected = stats.t.ppf(0.995, 120 / (kurtosis - 57 / 59))
     assert paired.student_quantile(long, 0.99) == pytest.approx(expected)
+    assert paired.student_quantile(np.zeros(60), 0.99) == pytest.approx(stats.t.ppf(0.995, 59))
 
 
 def test_any_false_go_of_ten_systems_is_rare() -> None:
