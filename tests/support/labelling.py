@@ -1,4 +1,4 @@
-"""Finished runs of every kind that people can label."""
+"""Finished runs of every kind that people can label, and labelling in a browser."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
+from tests.support.browser import Tab
 
 KINDS = {
     "scripts": "scripts",
@@ -30,6 +31,15 @@ KINDS = {
     "scenarios": "scenarios",
 }
 """The kind of a run by the member of ``RunSample.result``."""
+
+
+def press_keys(seen: Tab, keys: Iterable[str]) -> None:
+    """Labels the items of an open queue, from the first, each by one key."""
+    for place, key in enumerate(keys, start=1):
+        seen.page.locator("h1", has_text=f"Item {place} of").wait_for()
+        # The heading is there before the script that reads keys.
+        seen.page.wait_for_load_state()
+        seen.page.keyboard.press(key)
 
 
 def finished_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,20 +194,33 @@ class ImpatientJudge(FaultyJudge):
             yield response
 
 
-def _bluntly_busy() -> Contract:
-    calls = 0
+class BluntLimit:
+    """Refuses calls above ``BUSY_ABOVE`` at once, without a reason."""
 
-    async def before(_: JudgeRequest) -> None:
-        nonlocal calls
-        calls += 1
+    def __init__(self) -> None:
+        self._calls = 0
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """Counts a call, which takes a while."""
+        self._calls += 1
         try:
-            if calls > BUSY_ABOVE:
+            if self._calls > BUSY_ABOVE:
                 raise ServiceError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED, ERROR_REASON_UNSPECIFIED, "limit exceeded"
                 )
             await asyncio.sleep(0.05)
+            yield
         finally:
-            calls -= 1
+            self._calls -= 1
+
+
+def _bluntly_busy() -> Contract:
+    limit = BluntLimit()
+
+    async def before(_: JudgeRequest) -> None:
+        async with limit.call():
+            pass
 
     return FaultyJudge(before).contract()
 

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_INTERNAL, ERROR_REASON_UNSPECIFIED
+from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_INTERNAL
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import generation_service_pb2 as generation
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
@@ -23,6 +23,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.validation import violations
 from tests.dramaturg.conformance import test_embedding, test_generation
+from tests.dramaturg.conformance.faults import BluntLimit
 from tests.dramaturg.conformance.services import OPEN, Opened, embedding
 
 Call = Callable[[Any, Any], Awaitable[Any]]
@@ -30,8 +31,6 @@ Around = Callable[[Call, Any, Any], Awaitable[Any]]
 """Answers a request and its context, with the sound method."""
 
 ORDINARY = b"Heat the water."
-BUSY_ABOVE = 60
-"""The calls at once above which a service refuses in bad form; more than other checks make."""
 
 
 @dataclass(frozen=True)
@@ -270,20 +269,11 @@ def _mixed(sound: Sound) -> Callable[[Contract], Contract]:
 
 def _bluntly_busy(sound: Sound) -> Callable[[Contract], Contract]:
     def make() -> Around:
-        calls = 0
+        limit = BluntLimit()
 
         async def wrapper(call: Call, request: Any, context: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            try:
-                if calls > BUSY_ABOVE:
-                    raise ServiceError(
-                        grpc.StatusCode.RESOURCE_EXHAUSTED, ERROR_REASON_UNSPECIFIED, "limit exceeded"
-                    )
-                await asyncio.sleep(0.05)
+            async with limit.call():
                 return await call(request, context)
-            finally:
-                calls -= 1
 
         return wrapper
 

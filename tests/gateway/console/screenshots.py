@@ -29,7 +29,7 @@ from tests.dramaturg.report.many import many
 from tests.support.browser import Tab, browser
 from tests.support.command_line import ROOT
 from tests.support.console import Consoled, serve_console
-from tests.support.labelling import finished_run
+from tests.support.labelling import finished_run, press_keys
 from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess
 
@@ -102,10 +102,7 @@ def _labelling(seen: Tab) -> None:
     address = seen.page.url
     for annotator, keys in (("anna", "ppfpppfppfpp"), ("ben", "ppfpfpfpp")):
         seen.page.goto(f"{address}/queue?annotator={annotator}")
-        for place, key in enumerate(keys, start=1):
-            seen.page.locator("h1", has_text=f"Item {place} of").wait_for()
-            seen.page.wait_for_load_state()
-            seen.page.keyboard.press(key)
+        press_keys(seen, keys)
     seen.page.locator("h1", has_text="Item 10 of").wait_for()
 
 

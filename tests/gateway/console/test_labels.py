@@ -17,7 +17,7 @@ from tests.dramaturg.report.test_page_browser import hostile
 from tests.gateway.console.conftest import HOSTILE
 from tests.support.browser import AXE, Tab, browser
 from tests.support.console import Consoled
-from tests.support.labelling import finished_run
+from tests.support.labelling import finished_run, press_keys
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +46,7 @@ def label(seen: Tab, address: str, annotator: str, keys: str) -> None:
     seen.page.focus("input[name=annotator]")
     seen.page.keyboard.type(annotator)
     seen.page.keyboard.press("Enter")
-    for place, key in enumerate(keys, start=1):
-        seen.page.locator("h1", has_text=f"Item {place} of").wait_for()
-        seen.page.wait_for_load_state()
-        seen.page.keyboard.press(key)
+    press_keys(seen, keys)
     seen.page.wait_for_selector("#finished")
 
 
@@ -237,10 +234,7 @@ def test_decisions_graphs_and_scenarios_are_labelled_by_keyboard_alone(
             tab_to(seen, "input[name=annotator]")
             seen.page.keyboard.type(annotator)
             seen.page.keyboard.press("Enter")
-            for place, key in enumerate(pressed, start=1):
-                seen.page.locator("h1", has_text=f"Item {place} of 3").wait_for()
-                seen.page.wait_for_load_state()
-                seen.page.keyboard.press(key)
+            press_keys(seen, pressed)
             seen.page.wait_for_selector("#finished")
         seen.page.goto(f"{address}/queue?annotator=ann&at=0")
         for place, label in enumerate(labels, start=1):
