@@ -30,6 +30,7 @@ Answer = TypeVar("Answer")
 Targets = Mapping[str, MutableSequence[ShadowAssessment]]
 """The lists of a result that assessments of shadows are added to, by candidate."""
 
+_MEMBERS = ("rating", "challenge", "comparison")
 _deferred: ContextVar[list[ShadowCalls] | None] = ContextVar("deferred_shadows", default=None)
 
 
@@ -68,6 +69,7 @@ class ShadowCalls:
         self._timeouts = timeouts
         self._assessments: list[AssessmentCall] = []
         self._judgements: list[JudgementCall] = []
+        self._order: dict[JudgementCall, tuple[int, ...]] = {}
         self._items: set[tuple[object, ...]] = set()
         self._targets: Targets = {}
         self._judged: MutableSequence[ShadowJudgement] = []
@@ -91,7 +93,8 @@ class ShadowCalls:
         self,
         assignment: JudgeAssignment,
         judge: Callable[[JudgeAssignment], Awaitable[Answer]],
-        member: Literal["comparison", "rating", "challenge"],
+        member: Literal["rating", "challenge", "comparison"],
+        place: int = 0,
         **item: str,
     ) -> Answer:
         """Has a judge judge an item, and beside it each of its shadows.
@@ -100,6 +103,8 @@ class ShadowCalls:
             assignment: The assignment of the judge.
             judge: Has a judge judge the item. It returns its failure as an answer that abstains.
             member: The member of ``ShadowJudgement`` that the answer is.
+            place: The place of the item among those of this member in the request, from 0. The judgements of
+                a result stand in this order.
             item: The members of ``ShadowJudgement`` that name the item.
 
         Returns:
@@ -112,7 +117,7 @@ class ShadowCalls:
 
         calls = []
         with unnoted():
-            for shadow in self._shadows:
+            for order, shadow in enumerate(self._shadows):
                 if shadow.assignment.role != assignment.role or shadow.of != assignment.judge.name:
                     continue
                 # A judge with several models judges an item several times, its shadow once.
@@ -126,6 +131,7 @@ class ShadowCalls:
                     shadow, number, ShadowJudgement(**named), judge_as_shadow, self._seconds(shadow)
                 )
                 self._judgements.append(call)
+                self._order[call] = (_MEMBERS.index(member), place, order)
                 calls.append(call)
         begun = time.perf_counter()
         answer = await judge(assignment)
@@ -193,7 +199,9 @@ class ShadowCalls:
                 for call in self._assessments
                 if candidate_id in call.candidate_ids
             )
-        self._judged.extend(call.judgement() for call in self._judgements)
+        # The order of the calls depends on which answer came first.
+        ordered = sorted(self._judgements, key=self._order.__getitem__)
+        self._judged.extend(call.judgement() for call in ordered)
 
     async def _ended(self) -> None:
         """Waits for all calls, or for ``abandon``."""

@@ -85,13 +85,13 @@ class DialoguesEvaluation(Evaluation):
                 **{given.model: group.create_task(_take(given, emit)) for given in request.replies},
             }
             ratings = [
-                group.create_task(self._rate(assignment, replies[model], emit))
-                for model in replies
+                group.create_task(self._rate(assignment, place, replies[model], emit))
+                for place, model in enumerate(replies)
                 for assignment in self._plan.rating_judges
             ]
             comparisons = [
-                group.create_task(self._compare(assignment, pair, replies, emit))
-                for pair in request.pairs
+                group.create_task(self._compare(assignment, place, pair, replies, emit))
+                for place, pair in enumerate(request.pairs)
                 for assignment in self._plan.pair_judges
             ]
             scores = [
@@ -142,7 +142,7 @@ class DialoguesEvaluation(Evaluation):
         return reply
 
     async def _rate(
-        self, assignment: JudgeAssignment, replied: asyncio.Task[ModelReply], emit: Emit
+        self, assignment: JudgeAssignment, place: int, replied: asyncio.Task[ModelReply], emit: Emit
     ) -> ReplyRating:
         script = self._plan.request.script
         reply = await replied
@@ -164,7 +164,8 @@ class DialoguesEvaluation(Evaluation):
                 answer = await ask(judge, self._timeouts, stub.RateReply, asked, RateReplyResponse)
                 return normalize_rating(answer, judge)
 
-            rated.rating.CopyFrom(await self._shadows.judged(assignment, rate, "rating", model=reply.model))
+            answer = await self._shadows.judged(assignment, rate, "rating", place, model=reply.model)
+            rated.rating.CopyFrom(answer)
         emit(rating=rated)
         return rated
 
@@ -186,7 +187,7 @@ class DialoguesEvaluation(Evaluation):
         return scored
 
     async def _compare(
-        self, assignment: JudgeAssignment, pair: ModelPair, replies: Replies, emit: Emit
+        self, assignment: JudgeAssignment, place: int, pair: ModelPair, replies: Replies, emit: Emit
     ) -> ReplyComparison:
         first, second = await replies[pair.first_model], await replies[pair.second_model]
         compared = ReplyComparison(
@@ -203,7 +204,7 @@ class DialoguesEvaluation(Evaluation):
                 return normalize_comparison(answer, judge)
 
             models = {"model": first.model, "second_model": second.model}
-            answer = await self._shadows.judged(assignment, compare, "comparison", **models)
+            answer = await self._shadows.judged(assignment, compare, "comparison", place, **models)
             compared.comparison.CopyFrom(answer)
         emit(comparison=compared)
         return compared

@@ -57,8 +57,8 @@ class PairsEvaluation(Evaluation):
             metrics = group.create_task(score_texts(self._plan, self._timeouts))
             roles = group.create_task(self._find(emit))
             tasks = [
-                group.create_task(self._compare(method, assignment, roles, emit))
-                for method in self._plan.methods
+                group.create_task(self._compare(method, place, assignment, roles, emit))
+                for place, method in enumerate(self._plan.methods)
                 for assignment in self._plan.judges
             ]
         result = self._result(roles.result(), [task.result() for task in tasks])
@@ -73,7 +73,12 @@ class PairsEvaluation(Evaluation):
         return known
 
     async def _compare(
-        self, method: str, assignment: JudgeAssignment, roles: asyncio.Task[RolesKnown], emit: Emit
+        self,
+        method: str,
+        place: int,
+        assignment: JudgeAssignment,
+        roles: asyncio.Task[RolesKnown],
+        emit: Emit,
     ) -> PairComparison:
         voters = await _voters(method, roles)
 
@@ -84,7 +89,7 @@ class PairsEvaluation(Evaluation):
         comparison = PairComparison(
             method=method,
             judge=assignment.judge.name,
-            comparison=await self._shadows.judged(assignment, compare, "comparison", method=method),
+            comparison=await self._shadows.judged(assignment, compare, "comparison", place, method=method),
         )
         emit(comparison=comparison)
         return comparison

@@ -161,6 +161,29 @@ async def test_shadows_judge_the_same_replies_and_change_nothing() -> None:
     ]
 
 
+async def test_judgements_of_shadows_stand_in_the_order_of_the_request() -> None:
+    rated = asyncio.Event()
+
+    async def reply_after_the_second_is_rated(request: Any) -> Any:
+        if request.options.model == "a":
+            await rated.wait()
+        return await reply_by_name(request)
+
+    async def rate(request: Any) -> RateReplyResponse:
+        rated.set()
+        return await rate_five(request)
+
+    judges = {**replies(), "author": {"Reply": reply_after_the_second_is_rated}}
+    shadows = {"rating-judge": {"RateReply": rate}, "pair-judge": {"ComparePair": prefer_second}}
+    async with shadowed(judges, shadows) as client:
+        result = await evaluate(client, shadow_wait=WAIT)
+    assert [(one.role, one.model) for one in result.shadows] == [
+        ("rating-judge", "a"),
+        ("rating-judge", "bb"),
+        ("pair-judge", "a"),
+    ]
+
+
 async def test_a_shadow_that_hangs_delays_no_result_and_is_cancelled() -> None:
     begun, gone = asyncio.Event(), asyncio.Event()
 
