@@ -7,13 +7,14 @@ its machine runs out of memory, and the gateway continues.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DATASET_FORMAT_JSONL,
     DATASET_FORMAT_PARQUET,
     DATASET_FORMAT_UNSPECIFIED,
+    SAMPLE_STATE_FAILED,
     DatasetManifest,
     RunSample,
     RunSpec,
@@ -24,7 +25,10 @@ from gateway.processes.process import Ask, LimitedProcess, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample
+from gateway.runs.store.sample_rows import SampleRow, decode_rows, encode_rows
 
+SMALL_ROWS = 1000
+"""The most lines, and so rows, that are read in the gateway itself."""
 SMALL_CONTENT_BYTES = 256 << 10
 """The most bytes of JSON Lines and CSV that are read in the gateway itself."""
 SMALL_LINES_BYTES = 2 << 20
@@ -32,7 +36,10 @@ SMALL_LINES_BYTES = 2 << 20
 _MODULES = ("pyarrow.compute", "pyarrow.parquet")
 _GZIP = b"\x1f\x8b"
 _HEAD = struct.Struct("!cI")
-_SAMPLE, _INVALID, _MANIFEST, _ERROR = b"S", b"I", b"M", b"E"
+_SAMPLES, _MANIFEST, _ERROR = b"S", b"M", b"E"
+
+Encode = Callable[[SampleReader], Iterator[bytes]]
+"""Writes the samples of a dataset, in the process."""
 
 
 class IsolatedSampleReader:
@@ -73,7 +80,16 @@ class IsolatedSampleReader:
 
     def __iter__(self) -> Iterator[NewSample]:
         """The samples; invalid rows are failed samples."""
-        given = self._spec.SerializeToString(), self._content, self._access
+        for head, request in self._pieces(_sample_pieces):
+            yield _sample(RunSample.FromString(head), request)
+
+    def row_groups(self) -> Iterator[Sequence[SampleRow]]:
+        """The samples as rows of the store, made in the process. Raises as the iteration does."""
+        for _, rows in self._pieces(_row_pieces):
+            yield decode_rows(rows)
+
+    def _pieces(self, encode: Encode) -> Iterator[tuple[bytes, bytes]]:
+        given = self._spec.SerializeToString(), self._content, self._access, encode
         limits = replace(self._limits, modules=_MODULES)
         with LimitedProcess(limits, self._is_stopped) as process:
             for piece in process.pieces(_read, *given):
@@ -84,7 +100,7 @@ class IsolatedSampleReader:
                 elif kind == _ERROR:
                     raise DatasetError(first.decode())
                 else:
-                    yield _sample(kind, RunSample.FromString(first), second)
+                    yield first, second
 
 
 def sample_reader(
@@ -110,6 +126,9 @@ def _is_small(spec: RunSpec, content: bytes) -> bool:
         return False
     if content.startswith(_GZIP):
         return False
+    lines = max(content.count(b"\n"), content.count(b"\r"))
+    if min(lines, dataset.row_limit or lines) > SMALL_ROWS:
+        return False
     if len(content) <= SMALL_CONTENT_BYTES:
         return True
     # A line is decoded on its own; a CSV row may have many lines.
@@ -120,24 +139,12 @@ def _is_small(spec: RunSpec, content: bytes) -> bool:
     )
 
 
-def _sample(kind: bytes, sample: RunSample, request: bytes) -> NewSample:
-    return NewSample(
-        index=sample.index,
-        line=sample.line,
-        sample_id=sample.sample_id,
-        tags=dict(sample.tags),
-        request=request,
-        failure=sample if kind == _INVALID else None,
-    )
-
-
-def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess) -> Iterator[bytes]:
+def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess, encode: Encode) -> Iterator[bytes]:
     """The task of the process: the samples of a dataset, then its manifest or an error."""
     del ask
     reader = SampleReader(RunSpec.FromString(spec), content, access)
     try:
-        for sample in reader:
-            yield _sample_piece(sample)
+        yield from encode(reader)
         yield _piece(_MANIFEST, reader.manifest.SerializeToString())
     except DatasetError as error:
         yield _piece(_ERROR, str(error).encode())
@@ -147,11 +154,27 @@ def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess) -> Itera
         yield _piece(_ERROR, b"needs more memory than this gateway gives a dataset")
 
 
-def _sample_piece(sample: NewSample) -> bytes:
-    if sample.failure is not None:
-        return _piece(_INVALID, sample.failure.SerializeToString())
-    message = RunSample(index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags)
-    return _piece(_SAMPLE, message.SerializeToString(), sample.request)
+def _sample_pieces(samples: SampleReader) -> Iterator[bytes]:
+    for sample in samples:
+        failure = sample.failure
+        head = RunSample(index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags)
+        yield _piece(_SAMPLES, (failure or head).SerializeToString(), sample.request)
+
+
+def _sample(head: RunSample, request: bytes) -> NewSample:
+    return NewSample(
+        index=head.index,
+        line=head.line,
+        sample_id=head.sample_id,
+        tags=dict(head.tags),
+        request=request,
+        failure=head if head.state == SAMPLE_STATE_FAILED else None,
+    )
+
+
+def _row_pieces(samples: SampleReader) -> Iterator[bytes]:
+    for rows in samples.row_groups():
+        yield _piece(_SAMPLES, b"", encode_rows(rows))
 
 
 def _piece(kind: bytes, first: bytes, second: bytes = b"") -> bytes:

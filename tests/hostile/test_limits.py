@@ -23,6 +23,7 @@ from dramaturg.judge.roles import CRITIC
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings
 from gateway.runs.store import open_store
+from gateway.runs.store.sample_rows import sample_rows
 from tests.hostile.judges import CONTRACT, hostile_judge
 from tests.hostile.test_requests import resident_mb
 from tests.support.fleet import report
@@ -90,7 +91,7 @@ def store_runs(folder: Path, run_ids: Sequence[str], count: int) -> None:
     store = open_store(address_of(folder))
     for number, run_id in enumerate(run_ids):
         create(store, run_id)
-        store.add_samples(run_id, rows(range(count)))
+        store.add_samples(run_id, sample_rows(rows(range(count))))
         store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
         store.take_samples(run_id, range(count), "here")
         run = store.get_run(run_id)

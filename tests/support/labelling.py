@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
+from gateway.runs.store.sample_rows import sample_rows
 from tests.support.browser import Tab
 
 KINDS = {
@@ -58,7 +59,7 @@ def finished_run(
     rows = [
         NewSample(one.index, one.index + 1, one.sample_id, dict(one.tags), _request(one)) for one in listed
     ]
-    store.add_samples(run_id, rows)
+    store.add_samples(run_id, sample_rows(rows))
     store.set_manifest(run_id, DatasetManifest(sha256="x"))
     store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     store.take_samples(run_id, [one.index for one in listed], "e")

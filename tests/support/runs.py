@@ -34,6 +34,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
+from gateway.runs.store.sample_rows import sample_rows
 
 TIMED_OUT = ABSTAIN_REASON_TIMED_OUT
 
@@ -49,7 +50,7 @@ def create(store: RunStore, run_id: str = "run", samples: int = 0, **fields: Any
     """Creates a run with so many pending samples."""
     store.create_run(NewRun(**{"id": run_id, "tenant": "", "spec": spec(), **fields}))
     if samples:
-        store.add_samples(run_id, rows(range(samples)))
+        store.add_samples(run_id, sample_rows(rows(range(samples))))
 
 
 def rows(indices: Iterable[int]) -> list[NewSample]:

@@ -37,6 +37,7 @@ from gateway.app import App as Gateway
 from gateway.runs.records import SampleOutcome
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
+from gateway.runs.store.sample_rows import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.graph.app import App as GraphApp
@@ -55,7 +56,7 @@ def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
     getattr(spec, kind).SetInParent()
     create(store, run_id, spec=spec)
     stored = zip(rows(range(len(some))), some, strict=True)
-    store.add_samples(run_id, [replace(row, tags=dict(sample.tags)) for row, sample in stored])
+    store.add_samples(run_id, sample_rows([replace(row, tags=dict(sample.tags)) for row, sample in stored]))
     store.set_manifest(run_id, DatasetManifest(sha256="x"))
     store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     run = store.get_run(run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
@@ -15,16 +15,12 @@ from dramaturg.service.threads import StoppedError, ThreadPool
 from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import sample_reader
-from gateway.runs.records import NewSample, RunRecord, is_active_attempt
+from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.uploads import URI_PREFIX, as_file
 
 logger = logging.getLogger(__name__)
 
-GROUP_SIZE = 500
-"""The most samples of one transaction."""
-GROUP_BYTES = 4 << 20
-"""The most bytes of requests of one transaction, unless a single request has more."""
 MAX_CONCURRENT_DATASETS = 2
 """The datasets that one gateway reads at once."""
 MAX_DEATHS = 3
@@ -71,7 +67,7 @@ def read_samples(
         with as_file(run.spec, run.tenant, store, access) as (spec, readable):
             content = b"" if spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
             reader = sample_reader(spec, content, readable, limits, has_ended)
-            for group in _groups(reader):
+            for group in reader.row_groups():
                 store.add_samples(run.id, group)
                 if time.monotonic() - checked > _STATE_CHECK_SECONDS:
                     checked = time.monotonic()
@@ -174,16 +170,3 @@ def manifest_error(manifest: DatasetManifest) -> str:
         else "the only row is not a valid request"
     )
     return f"{which}: {where}: {first.description}"
-
-
-def _groups(samples: Iterable[NewSample]) -> Iterator[Sequence[NewSample]]:
-    group: list[NewSample] = []
-    size = 0
-    for sample in samples:
-        group.append(sample)
-        size += len(sample.request)
-        if len(group) >= GROUP_SIZE or size >= GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group

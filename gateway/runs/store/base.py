@@ -30,7 +30,6 @@ from gateway.runs.records import (
     NewLabelItem,
     NewLabelSet,
     NewRun,
-    NewSample,
     RegisteredJudge,
     RunRecord,
     SampleOutcome,
@@ -38,6 +37,7 @@ from gateway.runs.records import (
     SeenJudge,
     Spending,
 )
+from gateway.runs.store.sample_rows import SampleRow
 
 
 class StoreError(RuntimeError):
@@ -147,7 +147,7 @@ class RunStore(Protocol):
 
     # Samples.
 
-    def add_samples(self, run_id: str, samples: Sequence[NewSample]) -> None:
+    def add_samples(self, run_id: str, samples: Sequence[SampleRow]) -> None:
         """Adds samples of the dataset. Skips indices that exist, so that reading may be repeated."""
 
     def begin_preparation(self, run_id: str) -> int:

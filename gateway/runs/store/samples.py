@@ -15,20 +15,18 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     SampleState,
 )
-from dramaturg.results.coverage import failure_name
-from gateway.runs.records import NewSample, SampleWork
+from gateway.runs.records import SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
     WORK_COLUMNS,
     dump_json,
-    pack,
-    pack_message,
     sample_work,
     unpack,
     unpack_message,
 )
 from gateway.runs.store.database import insert, was_retried
-from gateway.runs.store.tables import run_outcomes, run_rows, run_samples, sanitize
+from gateway.runs.store.sample_rows import SampleRow
+from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
 
 _ROWS_AT_ONCE = 5000
 
@@ -38,26 +36,27 @@ def among(number: int, indices: Sequence[int]) -> sa.ColumnElement[bool]:
     return (run_samples.c.run == number) & run_samples.c.sample.in_(indices)
 
 
-def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) -> None:
+def add(connection: sa.Connection, run_id: str, samples: Sequence[SampleRow]) -> None:
     """See ``RunStore.add_samples``."""
     run = runs.lock(connection, run_id)
     if run is None:
         return
-    query = sa.select(run_samples.c.sample).where(among(run.number, [sample.index for sample in samples]))
-    there = set(connection.execute(query).scalars())
-    new = list({sample.index: sample for sample in samples if sample.index not in there}.values())
-    if not new:
+    rows = {row.sample: row for row in samples}
+    bounds = {"its_run": run.number, "first": min(rows, default=0), "last": max(rows, default=0)}
+    for index in connection.execute(_BETWEEN, bounds).scalars():
+        rows.pop(index, None)
+    if not rows:
         return
-    insert(connection, run_rows, [_row(run.number, sample) for sample in new])
-    insert(connection, run_samples, [_state_row(run.number, sample) for sample in new])
-    failed = [(sample.index, sample.failure) for sample in new if sample.failure is not None]
+    new, number = list(rows.values()), run.number
+    failed = [row for row in new if row.failure is not None]
+    insert(connection, run_rows, [(number, *row[:5]) for row in new])
+    insert(connection, run_samples, [_state_row(number, row) for row in new])
+    insert(connection, run_outcomes, [(number, row.sample, row.outcome) for row in failed])
     reasons = Counter(json.loads(run.failures))
-    reasons.update(failure_name(failure.error) for _, failure in failed)
-    kept = [(run.number, index, pack_message(failure)) for index, failure in failed]
-    insert(connection, run_outcomes, kept)
+    reasons.update(row.failure for row in failed)
     runs.change(
         connection,
-        run.number,
+        number,
         samples=run.samples + len(new),
         # Progress: earlier deaths were not of these rows.
         preparations=min(run.preparations, 1),
@@ -177,6 +176,9 @@ _NEXT_PENDING = (
     .order_by(run_samples.c.sample)
     .limit(sa.bindparam("most"))
 )
+_BETWEEN = sa.select(run_samples.c.sample).where(
+    _MINE, run_samples.c.sample.between(sa.bindparam("first"), sa.bindparam("last"))
+)
 _BEGIN = run_samples.update().where(_MINE, _AMONG).values(executor=sa.bindparam("whose"))
 
 
@@ -193,13 +195,7 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
     return sample
 
 
-def _row(number: int, sample: NewSample) -> tuple[Any, ...]:
-    request = pack(sample.request) if sample.failure is None else None
-    return number, sample.index, sample.line, sanitize(sample.sample_id), dump_json(sample.tags), request
-
-
-def _state_row(number: int, sample: NewSample) -> tuple[Any, ...]:
-    valid = sample.failure is None
+def _state_row(number: int, row: SampleRow) -> tuple[Any, ...]:
+    valid = row.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
-    failure = None if sample.failure is None else failure_name(sample.failure.error)
-    return number, sample.index, state, valid, None, 0, failure
+    return number, row.sample, state, valid, None, 0, row.failure

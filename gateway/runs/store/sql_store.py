@@ -33,7 +33,6 @@ from gateway.runs.records import (
     NewLabelItem,
     NewLabelSet,
     NewRun,
-    NewSample,
     RegisteredJudge,
     RunRecord,
     SampleOutcome,
@@ -57,6 +56,7 @@ from gateway.runs.store import (
 )
 from gateway.runs.store.base import RunStore
 from gateway.runs.store.database import Database
+from gateway.runs.store.sample_rows import SampleRow
 
 _PAGE = 500
 
@@ -149,7 +149,7 @@ class SqlRunStore(RunStore):
     def purge_deleted(self) -> bool:
         return self._database.write(runs.purge)
 
-    def add_samples(self, run_id: str, new: Sequence[NewSample]) -> None:
+    def add_samples(self, run_id: str, new: Sequence[SampleRow]) -> None:
         self._database.write(lambda connection: samples.add(connection, run_id, new))
 
     def begin_preparation(self, run_id: str) -> int:

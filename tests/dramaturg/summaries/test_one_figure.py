@@ -24,6 +24,7 @@ from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from gateway.runs.store import open_store
+from gateway.runs.store.sample_rows import sample_rows
 from tests.support.evaluation_samples import (
     DECISIONS,
     DIALOGUES,
@@ -45,7 +46,7 @@ def boards(folder: Path, measure: str = "") -> Iterator[Sequence[LeaderboardEntr
     kind = samples[0].WhichOneof("result") or ""
     store = open_store(f"sqlite:///{folder}/runs.sqlite3")
     create(store)
-    store.add_samples("run", rows(range(len(samples))))
+    store.add_samples("run", sample_rows(rows(range(len(samples)))))
     store.set_manifest("run", DatasetManifest(sha256="x"))
     store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     attempt = store.get_run("run").attempt  # type: ignore[union-attr]

@@ -44,6 +44,7 @@ from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, StoreError, open_store
 from gateway.runs.store.database import Database
+from gateway.runs.store.sample_rows import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted
 from tests.support.auth import channel_of, holder, token_settings
@@ -274,7 +275,7 @@ class Runs:
 
     def spend(self, run_id: str, tokens: int) -> None:
         """A sample of the run with two candidates has cost so many tokens each."""
-        self.store.add_samples(run_id, rows(range(1)))
+        self.store.add_samples(run_id, sample_rows(rows(range(1))))
         self.store.set_manifest(run_id, DatasetManifest(sha256="x"))
         self.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
         self.store.take_samples(run_id, [0], "executor")

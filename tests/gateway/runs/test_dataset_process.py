@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
+from gateway.runs.store.sample_rows import sample_rows
 from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
 from tests.support.datasets import written
 from tests.support.engines import script_rows
@@ -53,6 +55,9 @@ def test_samples_are_those_that_are_read_here(form: Format) -> None:
     here, there = SampleReader(spec(form), content, DatasetAccess()), isolated(content, form)
     assert list(there) == list(here)
     assert there.manifest == here.manifest
+    grouped = isolated(content, form)
+    assert [*chain(*grouped.row_groups())] == [*chain(*here.row_groups())] == [*sample_rows(here)]
+    assert grouped.manifest == here.manifest
 
 
 def test_a_file_is_read_where_the_gateway_may_read(tmp_path: Path) -> None:
@@ -167,16 +172,24 @@ def test_nothing_that_a_library_prints_becomes_a_sample() -> None:
 @pytest.mark.parametrize(
     ("content", "form", "here"),
     [
-        (b"{}\n" * 100_000, Format.JSONL, True),
-        (b"a\n" * 200_000, Format.CSV, False),
-        (b"{}\n" * 1_000_000, Format.JSONL, False),
+        (b"{}\n" * 1000, Format.JSONL, True),
+        (b"{}\n" * 1001, Format.JSONL, False),
+        (b"a\r" * 1001, Format.CSV, False),
+        ((b'"' + b"x" * 1000 + b'"\n') * 1000, Format.JSONL, True),
+        (b'"' + b"x" * 300_000 + b'"\n', Format.CSV, False),
+        ((b'"' + b"x" * 2100 + b'"\n') * 1000, Format.JSONL, False),
         (b'"' + b"x" * 300_000 + b'"\n', Format.JSONL, False),
         (b"a\n" * 1000, Format.CSV, True),
         (b"PAR1", Format.PARQUET, False),
         (b"\x1f\x8b", Format.JSONL, False),
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_small_datasets_are_read_in_the_gateway(content: bytes, form: Format, here: bool) -> None:
     reader = sample_reader(spec(form), content, DatasetAccess(), LIMITS)
     assert isinstance(reader, SampleReader) == here
+
+
+def test_the_first_rows_of_a_large_dataset_are_read_in_the_gateway() -> None:
+    reader = sample_reader(spec(row_limit=20), b"{}\n" * 50_000, DatasetAccess(), LIMITS)
+    assert isinstance(reader, SampleReader)

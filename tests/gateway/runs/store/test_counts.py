@@ -34,6 +34,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
 from dramaturg.results.rows import flatten
 from gateway.runs.records import RunRecord, SampleOutcome
 from gateway.runs.store import RunStore, open_store
+from gateway.runs.store.sample_rows import sample_rows
 from tests.support.runs import create, failed, invalid_row, judged, rows
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -79,7 +80,7 @@ class Counting(RuleBasedStateMachine):
 
     @rule(indices=_indices, broken=_indices)
     def read(self, indices: list[int], broken: list[int]) -> None:
-        self.store.add_samples("run", [*rows(indices), *map(invalid_row, broken)])
+        self.store.add_samples("run", sample_rows([*rows(indices), *map(invalid_row, broken)]))
 
     @rule(indices=_indices, executor=st.sampled_from(["g1", "g2"]))
     def take(self, indices: list[int], executor: str) -> None:

@@ -15,6 +15,7 @@ from gateway.runs.records import Incident, SeenJudge
 from gateway.runs.store import StoreError, open_store
 from gateway.runs.store.database import Database, create_engine
 from gateway.runs.store.migrations import migrate
+from gateway.runs.store.sample_rows import sample_rows
 from gateway.runs.store.tables import SCHEMA_VERSION
 from tests.support.runs import create, judged, rows
 
@@ -222,6 +223,6 @@ def test_a_read_only_server_is_named(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on'.encode())
     with pytest.raises(StoreError, match="read-only"):
-        store.add_samples("run", rows([5]))
+        store.add_samples("run", sample_rows(rows([5])))
     assert store.get_run("run") is not None
     store.close()

@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
 )
 from gateway.runs.records import Counts
 from gateway.runs.store import RunStore
+from gateway.runs.store.sample_rows import sample_rows
 from tests.support.runs import TIMED_OUT, create, failed, invalid_row, judged, rows, spec
 
 
@@ -41,8 +42,8 @@ def end(store: RunStore) -> None:
 
 def test_a_dataset_may_be_read_again(store: RunStore) -> None:
     create(store)
-    store.add_samples("run", [*rows([0, 1]), invalid_row(2)])
-    store.add_samples("run", [*rows([1]), invalid_row(2), *rows([3, 3])])
+    store.add_samples("run", sample_rows([*rows([0, 1]), invalid_row(2)]))
+    store.add_samples("run", sample_rows([*rows([1]), invalid_row(2), *rows([3, 3])]))
     assert (counts(store).samples, counts(store).failed) == (4, 1)
     assert store.next_pending("run", -1, 10) == [0, 1, 3]
     assert store.next_pending("run", 0, 1) == [1]
@@ -98,7 +99,7 @@ def test_outcomes_are_counted_once(store: RunStore) -> None:
 
 def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
     create(store, samples=3)
-    store.add_samples("run", [invalid_row(3)])
+    store.add_samples("run", sample_rows([invalid_row(3)]))
     outcome = judged(1, {"m": [True]})
     store.finish_samples("run", 1, [outcome, failed(2)])
     listed = store.list_samples("run", after=-1, limit=10)
@@ -125,7 +126,7 @@ def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
 def again(store: RunStore, scope: RerunScope.ValueType, *, fresh: bool = False) -> list[int]:
     """The samples that a rerun begins anew, of six: three done, one failed, one not begun, one no request."""
     create(store, samples=5)
-    store.add_samples("run", [invalid_row(5)])
+    store.add_samples("run", sample_rows([invalid_row(5)]))
     start(store)
     store.finish_samples(
         "run",
@@ -257,9 +258,9 @@ def test_how_fast_a_run_goes(store: RunStore) -> None:
 def test_preparations_without_an_end_are_counted_until_a_row_is_added(store: RunStore) -> None:
     create(store)
     assert [store.begin_preparation("run") for _ in range(3)] == [1, 2, 3]
-    store.add_samples("run", rows([0, 1]))
+    store.add_samples("run", sample_rows(rows([0, 1])))
     assert store.begin_preparation("run") == 2
-    store.add_samples("run", rows([0, 1]))
+    store.add_samples("run", sample_rows(rows([0, 1])))
     assert store.begin_preparation("run") == 3, "rows that the store has are no progress"
     store.end_preparation("run")
     assert store.begin_preparation("run") == 1
