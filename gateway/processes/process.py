@@ -184,8 +184,9 @@ class _Started:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=_environment(limits),
-                # Ctrl-C on a terminal is for the gateway, which ends the process after its drain.
-                start_new_session=True,
+                # Ctrl-C on a terminal is for the gateway, which ends the process after its drain. In a
+                # session of its own, Linux would schedule it as the gateway's equal despite its niceness.
+                process_group=0,
             )
         except BaseException:
             self._errors.close()

@@ -105,8 +105,6 @@ class SolverPool:
             limit=_LINE_LIMIT,
             # The process has the same module path, regardless of its working directory.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
-            # Ctrl-C on a terminal is for the service, which ends the process after its drain.
-            start_new_session=True,
         )
         self._processes.add(process)
         self._loading.add(process)

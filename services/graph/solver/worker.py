@@ -48,6 +48,9 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
 
 def main() -> None:
     """Processes tasks until standard input closes."""
+    # Ctrl-C on a terminal is for the service, which ends this process after its drain. In a session of its
+    # own, Linux would schedule it as the service's equal despite its niceness.
+    os.setpgrp()
     os.nice(NICENESS)
     # HiGHS may write to standard output; results use a duplicate descriptor.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")

@@ -45,6 +45,14 @@ async def test_a_process_is_used_again() -> None:
     assert not any(is_alive(pid) for pid in before)
 
 
+async def test_a_process_is_in_the_session_of_the_service_and_in_a_group_of_its_own() -> None:
+    async with SolverPool(1) as pool:
+        await pool.run(EASY, 30)
+        (pid,) = pool.process_ids
+        # Ctrl-C does not reach it. Linux compares the niceness of processes of one session alone.
+        assert (os.getpgid(pid), os.getsid(pid)) == (pid, os.getsid(0))
+
+
 async def test_a_cancelled_task_frees_its_process_at_once() -> None:
     async with SolverPool(1) as pool:
         task = asyncio.create_task(pool.run(hard_task(), 120))
