@@ -102,8 +102,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         return pb.CreateRunResponse(run=await self._lookup.describe(run))
 
     async def GetRun(self, request: pb.GetRunRequest, context: ServicerContext) -> pb.GetRunResponse:
-        run = await self._find(request.run_id, context)
-        return pb.GetRunResponse(run=await self._lookup.describe(run))
+        return pb.GetRunResponse(run=await self._lookup.get(request.run_id, tenant_of(context)))
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: ServicerContext) -> pb.ListRunsResponse:
         return await self._pages.runs(request, tenant_of(context))

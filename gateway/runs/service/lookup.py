@@ -36,9 +36,19 @@ class RunLookup:
             raise not_found(run_id)
         return run
 
+    async def get(self, run_id: str, tenant: str) -> Run:
+        """Returns a run as a message; raises as ``find`` does."""
+        return await self._caller.call(self._get, run_id, tenant)
+
     async def describe(self, run: RunRecord) -> Run:
         """Returns a run as a message."""
         return await self._caller.call(describe_one, run, self._store)
+
+    def _get(self, run_id: str, tenant: str) -> Run:
+        run = self._store.get_run(run_id, tenant)
+        if run is None:
+            raise not_found(run_id)
+        return describe_one(run, self._store)
 
 
 def not_found(run_id: str) -> ServiceError:

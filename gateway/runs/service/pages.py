@@ -61,17 +61,18 @@ class RunPages:
 
     async def runs(self, request: pb.ListRunsRequest, tenant: str) -> pb.ListRunsResponse:
         """A page of a tenant's runs, the newest first."""
+        return await self._caller.call(self._runs, request, tenant, _position(request))
+
+    def _runs(self, request: pb.ListRunsRequest, tenant: str, before: Any) -> pb.ListRunsResponse:
         size = page_size(request, _DEFAULT_RUNS)
-        runs = await self._caller.call(
-            self._store.list_runs,
+        runs = self._store.list_runs(
             tenant,
             limit=size + 1,
-            before=_position(request),
+            before=before,
             states=list(request.states),
             labels=dict(request.labels),
         )
-        shown = await self._caller.call(describe_all, runs[:size], self._store)
-        response = pb.ListRunsResponse(runs=shown)
+        response = pb.ListRunsResponse(runs=describe_all(runs[:size], self._store))
         if len(runs) > size:
             last = runs[size - 1]
             response.next_page_token = next_token(
