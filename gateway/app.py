@@ -20,6 +20,7 @@ from dramaturg.service.settings import ServerSettings, SettingsError
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.contract_checks import ContractChecks
 from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.scripts.reading import PARSER_LIMITS, PARSER_PROCESSES
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity_checks import IdentityChecks
@@ -117,7 +118,9 @@ class App:
                 settings.worker_processes, ProcessLimits(settings.worker_memory_bytes, modules=WORKER_MODULES)
             )
             stack.callback(processes.close)
-            evaluations = Evaluations(registry, directory, timeouts, processes)
+            parsers = ProcessPool(min(settings.worker_processes, PARSER_PROCESSES), PARSER_LIMITS)
+            stack.callback(parsers.close)
+            evaluations = Evaluations(registry, directory, timeouts, processes, parsers)
             quotas = Quotas(self._quotas)
             registrations = JudgeRegistrations(registry, settings)
             estimator = Estimator(evaluations.context, self._runs.dataset_access, self._runs.dataset_limits)

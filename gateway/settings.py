@@ -406,7 +406,8 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     equally."""
     worker_processes: int = Field(default=2, ge=0, le=64)
     """The processes that compute summaries, reports, exports, leaderboards and comparisons. They start with
-    the first such call. One tenant has one at most. 0: threads of the gateway's own process compute them."""
+    the first such call. One tenant has one at most. 0: threads of the gateway's own process compute them.
+    As many others, two at most, parse long candidates."""
     worker_memory_bytes: int = Field(default=512 << 20, ge=64 << 20)
     """The memory of each such process, besides its code."""
     identity_ttl_seconds: float = Field(default=60, ge=0)

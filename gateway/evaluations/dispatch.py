@@ -21,14 +21,20 @@ class Evaluations:
         directory: The identities of the judges.
         timeouts: The timeouts of judges.
         processes: The processes in which figures are computed.
+        parsers: The processes that parse long candidates.
     """
 
     def __init__(
-        self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts, processes: ProcessPool
+        self,
+        registry: Registry,
+        directory: JudgeDirectory,
+        timeouts: Timeouts,
+        processes: ProcessPool,
+        parsers: ProcessPool,
     ) -> None:
         self.registry = registry
         self.processes = processes
-        self.context = EvaluationContext(registry, directory, timeouts)
+        self.context = EvaluationContext(registry, directory, timeouts, parsers)
 
     def plan(self, request: Message) -> Evaluation:
         """Plans the evaluation of a request that is within the contract's limits.

@@ -27,6 +27,7 @@ from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
+from gateway.processes.pool import ProcessPool
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class EvaluationContext:
     registry: Registry
     directory: JudgeDirectory
     timeouts: Timeouts
+    parsers: ProcessPool
+    """The processes that parse long candidates."""
 
 
 class EvaluationKind(ABC):

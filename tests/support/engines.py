@@ -119,7 +119,7 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
     async with open_registry(entries, calls_per_judge=64) as registry:
         directory = JudgeDirectory(timeout=2)
         timeouts = Timeouts(judge=30, gold_answer=30, reserve=0.2)
-        evaluations = Evaluations(registry, directory, timeouts, ProcessPool(0))
+        evaluations = Evaluations(registry, directory, timeouts, ProcessPool(0), ProcessPool(0))
         store = open_store(url)
         try:
             engine = RunEngine(configured, store, evaluations, ChangeNotifier())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script
+from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
@@ -19,12 +19,11 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion
-from dramaturg.judge import text_pool
 from dramaturg.judge.batches import encode_candidate
 from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_REFERENCE
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.steps import ParsedCandidate, parse_candidate
+from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
@@ -35,10 +34,12 @@ from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scripts.gold_answer import find_gold_answer
 from gateway.evaluations.scripts.plan import ScriptsPlan
+from gateway.evaluations.scripts.reading import read_candidates
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.verdict_normalization import expected_criteria, requested_criteria
 from gateway.judges.directory import JudgeDirectory
+from gateway.processes.pool import ProcessPool
 
 FindGoldAnswer = Callable[[], Awaitable[GoldAnswer | None]]
 """Waits for the gold answer; None where none is wanted."""
@@ -54,13 +55,17 @@ class ScriptsEvaluation(Evaluation):
         plan: The request and its judges.
         directory: The identities of judges.
         timeouts: How long to wait for judges.
+        parsers: The processes that parse long candidates.
     """
 
-    def __init__(self, plan: ScriptsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(
+        self, plan: ScriptsPlan, directory: JudgeDirectory, timeouts: Timeouts, parsers: ProcessPool
+    ) -> None:
         super().__init__(EvaluateScriptsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
         self._timeouts = timeouts
+        self._parsers = parsers
         self._given = plan.request
         self._readings: Sequence[ParsedCandidate] = ()
         self._shadows = ShadowCalls(plan.shadows, timeouts)
@@ -84,7 +89,7 @@ class ScriptsEvaluation(Evaluation):
         )
 
     async def _evaluate(self, emit: Emit) -> ScriptsResult:
-        readings = await _read(self._plan.request.candidates)
+        readings = await read_candidates(self._plan.request.candidates, self._parsers)
         judged = [place for place, one in enumerate(readings) if one.reading != verdict_pb2.READING_EMPTY]
         if len(judged) < len(readings):
             self._leave_out_empty(judged)
@@ -211,26 +216,3 @@ class ScriptsEvaluation(Evaluation):
             )
         }
         return [*(name for name in ABSEVAL if name in found), *sorted(found - set(ABSEVAL))]
-
-
-async def _read(candidates: Sequence[Candidate]) -> Sequence[ParsedCandidate]:
-    """Reads the candidates of a request: short ones here, others in threads, one turn for each.
-
-    The threads serve all requests. One request with many long candidates delays another by one of them.
-    """
-    if sum(len(candidate.text) for candidate in candidates) <= text_pool.MAX_INLINE_LENGTH:
-        return _read_all(candidates)
-    readings: list[ParsedCandidate] = []
-    part: list[Candidate] = []
-    length = 0
-    for candidate in candidates:
-        part.append(candidate)
-        length += len(candidate.text)
-        if length > text_pool.MAX_INLINE_LENGTH:
-            readings += await text_pool.parse(length, _read_all, part)
-            part, length = [], 0
-    return [*readings, *_read_all(part)]
-
-
-def _read_all(candidates: Sequence[Candidate]) -> Sequence[ParsedCandidate]:
-    return [*map(parse_candidate, candidates)]

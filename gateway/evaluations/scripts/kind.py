@@ -42,7 +42,8 @@ class ScriptsKind(RunKind):
     accepts_configured_roles = True
 
     def plan(self, request: EvaluateScriptsRequest, context: EvaluationContext) -> ScriptsEvaluation:
-        return ScriptsEvaluation(plan_scripts(request, context.registry), context.directory, context.timeouts)
+        plan = plan_scripts(request, context.registry)
+        return ScriptsEvaluation(plan, context.directory, context.timeouts, context.parsers)
 
     def written_fields(self, spec: RunSpec) -> Sequence[str]:
         return ("candidates",) if spec.models else ()
