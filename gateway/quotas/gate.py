@@ -21,6 +21,7 @@ from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.gate import OPEN_GATE, Answered
 from gateway.evaluations.calls import noted_usage
+from gateway.quotas.recent_calls import RecentCalls
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
 from gateway.quotas.token_bucket import TokenBucket
@@ -56,10 +57,12 @@ class Quotas:
 
     Attributes:
         spending: What tenants spent today.
+        calls: The tenants that made the last calls.
     """
 
     def __init__(self, settings: QuotaSettings) -> None:
         self.spending = DailySpending()
+        self.calls = RecentCalls()
         self._settings = settings
         self._buckets: dict[str, TokenBucket] = {}
         self._in_progress: Counter[str] = Counter()
@@ -76,6 +79,7 @@ class Quotas:
                 ERROR_REASON_STORE_UNAVAILABLE: the spending is unknown.
         """
         tenant = current().tenant
+        self.calls.note(tenant)
         quota = self._settings.of(tenant)
         return (
             OPEN_GATE.passing(method, items)

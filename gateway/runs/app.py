@@ -25,6 +25,7 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
+from gateway.runs.engine.pacing import SamplePacer
 from gateway.runs.estimator import Estimator
 from gateway.runs.labels.servicer import LabelServicer
 from gateway.runs.notifications import ChangeNotifier
@@ -54,7 +55,7 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     estimator.store = store
     notifier = ChangeNotifier()
-    engine = RunEngine(settings, store, evaluations, notifier)
+    engine = RunEngine(settings, store, evaluations, notifier, SamplePacer(quotas.calls.has_others))
     preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits, store)
 
     async def waits() -> Sequence[str]:

@@ -18,6 +18,7 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.orchestrator import RunOrchestrator
+from gateway.runs.engine.pacing import SamplePacer
 from gateway.runs.engine.reconciler import RunReconciler
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
 from gateway.runs.engine.worker import Worker
@@ -58,10 +59,16 @@ class RunEngine:
         store: The run store.
         evaluations: Evaluates samples.
         notifier: Notifies on changes of runs.
+        pacer: Paces the samples. None: they start at once.
     """
 
     def __init__(
-        self, settings: RunsSettings, store: RunStore, evaluations: Evaluations, notifier: ChangeNotifier
+        self,
+        settings: RunsSettings,
+        store: RunStore,
+        evaluations: Evaluations,
+        notifier: ChangeNotifier,
+        pacer: SamplePacer | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -90,6 +97,7 @@ class RunEngine:
             max_samples=settings.max_concurrent_samples,
             max_batches=settings.max_concurrent_batches,
             poll_seconds=settings.poll_seconds,
+            pacer=pacer or SamplePacer(lambda _: False),
         )
         self._ingest = DatasetIngest(store, settings.dataset_access, settings.dataset_limits)
         self._turns = FairSemaphore(settings.max_concurrent_runs)

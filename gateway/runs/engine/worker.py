@@ -27,6 +27,7 @@ from gateway.runs.engine.outcomes import (
     flatten_outcome,
     outcome_of,
 )
+from gateway.runs.engine.pacing import SamplePacer
 from gateway.runs.engine.policy import (
     Conclusion,
     FailFast,
@@ -58,6 +59,7 @@ class Worker:
         max_samples: The samples evaluated at once.
         max_batches: The batches worked on at once; further ones wait for a fair turn.
         poll_seconds: How often the state of a run is read.
+        pacer: Paces the samples.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Worker:
         max_samples: int,
         max_batches: int,
         poll_seconds: float,
+        pacer: SamplePacer,
     ) -> None:
         self._store = store
         self._call = call
@@ -80,6 +83,7 @@ class Worker:
         self._sample_slots = FairSemaphore(max_samples)
         self._batch_slots = FairSemaphore(max_batches)
         self._poll_seconds = poll_seconds
+        self._pacer = pacer
         self._executions: dict[tuple[str, int], LocalRunExecution] = {}
         self._draining = False
 
@@ -144,6 +148,7 @@ class Worker:
                 executor_id=self._membership.executor_id,
                 gateways=gateways,
                 notifier=self._notifier,
+                pacer=self._pacer,
             )
             execution.watcher = asyncio.create_task(self._watch(execution))
         execution.batches += 1
@@ -180,6 +185,7 @@ class LocalRunExecution:
         executor_id: The id of this gateway.
         gateways: The gateways that execute runs, this one included, sorted.
         notifier: Notified of written outcomes.
+        pacer: Paces the samples.
 
     Attributes:
         run: The run as last read.
@@ -198,6 +204,7 @@ class LocalRunExecution:
         executor_id: str,
         gateways: Sequence[str],
         notifier: ChangeNotifier,
+        pacer: SamplePacer,
     ) -> None:
         self.run = run
         self.batches = 0
@@ -209,6 +216,7 @@ class LocalRunExecution:
         self._slots = slots
         self._executor_id = executor_id
         self._notifier = notifier
+        self._pacer = pacer
         self._gateways = gateways
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
@@ -297,6 +305,7 @@ class LocalRunExecution:
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
                         return
                     crashed = crash_outcome(sample)
+                    await self._pacer.start(self.run.tenant)
                     evaluated = None if crashed else await self._evaluate_sample(sample)
                 if evaluated is None:
                     assert crashed is not None

@@ -21,14 +21,15 @@ from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
 from gateway.evaluations import judge_answers
+from gateway.evaluations.scripts import reading
 from gateway.http import messages
 from gateway.http.settings import HttpSettings
 from gateway.judges import identity
 from gateway.processes import pool, worker
-from gateway.quotas import spending
+from gateway.quotas import recent_calls, spending
 from gateway.quotas.settings import QuotaSettings
-from gateway.runs import estimator, store_calls
-from gateway.runs.engine import ingest
+from gateway.runs import dataset_process, estimator, store_calls
+from gateway.runs.engine import ingest, pacing
 from gateway.runs.labels import servicer as labels
 from gateway.runs.service import preflight, report_cache
 from gateway.runs.settings import RunsSettings
@@ -51,7 +52,11 @@ NUMBERS = (
     f"a set, {labels.MAX_ANNOTATORS} annotators",
     f"{store_calls._READ_THREADS} for short reads of the store",
     f"short reads of the store, {store_calls._READ_THREADS_PER_TENANT} of one tenant",
-    f"{text_pool.THREADS} for the parsing of long texts",
+    f"{text_pool.THREADS} threads of a judge or of the generation service",
+    f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
+    f"other tenants within the last {recent_calls.RECENT_SECONDS:g} s",
+    f"at most {pacing.SHARE:g} of the time since the last start, or after {pacing.MAX_WAIT_SECONDS:g} s",
+    f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
     f"{estimator._CONCURRENT_READS} at once each, 1 of one tenant",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
