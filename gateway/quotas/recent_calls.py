@@ -6,6 +6,8 @@ import time
 from typing import NamedTuple
 
 RECENT_SECONDS = 1.0
+SHARE = 0.3
+"""The part of the time for which long work of a tenant computes beside calls of others."""
 
 
 class _Caller(NamedTuple):

@@ -72,6 +72,7 @@ async def serve_runs(
         waits,
         threads,
         evaluations.processes,
+        quotas.calls.has_others,
     )
     uploads = DatasetServicer(
         store,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -55,6 +55,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         waits: Returns the rate limits that model calls wait for. None: streams do not tell them.
         threads: The threads of long calls. None: new ones.
         processes: The processes that read whole runs. None: threads do.
+        has_other_calls: Whether tenants other than the given one make calls.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         waits: Waits | None = None,
         threads: TenantThreads | None = None,
         processes: ProcessPool | None = None,
+        has_other_calls: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -79,7 +81,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         heavy_threads = threads or TenantThreads()
         self._caller = ServiceCaller(heavy_threads)
         self._lookup = RunLookup(store, self._caller)
-        self._pages = RunPages(store, self._caller)
+        self._pages = RunPages(store, self._caller, has_other_calls)
         self._reports = ReportCache(heavy_threads)
         self._changes = RunChanges(store, engine, self._caller, self._lookup, self._notifier)
 

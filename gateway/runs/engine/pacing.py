@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 
 from dramaturg.service.fair_semaphore import FairSemaphore
+from gateway.quotas.recent_calls import SHARE
 
-SHARE = 0.3
-"""The part of the time since the last start that the event loop may have computed, beside calls of other
-tenants."""
 MAX_WAIT_SECONDS = 0.1
 """The longest wait of a start for this, so that runs advance on a gateway that is always busy."""
 _SHORTEST_WAIT_SECONDS = 0.0005

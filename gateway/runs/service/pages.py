@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -16,6 +18,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.service.errors import invalid
+from gateway.quotas.recent_calls import SHARE
 from gateway.runs.records import RunRecord
 from gateway.runs.service.messages import describe_all
 from gateway.runs.store.base import RunStore
@@ -53,11 +56,15 @@ class RunPages:
     Args:
         store: The run store.
         caller: Calls it.
+        has_other_calls: Whether tenants other than the given one make calls.
     """
 
-    def __init__(self, store: RunStore, caller: ServiceCaller) -> None:
+    def __init__(
+        self, store: RunStore, caller: ServiceCaller, has_other_calls: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._store = store
         self._caller = caller
+        self._has_other_calls = has_other_calls
 
     async def runs(self, request: pb.ListRunsRequest, tenant: str) -> pb.ListRunsResponse:
         """A page of a tenant's runs, the newest first."""
@@ -133,10 +140,25 @@ class RunPages:
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Result:
-        """The result of a store call that reads a number of items. Above 20 it is a long call."""
-        if count > _MAX_SHORT_READ:
-            return await self._caller.call_heavy(tenant, function, *args, **kwargs)
-        return await self._caller.call(function, *args, **kwargs)
+        """The result of a store call that reads a number of items. Above 20 it is a long call.
+
+        After a long call beside calls of other tenants, the interpreter is left to them for a while.
+        """
+        if count <= _MAX_SHORT_READ:
+            return await self._caller.call(function, *args, **kwargs)
+        computed = 0.0
+
+        def timed() -> Result:
+            nonlocal computed
+            begun = time.thread_time()
+            result = function(*args, **kwargs)
+            computed = time.thread_time() - begun
+            return result
+
+        found = await self._caller.call_heavy(tenant, timed)
+        if self._has_other_calls(tenant):
+            await asyncio.sleep(computed / SHARE - computed)
+        return found
 
 
 def page_size(request: Any, default: int, most: int = MAX_PAGE) -> int:

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.runs.engine.pacing import MAX_WAIT_SECONDS, SHARE, SamplePacer
+from gateway.quotas.recent_calls import SHARE
+from gateway.runs.engine.pacing import MAX_WAIT_SECONDS, SamplePacer
 
 
 class Loop:

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import asyncio
+import time
+from typing import Any
+
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RunSpec
 from dramaturg.service.errors import ServiceError
-from gateway.runs.service.pages import key_of, next_token
+from dramaturg.service.threads import TenantThreads
+from gateway.quotas.recent_calls import SHARE
+from gateway.runs.records import NewRun
+from gateway.runs.service.pages import RunPages, key_of, next_token
+from gateway.runs.store_calls import ServiceCaller
 from tests.gateway.runs.service.conftest import Service, fault
 
 ids = st.text(min_size=1, max_size=20)
@@ -94,3 +102,36 @@ async def test_a_token_with_a_large_integer_is_an_invalid_argument(service: Serv
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "page_token",
             )
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_a_long_page_leaves_time_to_other_tenants(
+    others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    class Store:
+        def list_results(self, run_id: str, **query: Any) -> list[Any]:
+            end = time.thread_time() + 0.02
+            while time.thread_time() < end:
+                pass
+            return []
+
+    threads = TenantThreads()
+    caller = ServiceCaller(threads)
+    store: Any = Store()
+    run: Any = NewRun(id="run", tenant="a", spec=RunSpec())
+    monkeypatch.setattr(asyncio, "sleep", note)
+    pages = RunPages(store, caller, lambda tenant: others and tenant == "a")
+    await pages.results(run, pb.ListResultsRequest(run_id="run", page_size=10))
+    assert slept == []
+    await pages.results(run, pb.ListResultsRequest(run_id="run", page_size=100))
+    assert len(slept) == others
+    assert all(0.02 / SHARE - 0.02 <= seconds < 1 for seconds in slept)
+    caller.close()
+    threads.close()
