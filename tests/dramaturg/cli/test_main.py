@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,3 +113,41 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     done = CliRunner().invoke(app, ["evalute"])
     assert done.exit_code == 2
     assert "'evaluate'" in done.stderr
+
+
+INTERRUPTED_WRITER = """
+import signal, sys
+import dramaturg.cli.main
+from dramaturg.__main__ import main
+
+def interrupt(*_):
+    sys.stderr.write(".")
+    sys.stderr.flush()
+
+def write():
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    sys.stdout.write("x" * 1_000_000 + "\\n")
+    sys.stdout.buffer.write(b"y" * 1_000_000 + b"\\n")
+    sys.stdout.buffer.flush()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+dramaturg.cli.main.main = write
+main()
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_signals_cut_no_output_to_a_full_pipe(unbuffered: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED_WRITER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # A write that a signal cut without a loss goes on, and is interrupted again.
+        assert process.stderr.read(3) == b"..."
+        assert len(process.stdout.read()) == 2_000_002
+    assert process.returncode == 0
