@@ -7,7 +7,7 @@ its machine runs out of memory, and the gateway continues.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -25,7 +25,6 @@ from gateway.processes.process import Ask, LimitedProcess, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample
-from gateway.runs.store.sample_rows import SampleRow, decode_rows, encode_rows
 
 SMALL_ROWS = 1000
 """The most lines, and so rows, that are read in the gateway itself."""
@@ -35,7 +34,7 @@ SMALL_LINES_BYTES = 2 << 20
 """The same for JSON Lines of which no line exceeds ``SMALL_CONTENT_BYTES``."""
 _MODULES = ("pyarrow.compute", "pyarrow.parquet")
 _GZIP = b"\x1f\x8b"
-_HEAD = struct.Struct("!cI")
+_HEAD = struct.Struct("!I")
 _SAMPLES, _MANIFEST, _ERROR = b"S", b"M", b"E"
 
 Encode = Callable[[SampleReader], Iterator[bytes]]
@@ -80,27 +79,26 @@ class IsolatedSampleReader:
 
     def __iter__(self) -> Iterator[NewSample]:
         """The samples; invalid rows are failed samples."""
-        for head, request in self._pieces(_sample_pieces):
-            yield _sample(RunSample.FromString(head), request)
+        for piece in self.pieces(_encode_samples):
+            yield _decode_sample(piece)
 
-    def row_groups(self) -> Iterator[Sequence[SampleRow]]:
-        """The samples as rows of the store, made in the process. Raises as the iteration does."""
-        for _, rows in self._pieces(_row_pieces):
-            yield decode_rows(rows)
+    def pieces(self, encode: Encode) -> Iterator[bytes]:
+        """The samples as the process writes them. Raises as the iteration does.
 
-    def _pieces(self, encode: Encode) -> Iterator[tuple[bytes, bytes]]:
+        Args:
+            encode: Writes them. A function of a module.
+        """
         given = self._spec.SerializeToString(), self._content, self._access, encode
         limits = replace(self._limits, modules=_MODULES)
         with LimitedProcess(limits, self._is_stopped) as process:
             for piece in process.pieces(_read, *given):
-                kind, size = _HEAD.unpack_from(piece)
-                first, second = piece[_HEAD.size : _HEAD.size + size], piece[_HEAD.size + size :]
+                kind, content = piece[:1], piece[1:]
                 if kind == _MANIFEST:
-                    self._manifest = DatasetManifest.FromString(first)
+                    self._manifest = DatasetManifest.FromString(content)
                 elif kind == _ERROR:
-                    raise DatasetError(first.decode())
+                    raise DatasetError(content.decode())
                 else:
-                    yield first, second
+                    yield content
 
 
 def sample_reader(
@@ -144,38 +142,35 @@ def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess, encode: 
     del ask
     reader = SampleReader(RunSpec.FromString(spec), content, access)
     try:
-        yield from encode(reader)
-        yield _piece(_MANIFEST, reader.manifest.SerializeToString())
+        for piece in encode(reader):
+            yield _SAMPLES + piece
+        yield _MANIFEST + reader.manifest.SerializeToString()
     except DatasetError as error:
-        yield _piece(_ERROR, str(error).encode())
+        yield _ERROR + str(error).encode()
     except ServiceError as error:
-        yield _piece(_ERROR, f"cannot be read: {error.message}".encode())
+        yield _ERROR + f"cannot be read: {error.message}".encode()
     except MemoryError:
-        yield _piece(_ERROR, b"needs more memory than this gateway gives a dataset")
+        yield _ERROR + b"needs more memory than this gateway gives a dataset"
 
 
-def _sample_pieces(samples: SampleReader) -> Iterator[bytes]:
+def _encode_samples(samples: SampleReader) -> Iterator[bytes]:
     for sample in samples:
-        failure = sample.failure
-        head = RunSample(index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags)
-        yield _piece(_SAMPLES, (failure or head).SerializeToString(), sample.request)
+        message = sample.failure or RunSample(
+            index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags
+        )
+        head = message.SerializeToString()
+        yield b"".join((_HEAD.pack(len(head)), head, sample.request))
 
 
-def _sample(head: RunSample, request: bytes) -> NewSample:
+def _decode_sample(piece: bytes) -> NewSample:
+    (size,) = _HEAD.unpack_from(piece)
+    end = _HEAD.size + size
+    head = RunSample.FromString(piece[_HEAD.size : end])
     return NewSample(
         index=head.index,
         line=head.line,
         sample_id=head.sample_id,
         tags=dict(head.tags),
-        request=request,
+        request=piece[end:],
         failure=head if head.state == SAMPLE_STATE_FAILED else None,
     )
-
-
-def _row_pieces(samples: SampleReader) -> Iterator[bytes]:
-    for rows in samples.row_groups():
-        yield _piece(_SAMPLES, b"", encode_rows(rows))
-
-
-def _piece(kind: bytes, first: bytes, second: bytes = b"") -> bytes:
-    return b"".join((_HEAD.pack(kind, len(first)), first, second))

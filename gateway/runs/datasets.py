@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -32,7 +32,6 @@ from dramaturg.service.errors import invalid
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
 from gateway.runs.records import NewSample
-from gateway.runs.store.sample_rows import SampleRow, row_groups
 
 __all__ = [
     "URI_SCHEMES",
@@ -129,10 +128,6 @@ class SampleReader:
                     self._manifest = _manifest(dataset.uri, reader)
         except OSError as error:
             raise DatasetError(f"cannot be read: {error.strerror or error}") from error
-
-    def row_groups(self) -> Iterator[Sequence[SampleRow]]:
-        """The samples as rows of the store. Raises as the iteration does."""
-        return row_groups(self)
 
     @contextmanager
     def _open(self) -> Iterator[BinaryIO]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
@@ -243,6 +244,23 @@ class NewSample:
     """The serialised request. Empty if the row is invalid; ``failure`` is then set."""
     failure: RunSample | None = None
     """The failed sample of an invalid row."""
+
+
+class SampleRow(NamedTuple):
+    """A row of a dataset, as the tables of the store have it. The first fields are those of ``run_rows``."""
+
+    sample: int
+    """Its index."""
+    line: int
+    sample_id: str
+    tags: str
+    """A JSON object."""
+    request: bytes | None
+    """Compressed. None: the row of the dataset is invalid."""
+    failure: str | None
+    """The reason for which it failed. None: it is pending."""
+    outcome: bytes | None
+    """The failed sample, serialised and compressed."""
 
 
 @dataclass(frozen=True)

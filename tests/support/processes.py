@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -109,11 +110,11 @@ def worker_processes() -> list[int]:
     """The processes of this one with limits of memory."""
     found = []
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"gateway.processes.worker" in command:
-                found.append(int(child))
+        # Threads and processes end at any time.
+        with suppress(OSError):
+            children = (task / "children").read_text().split()
+            for child in children:
+                with suppress(OSError):
+                    if b"gateway.processes.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
     return found

@@ -16,6 +16,7 @@ from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import sample_reader
 from gateway.runs.records import RunRecord, is_active_attempt
+from gateway.runs.row_reader import read_rows
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.uploads import URI_PREFIX, as_file
 
@@ -67,7 +68,7 @@ def read_samples(
         with as_file(run.spec, run.tenant, store, access) as (spec, readable):
             content = b"" if spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
             reader = sample_reader(spec, content, readable, limits, has_ended)
-            for group in reader.row_groups():
+            for group in read_rows(reader):
                 store.add_samples(run.id, group)
                 if time.monotonic() - checked > _STATE_CHECK_SECONDS:
                     checked = time.monotonic()

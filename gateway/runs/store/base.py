@@ -33,11 +33,11 @@ from gateway.runs.records import (
     RegisteredJudge,
     RunRecord,
     SampleOutcome,
+    SampleRow,
     SampleWork,
     SeenJudge,
     Spending,
 )
-from gateway.runs.store.sample_rows import SampleRow
 
 
 class StoreError(RuntimeError):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from dramaturg.results.coverage import failure_name
-from gateway.runs.records import NewSample
+from gateway.runs.records import NewSample, SampleRow
 from gateway.runs.store.codec import dump_json, pack, pack_message
 from gateway.runs.store.tables import sanitize
 
@@ -22,23 +21,6 @@ GROUP_BYTES = 4 << 20
 """The most bytes of requests of one transaction, unless a single request has more."""
 
 _HEAD = struct.Struct("!I")
-
-
-class SampleRow(NamedTuple):
-    """A sample, as the tables have it. The first fields are those of ``run_rows`` without the run."""
-
-    sample: int
-    """Its index."""
-    line: int
-    sample_id: str
-    tags: str
-    """A JSON object."""
-    request: bytes | None
-    """Compressed. None: the row of the dataset is invalid."""
-    failure: str | None
-    """The reason for which it failed. None: it is pending."""
-    outcome: bytes | None
-    """The failed sample, serialised and compressed."""
 
 
 def sample_row(sample: NewSample) -> SampleRow:

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     SampleState,
 )
-from gateway.runs.records import SampleWork
+from gateway.runs.records import SampleRow, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
     WORK_COLUMNS,
@@ -25,7 +25,6 @@ from gateway.runs.store.codec import (
     unpack_message,
 )
 from gateway.runs.store.database import insert, was_retried
-from gateway.runs.store.sample_rows import SampleRow
 from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
 
 _ROWS_AT_ONCE = 5000

@@ -36,6 +36,7 @@ from gateway.runs.records import (
     RegisteredJudge,
     RunRecord,
     SampleOutcome,
+    SampleRow,
     SampleWork,
     SeenJudge,
     Spending,
@@ -56,7 +57,6 @@ from gateway.runs.store import (
 )
 from gateway.runs.store.base import RunStore
 from gateway.runs.store.database import Database
-from gateway.runs.store.sample_rows import SampleRow
 
 _PAGE = 500
 

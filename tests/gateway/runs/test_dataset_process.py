@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from gateway.processes.process import ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
-from gateway.runs.store.sample_rows import sample_rows
 from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
 from tests.support.datasets import written
 from tests.support.engines import script_rows
@@ -55,9 +53,6 @@ def test_samples_are_those_that_are_read_here(form: Format) -> None:
     here, there = SampleReader(spec(form), content, DatasetAccess()), isolated(content, form)
     assert list(there) == list(here)
     assert there.manifest == here.manifest
-    grouped = isolated(content, form)
-    assert [*chain(*grouped.row_groups())] == [*chain(*here.row_groups())] == [*sample_rows(here)]
-    assert grouped.manifest == here.manifest
 
 
 def test_a_file_is_read_where_the_gateway_may_read(tmp_path: Path) -> None:
