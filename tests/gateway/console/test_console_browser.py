@@ -133,7 +133,7 @@ def test_a_visitor_signs_in_and_out(guarded: Consoled) -> None:
         if AXE.is_file():
             assert not seen.serious_faults()
         seen.page.keyboard.press("Enter")
-        seen.page.wait_for_url("**/console/judges")
+        seen.page.wait_for_url(f"{guarded.url}/console/judges")
         assert "evaluator@research" in seen.page.inner_text("header")
         assert EVALUATOR.token not in seen.page.evaluate(
             "document.cookie + document.documentElement.outerHTML"
