@@ -16,7 +16,8 @@ class App(Protocol):
     environment, with ``settings=`` it takes them as given.
 
     A service whose callers are outside of the platform has the attribute ``public = True``: it requires
-    authentication unless it listens on loopback alone.
+    authentication unless it listens on loopback alone. Other services run under the batch policy of Linux
+    (sched(7)), which costs less processor time; an idle processor runs them at once all the same.
 
     A service that is also served over other protocols has a method ``fronts``, which takes the settings of
     the server and returns the ``Front`` of each.

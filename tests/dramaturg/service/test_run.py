@@ -187,3 +187,16 @@ async def test_a_port_in_use_ends_with_a_message_and_code_1() -> None:
     assert service.process.returncode == 1
     assert f"cannot listen on 127.0.0.1:{server.port}" in errors.decode().splitlines()[-1]
     assert "Traceback" not in errors.decode()
+
+
+def policies(pid: int) -> set[int]:
+    """The scheduling policies of the threads of a process."""
+    return {os.sched_getscheduler(int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the policies of Linux")
+@pytest.mark.parametrize("public", [False, True])
+async def test_only_services_behind_the_gateway_run_under_the_batch_policy(public: bool) -> None:
+    async with started("--port", "0", **({"PUBLIC": "1"} if public else {})) as service:
+        await service.log("listening")
+        assert policies(service.process.pid) == {os.SCHED_OTHER if public else os.SCHED_BATCH}
