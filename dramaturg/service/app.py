@@ -17,7 +17,7 @@ class App(Protocol):
 
     A service whose callers are outside of the platform has the attribute ``public = True``: it requires
     authentication unless it listens on loopback alone. Other services run under the batch policy of Linux
-    (sched(7)), which costs less processor time; an idle processor runs them at once all the same.
+    (sched(7)), which takes less processor time.
 
     A service that is also served over other protocols has a method ``fronts``, which takes the settings of
     the server and returns the ``Front`` of each.

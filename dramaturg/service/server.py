@@ -278,7 +278,7 @@ def run(
         service: App = app() if callable(app) else app
         _check_authentication(service, settings.host, auth)
         if not getattr(service, "public", False):
-            _schedule_in_batches()
+            _use_batch_policy()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, settings, auth, interceptors, announce))
     except ValidationError as error:
@@ -291,15 +291,15 @@ def run(
         sys.exit(128 + signal.SIGINT)
 
 
-def _schedule_in_batches() -> None:
-    """Runs the threads of this process under Linux's batch policy (sched(7)).
+def _use_batch_policy() -> None:
+    """Puts this process under Linux's batch policy (sched(7)), unless it was started under another one.
 
-    Each message wakes several threads of gRPC. Under the batch policy they do not interrupt the event loop,
-    nor one service another, where processors are busy (docs/generation.md has the gain). A service that waits
-    for models loses nothing by the few milliseconds that a thread then waits.
+    Each message wakes several threads of gRPC. Under this policy they do not interrupt the event loop or
+    other services where processors are busy (docs/generation.md states the gain, docs/operations.md the
+    price). Threads and processes that are started later inherit it.
     """
-    if sys.platform == "linux":
-        with suppress(OSError):  # not allowed here, which costs time alone
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with suppress(OSError):  # a sandbox may forbid it; the process then takes more time, nothing else
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 

@@ -52,6 +52,8 @@ PROGRAM = textwrap.dedent(
             print("intercepted", flush=True)
             return await continuation(details)
 
+    if "POLICY" in os.environ:
+        os.sched_setscheduler(0, int(os.environ["POLICY"]), os.sched_param(0))
     run(App, interceptors=[Announcing()] if "ANNOUNCE" in os.environ else [])
     """
 )
@@ -195,8 +197,13 @@ def policies(pid: int) -> set[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the policies of Linux")
-@pytest.mark.parametrize("public", [False, True])
-async def test_only_services_behind_the_gateway_run_under_the_batch_policy(public: bool) -> None:
-    async with started("--port", "0", **({"PUBLIC": "1"} if public else {})) as service:
-        await service.log("listening")
-        assert policies(service.process.pid) == {os.SCHED_OTHER if public else os.SCHED_BATCH}
+async def test_services_behind_the_gateway_run_under_the_batch_policy() -> None:
+    cases: tuple[tuple[dict[str, str], int], ...] = (
+        ({}, os.SCHED_BATCH),
+        ({"PUBLIC": "1"}, os.SCHED_OTHER),
+        ({"POLICY": str(os.SCHED_IDLE)}, os.SCHED_IDLE),  # given by who starts it
+    )
+    for variables, policy in cases:
+        async with started("--port", "0", **variables) as service:
+            await service.log("listening")
+            assert policies(service.process.pid) == {policy}
