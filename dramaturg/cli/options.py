@@ -31,6 +31,13 @@ AlignmentTarget = Annotated[
         metavar="HOST:PORT", help="Address of a gateway or of AlignmentService. Default: one in this process."
     ),
 ]
+LargestTaskLoss = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-9,
+        help="The most that one sample is assumed to lose, for the gate. Default: the whole scale.",
+    ),
+]
 Judges = Annotated[
     list[str] | None,
     typer.Option(

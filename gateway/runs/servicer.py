@@ -174,7 +174,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         """Summarises the finished samples."""
         run = await self._find(request.run_id, context)
         found = await self._processes.result(
-            run.tenant, self._answer, results.summarize, run.id, request.options, self._store
+            run.tenant, self._answer, results.summarize, run, request.options, self._store
         )
         return pb.GetSummaryResponse(summary=Summary.FromString(found), final=run.state not in ACTIVE)
 

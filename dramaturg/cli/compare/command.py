@@ -12,7 +12,7 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
-from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
@@ -75,6 +75,11 @@ def compare(
     every_criterion: Annotated[
         bool, typer.Option("--every-criterion", help="GO only if every criterion is GO.")
     ] = False,
+    largest_task_loss: LargestTaskLoss = None,
+    anytime: Annotated[
+        bool,
+        typer.Option("--anytime", help="Bounds that hold at all looks at runs that go on; they cost power."),
+    ] = False,
     power: Annotated[
         float, typer.Option(min=0.5, max=0.999, help="Power of the minimum detectable effect.")
     ] = 0.8,
@@ -94,8 +99,10 @@ def compare(
 
     For all items and for each criterion: the difference with its interval, the paired test with Holm's
     correction, the minimum detectable effect, under three policies of what an abstention counts as. Items of
-    one sample are taken together. The gate is GO where the whole interval lies above minus the margin, NO-GO
-    where a run is shown to be worse and not shown to stay within it, else INCONCLUSIVE.
+    one sample are taken together. The gate is GO where the lower bound of the difference lies above minus the
+    margin, NO-GO where a run is shown to be worse and its interval is not within the margin, else
+    INCONCLUSIVE. The bound holds whatever the samples that were not seen lose; --largest-task-loss states
+    less.
 
     Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 the comparison failed.
 
@@ -124,6 +131,8 @@ def compare(
             gate_scope=(
                 compare_pb2.GATE_SCOPE_EVERY_GROUP if every_criterion else compare_pb2.GATE_SCOPE_ALL_ITEMS
             ),
+            largest_task_loss=largest_task_loss,
+            anytime=anytime,
         )
     )
     response = call_alignment(target, lambda stub: stub.CompareRuns(request), failed=FAILED)
@@ -135,6 +144,8 @@ def compare(
         "labelled": gold is not None,
         "margin": margin,
         "confidence_level": level,
+        "largest_task_loss": response.largest_task_loss if response.HasField("largest_task_loss") else None,
+        "anytime": anytime,
         "power": power,
         "policy": policy,
         "gate_scope": "every-criterion" if every_criterion else "all-items",

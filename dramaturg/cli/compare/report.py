@@ -55,7 +55,17 @@ def print_comparison(
 
     Without abstentions all policies give the same figures, and one line is printed.
     """
-    heads = ("baseline", "run's", "difference", "p (Holm)", "p (BH)", "detectable", "n", "gate")
+    heads = (
+        "baseline",
+        "run's",
+        "difference",
+        "lower bound",
+        "p (Holm)",
+        "p (BH)",
+        "detectable",
+        "n",
+        "gate",
+    )
     table = Table("criterion", "run", "abstentions", figures=heads)
     # Corrections are of all comparisons under a policy: abstentions of one tell the policies of all apart.
     abstained = any(one.baseline_abstained_count + one.abstained_count for one in response.comparisons)
@@ -69,6 +79,7 @@ def print_comparison(
                 shown(part.baseline_mean),
                 shown(part.system_mean),
                 shown(part.difference),
+                number(part.lower_bound) if part.HasField("lower_bound") else "",
                 p_value(part.adjusted_p_value) if part.HasField("adjusted_p_value") else "",
                 p_value(part.false_discovery_p_value) if part.HasField("false_discovery_p_value") else "",
                 number(effect) if part.HasField("minimum_detectable_effect") else "",
@@ -92,6 +103,8 @@ def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
     return {
         **rests_on(part.difference),
         **figures(part, ("baseline_mean", "system_mean", "difference")),
+        "lower_bound": part.lower_bound if part.HasField("lower_bound") else None,
+        "lower_bound_method": part.lower_bound_method or None,
         "better": part.better_count,
         "worse": part.worse_count,
         "p": part.p_value if part.HasField("p_value") else None,

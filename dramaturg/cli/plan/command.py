@@ -12,7 +12,7 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import DISTANCES
 from dramaturg.cli.align.options import Level, print_json
 from dramaturg.cli.align.table import Rows, add_annotations, group_column
-from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.datasets.json_lines import LineError
@@ -41,6 +41,7 @@ def plan(
     margin: Annotated[
         float | None, typer.Option(min=0, help="Margin of the gate. Default: a test of no difference.")
     ] = None,
+    largest_task_loss: LargestTaskLoss = None,
     half_width: Annotated[
         float | None,
         typer.Option(min=1e-6, help="Half width of the interval of Krippendorff's alpha; needs labels."),
@@ -59,8 +60,9 @@ def plan(
     """Computes how many samples or labelled items a study needs, from a pilot.
 
     The variance is that of the pilot, with the items of a sample as one cluster; cost and time are those of
-    the pilot's tokens, per sample of both runs. "cautious" is the number for the upper end of the variance's
-    80 percent interval.
+    the pilot's tokens, per sample of both runs. With --margin the number is for the bound that the gate of
+    "compare" reads, which holds whatever the samples that were not seen lose. "cautious" is the number for
+    the upper end of the variance's 80 percent interval.
 
     Examples:
         dramaturg plan out/pilot-a out/pilot-b --margin 0.05
@@ -84,7 +86,16 @@ def plan(
         request.effect = effect
         if margin is not None:
             request.margin = margin
-        request.difference.CopyFrom(_difference(pilot, target, level))
+        figure, scale = _difference(pilot, target, level)
+        request.difference.CopyFrom(figure)
+        loss = largest_task_loss or scale
+        if loss is None and margin is not None:
+            raise typer.BadParameter(
+                "these scores have no scale: state the most that one sample may lose",
+                param_hint="--largest-task-loss",
+            )
+        if loss is not None:
+            request.largest_task_loss = loss
         cost, tokens = _per_sample(pilot)
         if cost is not None:
             request.unit_cost = cost
@@ -93,11 +104,13 @@ def plan(
     response = call_alignment(target, lambda stub: stub.PlanStudy(request))
     if response.undefined:
         fail(f"no number is enough: {response.undefined}", code=1)
+    fewest = response.fewest_unit_count if response.HasField("fewest_unit_count") else None
     figure = request.agreement if half_width is not None else request.difference
     found: dict[str, Any] = {
         "pilot": {"units": figure.unit_count, "standard_error": figure.standard_error},
         "units": response.unit_count,
         "cautious_units": response.cautious_unit_count if response.HasField("cautious_unit_count") else None,
+        "fewest_units": fewest,
         "standard_error": response.standard_error,
         "tokens": None if tokens is None else round(tokens * response.unit_count),
         "cost_usd": response.cost if response.HasField("cost") else None,
@@ -122,15 +135,29 @@ def plan(
         goal = f"Krippendorff's alpha ({distance}) with an interval of half width {half_width:g}"
     elif margin is not None:
         goal = f"GO at a margin of {margin:g} where the difference is {effect or 0:g}, power {power:g}"
+    floor = (
+        []
+        if fewest is None
+        else [
+            (
+                f"fewer than {fewest} samples are never GO at this margin where one sample may lose "
+                f"{request.largest_task_loss:g}: see --largest-task-loss"
+            )
+        ]
+    )
     print_tables(
         output(),
         table,
         f"for {goal}; level {level:g}",
+        *floor,
         f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}",
     )
 
 
-def _difference(pilot: list[Path], target: str | None, level: float) -> plan_pb2.PilotFigure:
+def _difference(
+    pilot: list[Path], target: str | None, level: float
+) -> tuple[plan_pb2.PilotFigure, float | None]:
+    """The figure of the difference of two runs, and the width of the scale."""
     names = [str(path) for path in pilot]
     try:
         runs = [read_run(path, name, by_sample=False) for path, name in zip(pilot, names, strict=True)]
@@ -141,7 +168,8 @@ def _difference(pilot: list[Path], target: str | None, level: float) -> plan_pb2
         fail(f"{error.filename}: {error.strerror or error}")
     request.cluster_tag, request.confidence_level, request.permutation_count = SAMPLE, level, 1
     response = call_alignment(target, lambda stub: stub.CompareRuns(request))
-    return _figure(response.comparisons[0])
+    scale = response.largest_task_loss if response.HasField("largest_task_loss") else None
+    return _figure(response.comparisons[0]), scale
 
 
 def _figure(whole: compare_pb2.RunComparison) -> plan_pb2.PilotFigure:

@@ -106,7 +106,10 @@ def _choices(request: pb.CompareRunsRequest) -> compare_pb2.CompareRunsRequest:
         power=request.power if request.HasField("power") else _DEFAULT_POWER,
         abstention_policy=request.abstention_policy or accuracy_pb2.ABSTENTION_POLICY_WRONG,
         gate_scope=request.gate_scope,
+        anytime=request.anytime,
     )
+    if request.HasField("largest_task_loss"):
+        made.largest_task_loss = request.largest_task_loss
     if request.HasField("confidence_level"):
         made.confidence_level = request.confidence_level
     return made

@@ -32,6 +32,12 @@ from gateway.runs.results.report import write_report
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
 
+ONE_LOOK = (
+    "The run goes on: intervals and p-values are for one look at it. "
+    "CompareRuns with anytime has bounds that hold at all looks."
+)
+"""The notice of figures of a run that has not ended."""
+
 _PAGE_SIZE = 50
 
 
@@ -106,13 +112,13 @@ def export(ask: Ask, run_id: str, request: pb.ExportResultsRequest, store: RunSt
 
 
 @reads_store
-def summarize(ask: Ask, run_id: str, options: SummaryOptions, store: RunStore) -> Iterator[bytes]:
+def summarize(ask: Ask, run: RunRecord, options: SummaryOptions, store: RunStore) -> Iterator[bytes]:
     """The figures of a run's finished samples, as a Summary.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the options yield too many groups.
     """
-    yield _summary(ask, run_id, options, store).SerializeToString()
+    yield _summary(ask, run, options, store).SerializeToString()
 
 
 @reads_store
@@ -128,17 +134,20 @@ def report(ask: Ask, run: RunRecord, limit: int, store: RunStore) -> Iterator[by
     groups = GroupingFinder()
     for sample in all_samples(run.id, store):
         groups.add(sample)
-    summary = _summary(ask, run.id, groups.options(), store)
+    summary = _summary(ask, run, groups.options(), store)
     for piece in write_report(run, summary, groups.notes(), lambda: _sample_pages(run.id, store), limit):
         if piece:
             yield zlib.compress(piece, 1)
 
 
-def _summary(ask: Ask, run_id: str, options: SummaryOptions, store: RunStore) -> Summary:
+def _summary(ask: Ask, run: RunRecord, options: SummaryOptions, store: RunStore) -> Summary:
     summarizer = Summarizer(SUMMARIES, options)
-    for sample in all_samples(run_id, store):
+    for sample in all_samples(run.id, store):
         summarizer.add(sample)
-    return summarizer.summary(Statistics(ask))
+    made = summarizer.summary(Statistics(ask))
+    if run.state in ACTIVE:
+        made.notices.append(ONE_LOOK)
+    return made
 
 
 def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:

@@ -76,6 +76,7 @@ def encode_compared(compared: Compared, design: Design) -> pb.CompareRunsRespons
         gate=_GATES[compared.gate],
         gate_reasons=compared.reasons,
         abstention_policy=encode_policy(design.policy),
+        largest_task_loss=design.loss,
     )
 
 
@@ -112,6 +113,8 @@ def _design(request: pb.CompareRunsRequest, *, verdicts: bool, checkpoint: Check
         policy=decode_policy(request.abstention_policy),
         every_group=request.gate_scope == pb.GATE_SCOPE_EVERY_GROUP,
         resampling=decode_resampling(request, checkpoint),
+        largest_loss=request.largest_task_loss if request.HasField("largest_task_loss") else None,
+        anytime=request.anytime,
     )
 
 
@@ -148,6 +151,8 @@ def _encode_policies(policies: Sequence[PolicyComparison]) -> list[pb.PolicyComp
             gate=_GATES[one.gate],
             false_discovery_p_value=one.false_discovery_p,
             corrected_gate=_GATES[one.corrected_gate] if one.corrected_gate else pb.GATE_UNSPECIFIED,
+            lower_bound=one.lower_bound,
+            lower_bound_method=one.lower_bound_method,
         )
         for one in policies
     ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dramaturg.api.alignment.v1 import plan_pb2 as pb
 from dramaturg.service.errors import invalid
 from services.alignment.codec.estimates import DEFAULT_LEVEL
-from services.alignment.plan import Goal, cautious_error, units_needed
+from services.alignment.plan import Goal, cautious_error, fewest_units, units_needed
 
 DEFAULT_POWER = 0.8
 """The power of a request that names none (Cohen 1988)."""
+_VERDICTS = 1.0
+"""The width of the scale of verdicts."""
 
 
 def plan_study(request: pb.PlanStudyRequest) -> pb.PlanStudyResponse:
@@ -29,6 +31,7 @@ def plan_study(request: pb.PlanStudyRequest) -> pb.PlanStudyResponse:
         effect=request.effect if kind == "difference" else None,
         margin=request.margin if kind == "difference" and request.HasField("margin") else None,
         half_width=request.half_width if kind == "agreement" else None,
+        loss=request.largest_task_loss if request.HasField("largest_task_loss") else _VERDICTS,
     )
     pilot = request.difference if kind == "difference" else request.agreement
     error, units = pilot.standard_error, pilot.unit_count
@@ -37,6 +40,8 @@ def plan_study(request: pb.PlanStudyRequest) -> pb.PlanStudyResponse:
         reason = (
             "the effect is not above minus the margin"
             if goal.distance <= 0 and goal.margin is not None
+            else "the margin is 0"
+            if goal.margin == 0
             else "the effect is 0"
             if goal.distance <= 0
             else "more than 1,000,000,000 are needed"
@@ -45,6 +50,7 @@ def plan_study(request: pb.PlanStudyRequest) -> pb.PlanStudyResponse:
     return pb.PlanStudyResponse(
         unit_count=count,
         cautious_unit_count=units_needed(cautious_error(error, units), units, goal),
+        fewest_unit_count=fewest_units(goal),
         standard_error=error * (units / count) ** 0.5,
         cost=count * request.unit_cost if request.HasField("unit_cost") else None,
         seconds=count * request.unit_seconds if request.HasField("unit_seconds") else None,

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.comparison.bounded import SPARSE
-from services.alignment.comparison.decision import adjusted, corrected, together
-from services.alignment.comparison.difference import PairedValues
+from services.alignment.comparison.bounded import fewest_clusters
+from services.alignment.comparison.decision import adjusted, corrected, go_if_seen, together
+from services.alignment.comparison.difference import NO_LOSS, PairedValues
 from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
 from services.alignment.comparison.paired import minimum_detectable_effect
 from services.alignment.correlation.measure import CorrelationDifference, Series, correlate
@@ -44,7 +44,7 @@ def compare(runs: Runs, design: Design) -> Compared:
     def lower_bound(one: RunComparison, policy: AbstentionPolicy, level: float) -> float | None:
         group = runs.groups.index(one.group) if one.group else -1
         pairs = PairedValues.make(runs, design, _both(runs, design, group, one.system), one.system, policy)
-        return pairs.corrected_lower(level) if isinstance(pairs, PairedValues) else None
+        return pairs.lower_bound(level) if isinstance(pairs, PairedValues) else None
 
     found = corrected(adjusted(found, design), design, lower_bound)
     decided = [one for one in found if one.decided]
@@ -109,7 +109,8 @@ def _under_policy(
         p=tested.p if tested else None,
         test=tested.test if tested else "",
         minimum_detectable_effect=minimum_detectable_effect(difference.standard_error, level, design.power),
-        sparseness=pairs.sparseness,
+        lower_bound=pairs.lower_bound(level),
+        lower_bound_method=pairs.bound_method if design.loss is not None else "",
     )
 
 
@@ -127,15 +128,31 @@ def _correlation(runs: Runs, design: Design, both: Mask, system: str) -> Correla
 
 def _reason(one: RunComparison, part: PolicyComparison, design: Design) -> str:
     where = f" in {one.group}" if one.group else ""
-    subject = f"{one.system} against {design.baseline}{where}: {part.gate.value}"
-    difference = part.difference
+    found = [f"{one.system} against {design.baseline}{where}: {part.gate.value}"]
+    difference, margin = part.difference, design.margin
     if difference.value is None:
-        return f"{subject}; {difference.undefined}"
-    if difference.lower is None or difference.upper is None:
-        return f"{subject}; the difference is {difference.value:.4g}, and its variance is unknown: {SPARSE}"
-    interval = f"{difference.value:.4g} [{difference.lower:.4g}, {difference.upper:.4g}]"
-    found = f"{subject}; the difference is {interval}, the margin {design.margin:.4g}"
-    if part.gate is Gate.INCONCLUSIVE and part.sparseness:
-        unit = "clusters" if one.clusters else "items"
-        found += f"; {part.sparseness}: the interval allows for unseen losses, and more {unit} narrow it"
-    return found
+        return f"{found[0]}; {difference.undefined}"
+    shown = f"the difference is {difference.value:.4g}"
+    if difference.lower is not None and difference.upper is not None:
+        shown += f" [{difference.lower:.4g}, {difference.upper:.4g}]"
+    unit = "cluster" if one.clusters else "item"
+    if part.lower_bound is None or design.loss is None:
+        found += [shown, NO_LOSS]
+    else:
+        loss = f"where one {unit} may lose {design.loss:.4g}"
+        found += [f"{shown}, its lower bound {part.lower_bound:.4g} {loss}, the margin {margin:.4g}"]
+        if part.gate is not Gate.GO:
+            if go_if_seen(part, margin):
+                found.append(f"GO unless whole {unit}s are lost")
+            units, level = one.clusters or one.items, design.resampling.level
+            fewest = fewest_clusters(margin, design.loss, (1 - level) / 2)
+            if fewest is None or units < fewest:
+                found.append(f"GO needs {f'at least {fewest} {unit}s' if fewest else 'a margin above 0'}")
+    others = [
+        f"{other.policy.value} {other.gate.value}" for other in one.policies if other.gate is not part.gate
+    ]
+    if others:
+        found.append(
+            f"by what an abstention counts as: {part.policy.value} {part.gate.value}, {', '.join(others)}"
+        )
+    return "; ".join(found)

@@ -7,30 +7,34 @@ from dataclasses import replace
 
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.comparison.model import Design, Gate, PolicyComparison, RunComparison
-from services.alignment.estimates import Estimate
 from services.alignment.multiplicity import benjamini_hochberg, holm
 
 LowerBound = Callable[[RunComparison, AbstentionPolicy, float], float | None]
 """The lower bound of a comparison's difference under a policy at a level."""
 
 
-def gate(difference: Estimate, adjusted_p: float | None, margin: float, level: float) -> Gate:
+def gate(part: PolicyComparison, margin: float, level: float) -> Gate:
     """Decides one comparison.
 
-    GO claims non-inferiority: the whole interval is above minus the margin. The overall GO requires GO of
-    every comparison, which needs no correction (Berger 1982, intersection-union tests). One NO-GO suffices
-    for the overall NO-GO, so p-values are adjusted. Without an interval there is no GO, and NO-GO requires a
-    difference beyond the margin.
+    GO claims non-inferiority: the lower bound is above minus the margin. The overall GO requires GO of every
+    comparison, which needs no correction (Berger 1982, intersection-union tests). One NO-GO suffices for the
+    overall NO-GO, so its p-values are adjusted. A difference whose interval lies within the margin is no
+    NO-GO. Without an interval NO-GO requires a difference beyond the margin.
     """
+    difference = part.difference
     if difference.value is None:
         return Gate.INCONCLUSIVE
-    if difference.lower is not None and difference.lower >= -margin:
+    if part.lower_bound is not None and part.lower_bound >= -margin:
         return Gate.GO
-    # Without an interval a significant difference may still lie within the margin.
-    least = 0.0 if difference.lower is not None else -margin
-    if adjusted_p is not None and adjusted_p <= 1 - level and difference.value < least:
-        return Gate.NO_GO
-    return Gate.INCONCLUSIVE
+    worse = difference.value < (0.0 if difference.lower is not None else -margin)
+    significant = part.adjusted_p is not None and part.adjusted_p <= 1 - level
+    return Gate.NO_GO if significant and worse and not go_if_seen(part, margin) else Gate.INCONCLUSIVE
+
+
+def go_if_seen(part: PolicyComparison, margin: float) -> bool:
+    """Whether the interval lies within the margin: GO if no cluster loses more than those that were seen."""
+    lower = part.difference.lower
+    return lower is not None and lower >= -margin
 
 
 def together(gates: Iterable[Gate]) -> Gate:
@@ -54,12 +58,9 @@ def adjusted(found: Sequence[RunComparison], design: Design) -> list[RunComparis
             ps = [policies[place][column].p for place in places]
             for place, step, rate in zip(places, holm(ps), benjamini_hochberg(ps), strict=True):
                 part = policies[place][column]
-                policies[place][column] = replace(
-                    part,
-                    adjusted_p=step,
-                    false_discovery_p=rate,
-                    gate=gate(part.difference, step, design.margin, design.resampling.level),
-                )
+                part = replace(part, adjusted_p=step, false_discovery_p=rate)
+                decision = gate(part, design.margin, design.resampling.level)
+                policies[place][column] = replace(part, gate=decision)
     return [replace(one, policies=policies[place]) for place, one in enumerate(found)]
 
 

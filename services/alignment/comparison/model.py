@@ -60,6 +60,15 @@ class Design:
     every_group: bool
     """Whether the gate considers each group instead of all items together."""
     resampling: Resampling
+    largest_loss: float | None = None
+    """The most that the mean of a cluster is assumed to lose; ``None``: the width of the scale."""
+    anytime: bool = False
+    """Whether bounds, intervals and p-values hold at all looks at runs that go on."""
+
+    @property
+    def loss(self) -> float | None:
+        """The most that the mean of a cluster may lose; ``None`` if it is unknown."""
+        return self.span if self.largest_loss is None else self.largest_loss
 
     @property
     def span(self) -> float | None:
@@ -87,8 +96,9 @@ class PolicyComparison:
     gate: Gate = Gate.INCONCLUSIVE
     corrected_gate: Gate | None = None
     """The gate, corrected for the number of systems; ``None`` if the comparison is not decided on."""
-    sparseness: str = ""
-    """Why the interval allows for rare or unseen differences; empty if it does not."""
+    lower_bound: float | None = None
+    """The lower bound of the difference that the gate reads."""
+    lower_bound_method: str = ""
 
 
 @dataclass(frozen=True)

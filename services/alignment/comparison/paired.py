@@ -134,20 +134,6 @@ def mean(sums: Array, sizes: Array, level: float, *, method: str, undefined: str
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)
 
 
-def student_quantile(residuals: Array, level: float) -> float:
-    """Student's quantile with the degrees of freedom of the residuals' variance.
-
-    They are 2 over the squared coefficient of variation of the variance: their number less 1, or fewer where
-    their kurtosis is above that of normal residuals.
-    """
-    count = residuals.size
-    if not residuals.any():
-        return float(special.stdtrit(count - 1, 0.5 + level / 2))
-    kurtosis = float((residuals**4).mean() / (residuals**2).mean() ** 2)
-    freedom = min(count - 1, 2 * count / max(kurtosis - (count - 3) / (count - 1), _ROUNDING))
-    return float(special.stdtrit(freedom, 0.5 + level / 2))
-
-
 def minimum_detectable_effect(error: float | None, level: float, power: float) -> float | None:
     """The smallest true difference found at the level with the power (Bloom 1995): (z + z) errors."""
     if error is None:

@@ -128,7 +128,7 @@ def differences(
             resampling=resampling,
         )
         sizes = np.full(clusters, float(size))
-        pairs = PairedValues(old, new, design, np.arange(items) // size, sizes)
+        pairs = PairedValues(old, new, design, np.arange(items) // size, sizes, float(size))
         found[f"difference of {name}"] = pairs.difference(0.95)
         found[f"mean of {name}"] = pairs.mean(old, 0.95)
     return found

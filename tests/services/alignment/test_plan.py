@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from dramaturg.api.alignment.v1 import plan_pb2 as pb
-from services.alignment.plan import Goal, cautious_error, units_needed
+from services.alignment.bootstrap import Resampling
+from services.alignment.comparison.bounded import gaffke
+from services.alignment.plan import Goal, cautious_error, fewest_units, units_needed
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -22,12 +25,30 @@ def test_the_number_for_half_a_standard_deviation_is_cohens() -> None:
     assert units_needed(0.1, 100, Goal(0.95, 0.95, effect=0.5)) == 54
 
 
-def test_a_study_of_that_size_has_the_power() -> None:
-    count = units_needed(0.05, 40, Goal(0.95, 0.8, effect=0.0, margin=0.1))
+@pytest.mark.parametrize("loss", [0.25, 0.5, 1.0])
+def test_a_study_of_that_size_has_the_power_at_the_gate(loss: float) -> None:
+    """Tasks of seven verdicts, of which 4 % are lost and 4 % gained."""
+    generator = np.random.default_rng(1)
+
+    def drawn(*shape: int) -> NDArray[np.float64]:
+        return (generator.binomial(7, 0.04, shape) - generator.binomial(7, 0.04, shape)).astype(np.float64)
+
+    deviation = float(drawn(100_000).std() / 7)
+    count = units_needed(deviation, 1, Goal(0.95, 0.8, effect=0.0, margin=0.05, loss=loss))
     assert count is not None
-    samples = np.random.default_rng(1).normal(0, 0.05 * np.sqrt(40), (4000, count))
-    lower = samples.mean(axis=1) - stats.t.ppf(0.975, count - 1) * stats.sem(samples, axis=1)
-    assert (lower >= -0.1).mean() == pytest.approx(0.8, abs=0.025)
+    bounds = [
+        gaffke(sums, np.full(count, 7.0), 7.0, loss, Resampling(0, 1, 0.95, lambda: None), 0.025)
+        for sums in drawn(300, count)
+    ]
+    assert np.mean(np.array(bounds) >= -0.05) == pytest.approx(0.8, abs=0.07)
+
+
+@pytest.mark.parametrize(("margin", "fewest"), [(0.02, 183), (0.05, 72), (0.1, 36)])
+def test_units_below_the_fewest_are_never_go(margin: float, fewest: int) -> None:
+    goal = Goal(0.95, 0.8, effect=0.0, margin=margin)
+    assert fewest_units(goal) == fewest
+    assert units_needed(1e-9, 100, goal) == fewest
+    assert units_needed(0.001, 100, goal) >= fewest  # type: ignore[operator]
 
 
 def test_an_interval_gets_the_half_width() -> None:
@@ -46,6 +67,21 @@ def test_the_cautious_deviation_is_exceeded_in_a_fifth_of_the_pilots() -> None:
 
 def test_a_difference_at_the_margin_cannot_be_shown() -> None:
     assert units_needed(0.1, 10, Goal(0.95, 0.8, effect=-0.05, margin=0.05)) is None
+
+
+async def test_a_plan_of_the_gate_states_the_fewest_units(alignment: AlignmentServiceAsyncStub) -> None:
+    pilot = pb.PilotFigure(standard_error=0.01, unit_count=100)
+    request = pb.PlanStudyRequest(difference=pilot, effect=0, margin=0.05)
+    whole = await alignment.PlanStudy(request)
+    assert whole.fewest_unit_count == 72
+    request.largest_task_loss = 0.25
+    quarter = await alignment.PlanStudy(request)
+    assert quarter.fewest_unit_count == 17
+    assert quarter.unit_count < whole.unit_count
+    request.margin = 0
+    assert (await alignment.PlanStudy(request)).undefined == "the effect is not above minus the margin"
+    request.effect = 0.1
+    assert (await alignment.PlanStudy(request)).undefined == "the margin is 0"
 
 
 async def test_cost_and_time_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:

@@ -75,6 +75,23 @@ def test_few_items_are_inconclusive_and_say_what_they_could_have_shown(tmp_path:
     assert found["comparisons"][1]["policies"]["wrong"]["minimum_detectable_effect"] > 0.1
 
 
+def test_a_stated_largest_loss_decides_where_tasks_are_few(tmp_path: Path) -> None:
+    old, new = folder(tmp_path / "old", 40, 40), folder(tmp_path / "new", 40, 40)
+    code, found = answer(old, new)
+    assert (code, found["largest_task_loss"]) == (3, 1.0)
+    assert "GO needs at least 72 clusters" in found["gate_reasons"][0]
+    code, found = answer(old, new, "--largest-task-loss", "0.5")
+    assert (code, found["largest_task_loss"]) == (0, 0.5)
+    assert "where one cluster may lose 0.5" in found["gate_reasons"][0]
+
+
+def test_bounds_that_hold_at_all_looks_are_named(tmp_path: Path) -> None:
+    code, found = answer(folder(tmp_path / "old", 100), folder(tmp_path / "new", 60), "--anytime")
+    part = found["comparisons"][0]["policies"]["wrong"]
+    assert (code, found["anytime"]) == (1, True)
+    assert (part["test"], part["interval_method"], part["lower_bound_method"]) == ("betting",) * 3
+
+
 def test_policies_have_lines_of_their_own_where_something_abstains(tmp_path: Path) -> None:
     old, new = folder(tmp_path / "old", 40, 50), folder(tmp_path / "new", 40, 50, abstained=5)
     lines = run(old, new).stdout.splitlines()
@@ -145,7 +162,7 @@ def test_scores_of_dialogues(tmp_path: Path) -> None:
                 one.rating.value = 4 + index % 3 + more * (index % 2)
             results.append(result)
         folders.append(write_results(tmp_path / name, results))
-    code, found = answer(*folders, "--margin", "0.5")
+    code, found = answer(*folders, "--margin", "0.5", "--largest-task-loss", "2")
     whole = found["comparisons"][0]["policies"]
     assert found["value"] == "rating"
     assert whole["excluded"]["n"] == 29

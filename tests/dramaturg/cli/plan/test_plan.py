@@ -34,6 +34,11 @@ def test_samples_for_a_margin(tmp_path: Path) -> None:
     larger = json.loads(run(*folders, "--margin", "0.1", "--json").stdout)
     assert larger["units"] < figures["units"] / 3
     assert "needed" in run(*folders, "--effect", "0.1").stdout
+    half = json.loads(run(*folders, "--margin", "0.05", "--largest-task-loss", "0.5", "--json").stdout)
+    assert half["units"] < figures["units"]
+    assert (figures["fewest_units"], half["fewest_units"]) == (72, 36)
+    shown = run(*folders, "--margin", "0.05").stdout
+    assert "fewer than 72 samples are never GO at this margin where one sample may lose 1" in shown
 
 
 def test_no_number_shows_no_difference(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from gateway.runs.records import Incident
 from gateway.runs.service import pages
+from gateway.runs.service.results import ONE_LOOK
 from gateway.runs.store import StoreError
 from tests.gateway.runs.service.conftest import Service, fault, wanted
 from tests.support.runs import TIMED_OUT, failed, judged, spec
@@ -174,6 +175,14 @@ async def test_nobody_is_told_of_another_tenants_run(
     assert nobody.message == somebodys.message
     assert service.kept().attempt == 1
     assert not (await service.stub.ListRuns(pb.ListRunsRequest())).runs
+
+
+async def test_figures_of_a_run_that_goes_on_are_for_one_look(service: Service) -> None:
+    for state, expected in ((RUN_STATE_RUNNING, True), (RUN_STATE_SUCCEEDED, False)):
+        service.run(state, f"in-{state}")
+        found = await service.stub.GetSummary(pb.GetSummaryRequest(run_id=f"in-{state}"))
+        assert found.final is not expected
+        assert (ONE_LOOK in found.summary.notices) is expected
 
 
 ACTIVE = (RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED)
