@@ -88,9 +88,10 @@ def clustered_proportion(
 
     The variance between clusters, as that of a ratio (Cochran 1977, Sampling Techniques, chapter 6), over the
     variance of independent items is the design effect (Kish 1965). The effective sample size is the number of
-    items divided by it, at most the number of items, and Student's quantile with one degree of freedom less
-    than there are clusters takes the place of the normal one (Dean and Pagano 2015). Clusters of one item
-    each are items.
+    items divided by it, at most the number of items, and Student's quantile takes the place of the normal one
+    (Dean and Pagano 2015). Its degrees of freedom are one less than the number of equal clusters whose
+    variance varies as that of these does (Satterthwaite 1946), where the items of a cluster are as similar as
+    the design effect says: of large clusters among small ones few count. Clusters of one item each are items.
 
     Args:
         hits: How many of each cluster's items count.
@@ -110,9 +111,37 @@ def clustered_proportion(
     independent = share * (1 - share) / count
     between = clusters / (clusters - 1) * float(((hits - share * sizes) ** 2).sum()) / count**2
     # If all items are hits, or none is, the similarity within clusters cannot be estimated.
-    worth = count / max(1.0, between / independent) if independent > 0 else clusters
-    lower, upper = _wilson(share, worth, float(special.stdtrit(clusters - 1, 0.5 + level / 2)))
+    effect = between / independent if independent > 0 else count / clusters
+    similarity = min(1.0, max(0.0, (effect - 1) * count / float((sizes * (sizes - 1)).sum())))
+    variances = sizes * (1 + (sizes - 1) * similarity)
+    freedom = float(variances.sum() ** 2 / (variances**2).sum()) - 1
+    quantile = float(special.stdtrit(max(1.0, freedom), 0.5 + level / 2))
+    lower, upper = _wilson(share, count / max(1.0, effect), quantile)
     return Estimate(share, count, lower, upper, interval_method=CLUSTERED_WILSON)
+
+
+def share_of_variance(
+    value: float, count: int, variance: float, freedom: int, level: float, *, method: str
+) -> Estimate:
+    """A share that is estimated with a variance, with Wilson's interval for the items that it is worth.
+
+    Their number is ``value * (1 - value) / variance``, as for clusters. The interval is within [0, 1]. An
+    estimate outside of it is moved to the end.
+
+    Args:
+        value: The estimate.
+        count: The number of items used.
+        variance: The variance of the estimate. Where it is 0, the items count as they are.
+        freedom: The degrees of freedom of the variance.
+        level: The level of the interval.
+        method: The name of the interval.
+    """
+    share = min(1.0, max(0.0, value))
+    error = math.sqrt(variance) or None
+    independent = share * (1 - share)
+    worth = independent / variance if independent > 0 and variance > 0 else count
+    lower, upper = _wilson(share, worth, float(special.stdtrit(freedom, 0.5 + level / 2)))
+    return Estimate(share, count, lower, upper, interval_method=method, standard_error=error)
 
 
 def mean_of_independent(figures: Sequence[Estimate]) -> Estimate:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
 from services.alignment.bootstrap import Array, Index
-from services.alignment.estimates import EQUAL, Estimate, absent
+from services.alignment.estimates import EQUAL, Estimate, absent, clustered_proportion, share_of_variance
 from services.alignment.workers import Checkpoint
 
 PREDICTION_POWERED = "prediction-powered, student's t"
+PREDICTION_POWERED_SHARE = "prediction-powered, wilson"
 CLASSICAL = "student's t"
 
 _FEWEST = 2
@@ -96,16 +97,22 @@ def _mean(
         nothing = absent(f"{inside.units} labelled items or clusters are fewer than {_FEWEST}", count)
         return PredictionPoweredMean(system, nothing.of(total), nothing.of(total), alone)
     outside = _Part(predicted[~labelled], predicted[~labelled], cluster[~labelled])
-    classical = _interval(
-        float(inside.first.mean()), count, inside.variance(inside.first), inside.units, level, CLASSICAL
-    ).of(total)
+    # Labels of 1 and 0 have a share, which lies in [0, 1] as its interval does.
+    share = bool(np.isin(inside.first, (0.0, 1.0)).all() and ((predicted >= 0) & (predicted <= 1)).all())
+    classical = (inside.share(level) if share else inside.mean(level)).of(total)
     if outside.units < _FEWEST:
         return PredictionPoweredMean(system, classical, classical, alone, 0.0, float(count))
     weight = _tuning_parameter(inside, outside) if tuning_parameter is None else tuning_parameter
     residuals = inside.first - weight * inside.second
     variance = inside.variance(residuals) + outside.variance(weight * outside.first)
     value = float(residuals.mean() + weight * outside.first.mean())
-    found = _interval(value, count, variance, inside.units, level, PREDICTION_POWERED).of(total)
+    if share:
+        found = share_of_variance(
+            value, count, variance, inside.units - 1, level, method=PREDICTION_POWERED_SHARE
+        )
+    else:
+        found = _interval(value, count, variance, inside.units, level, PREDICTION_POWERED)
+    found = found.of(total)
     effective = count * inside.variance(inside.first) / variance if variance > 0 else None
     return PredictionPoweredMean(system, found, classical, alone, weight, effective)
 
@@ -126,6 +133,18 @@ class _Part:
     def variance(self, values: Array) -> float:
         """The variance of the mean, from that between clusters."""
         return self.covariance(values, values)
+
+    def share(self, level: float) -> Estimate:
+        """The share of the first values that are 1."""
+        hits = np.bincount(self._codes, self.first, self.units).astype(np.float64)
+        sizes = np.bincount(self._codes, minlength=self.units).astype(np.float64)
+        found = clustered_proportion(hits, sizes, level, undefined="")
+        return replace(found, standard_error=math.sqrt(self.variance(self.first)) or None)
+
+    def mean(self, level: float) -> Estimate:
+        """The mean of the first values."""
+        value, variance = float(self.first.mean()), self.variance(self.first)
+        return _interval(value, self.first.size, variance, self.units, level, CLASSICAL)
 
     def covariance(self, one: Array, other: Array) -> float:
         """The covariance of two means."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import special
 
 from services.alignment.bootstrap import Array, Index
+from services.alignment.comparison.bounded import log_capital
 from services.alignment.estimates import SAME_ITEMS, Estimate, absent, clustered_proportion, proportion
 
 
@@ -74,27 +77,45 @@ class Threshold:
 def find_threshold(
     judgements: Judgements, target: float, level: float, seed: int, *, clustered: bool
 ) -> Threshold:
-    """Chooses a threshold on one half of the judgements, and reports it on the other.
+    """The lowest confidence from which on the answers are shown to reach an accuracy.
+
+    One half of the judgements chooses the confidence to begin with. The other tests it and those below, in
+    order, until one is not rejected (fixed-sequence testing, Angelopoulos et al. 2022, Learn then Test). The
+    threshold misses the accuracy with a probability of at most one less the level. Answers are tested by the
+    exact binomial bound, answers in clusters by a bet against the accuracy, which holds for every dependence
+    within clusters.
 
     Args:
         judgements: In order; see ``ordered``.
         target: The accuracy to be reached.
-        level: The level of the intervals.
+        level: The level of the test, and of the interval of the coverage.
         seed: Draws the halves.
         clustered: Whether a cluster may have several judgements.
     """
     first, second = _halves(judgements, seed)
-    found = _lowest(first.where(first.usable), target)
+    test = _Accuracy(second.where(second.usable), target, 1 - level, clustered=clustered)
+    found: float | None = None
+    for confidence in _sequence(first.where(first.usable), target, 1 - level):
+        if not test.reached_from(confidence):
+            break
+        found = confidence
     if found is None:
-        reason = f"no confidence of the first half reaches an accuracy of {target:g}"
-        if not first.usable.any():
+        reason = f"no confidence is shown to reach an accuracy of {target:g} by {test.count} answers"
+        if not judgements.usable.any():
             reason = "no answered item has a confidence"
         nothing = absent(reason)
         return Threshold(target, None, reason, nothing, nothing, nothing)
     kept = [half.where(half.usable & (half.confidence >= found)) for half in (first, second)]
-    chosen, held_out = (accuracy(one, level, clustered=clustered) for one in kept)
-    # The half that chooses the threshold is optimistic, so its interval does not cover.
-    chosen = replace(chosen, lower=None, upper=None, interval_method="", withheld=SAME_ITEMS)
+    chosen, held_out = (
+        replace(
+            accuracy(one, level, clustered=clustered),
+            lower=None,
+            upper=None,
+            interval_method="",
+            withheld=SAME_ITEMS,
+        )
+        for one in kept
+    )
     stays = (second.usable & (second.confidence >= found)).astype(np.float64)
     coverage = accuracy(Judgements(second.confidence, stays, second.cluster), level, clustered=clustered)
     return Threshold(
@@ -107,15 +128,39 @@ def find_threshold(
     )
 
 
-def _lowest(used: Judgements, target: float) -> float | None:
-    """The lowest confidence such that the answers with at least it reach the accuracy."""
+def _sequence(used: Judgements, target: float, error: float) -> Array:
+    """The confidences to test, from the one whose answers exceed the accuracy most clearly downwards."""
     levels, places = np.unique(-used.confidence, return_inverse=True)
     if not levels.size:
-        return None
+        return levels
     right = np.cumsum(np.bincount(places, used.correct))
     count = np.cumsum(np.bincount(places))
-    reached = np.flatnonzero(right >= target * count)
-    return -float(levels[reached[-1]]) if reached.size else None
+    bounds = special.betaincinv(right, count - right + 1, error, where=right > 0, out=np.zeros(right.size))
+    return -levels[int(np.argmax(bounds - target)) :]
+
+
+class _Accuracy:
+    """Tests whether the answers from a confidence on reach an accuracy."""
+
+    def __init__(self, used: Judgements, target: float, error: float, *, clustered: bool) -> None:
+        self._used, self._target, self._error, self._clustered = used, target, error, clustered
+        self.count = used.correct.size
+        _, self._codes = np.unique(used.cluster, return_inverse=True)
+
+    def reached_from(self, confidence: float) -> bool:
+        kept = self._used.confidence >= confidence
+        right, count = self._used.correct[kept].sum(), int(kept.sum())
+        if not self._clustered:
+            return bool(
+                right > 0 and special.betaincinv(right, count - right + 1, self._error) >= self._target
+            )
+        if not count or self._target <= 0:
+            return count > 0
+        _, codes = np.unique(self._codes[kept], return_inverse=True)
+        losses = np.bincount(codes, 1 - self._used.correct[kept]).astype(np.float64)
+        sizes = np.bincount(codes).astype(np.float64)
+        capital = log_capital(-losses, sizes, float(sizes.max()), 1.0, self._target - 1)
+        return capital >= -math.log(self._error)
 
 
 def _halves(judgements: Judgements, seed: int) -> tuple[Judgements, Judgements]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from services.alignment.estimates import Estimate, proportion, with_percentiles
+from services.alignment.estimates import Estimate, clustered_proportion, proportion, with_percentiles
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,17 @@ def test_there_is_no_interval_where_many_resamples_are_undefined() -> None:
 def test_an_interval_without_width_is_withheld() -> None:
     estimate = with_percentiles(0.299, 9, np.full(1000, 0.299), 0.95)
     assert estimate == Estimate(0.299, 9, withheld="its resamples do not differ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("similarity", [0.1, 0.5])
+@pytest.mark.parametrize("sizes", [[7] * 20, [1] * 10 + [5] * 6 + [30] * 4, list(range(1, 21))])
+def test_intervals_of_shares_of_unequal_clusters_cover(sizes: list[int], similarity: float) -> None:
+    """With one degree of freedom less than there are clusters, .85 at four large ones and .5."""
+    generator, scale, covered = np.random.default_rng(1), 1 / similarity - 1, 0
+    counts = np.array(sizes)
+    for _ in range(1000):
+        hits = generator.binomial(counts, generator.beta(0.7 * scale, 0.3 * scale, 20)).astype(np.float64)
+        found = clustered_proportion(hits, counts.astype(np.float64), 0.95, undefined="")
+        covered += found.lower is not None and found.upper is not None and found.lower <= 0.7 <= found.upper
+    assert 0.92 <= covered / 1000 <= 0.98
