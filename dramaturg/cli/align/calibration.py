@@ -50,8 +50,8 @@ def calibration(
 
     Rows have the column "confidence", from 0 to 1, and "correct" (true or false), or "label" and "predicted".
     An empty cell is an abstention, or no confidence. The threshold is the lowest that is shown to reach the
-    accuracy: one half of the rows, drawn by the seed, chooses where to begin, and the other tests. Recalibrated figures are those of held-out halves; the
-    map for new confidences is printed with --json.
+    accuracy: one half of the rows, drawn by the seed, chooses where to begin, and the other tests.
+    Recalibrated figures are those of held-out halves; the map for new confidences is printed with --json.
 
     Example: dramaturg align calibration verdicts.jsonl --target-accuracy 0.95
     """
