@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from dramaturg.cli.external_commands import NO_PLATFORM, NO_RESEARCH, PLATFORM, RESEARCH, ExternalCommand
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
-from dramaturg.cli.platform_commands import NO_PLATFORM, PLATFORM, PlatformCommand
 
 
 class Commands(LazyGroup):
@@ -45,10 +45,12 @@ class Commands(LazyGroup):
             "4 the run ended at its budget, 130 interrupted.",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "reproduce",
-            "dramaturg.cli.reproduce.command",
+            RESEARCH,
             "Reproduces the tables and figures of a paper from its released data.",
+            NO_RESEARCH,
+            entry="reproduce",
         ),
         LazyCommand(
             "datasets",
@@ -154,8 +156,8 @@ class Commands(LazyGroup):
             "Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
             group=True,
         ),
-        PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        PlatformCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
+        ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
+        ExternalCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
     )
 
 

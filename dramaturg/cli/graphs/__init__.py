@@ -13,11 +13,11 @@ from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.cli.external_commands import ExternalCommand
 from dramaturg.cli.graphs import annotation, tables
 from dramaturg.cli.graphs.connection import Json, Target, graph_service, run_graphs
 from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import output
-from dramaturg.cli.platform_commands import PlatformCommand
 from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.file_scores import FileScores, score_files
@@ -34,8 +34,8 @@ NO_TRAINING = (
 
 class _Commands(LazyGroup):
     members = (
-        PlatformCommand("train", TRAINING, "Trains a model that predicts the order of events.", NO_TRAINING),
-        PlatformCommand(
+        ExternalCommand("train", TRAINING, "Trains a model that predicts the order of events.", NO_TRAINING),
+        ExternalCommand(
             "predict", TRAINING, 'Predicts the edges of scripts, for "dramaturg graphs score".', NO_TRAINING
         ),
     )
