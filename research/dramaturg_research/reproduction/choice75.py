@@ -15,8 +15,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, Summary
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as prompts
-from dramaturg.formats.choice75 import ALL, DEV, FORMATS, PAPER_COUNT, read_folder, select_rows
 from dramaturg.plots.tables import Cell, Column, Row, Table, average, count, estimate, number, words
+from dramaturg_research.formats.choice75 import ALL, DEV, FORMATS, PAPER_COUNT, read_folder, select_rows
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 

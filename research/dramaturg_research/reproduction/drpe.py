@@ -16,7 +16,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import PairsRunOptions, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_SUBJECTIVE_COARSE, Role
 from dramaturg.datasets.json_lines import LineError, json_document
-from dramaturg.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 from dramaturg.judge.role_sets import FIXED_ROLES, role_set
 from dramaturg.plots.figures import LineChart
 from dramaturg.plots.tables import (
@@ -32,6 +31,7 @@ from dramaturg.plots.tables import (
 )
 from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 

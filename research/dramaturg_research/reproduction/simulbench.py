@@ -26,7 +26,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
-from dramaturg.formats.simulbench import read_scripts, read_tasks
 from dramaturg.plots.figures import BarChart
 from dramaturg.plots.tables import (
     Cell,
@@ -40,6 +39,7 @@ from dramaturg.plots.tables import (
     share,
     words,
 )
+from dramaturg_research.formats.simulbench import read_scripts, read_tasks
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 

@@ -16,12 +16,12 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.formats.proscript import DEGREE, convert_rows
 from dramaturg.graphs.baselines import draw_baselines
 from dramaturg.graphs.file_scores import score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
 from dramaturg.plots.tables import Cell, Column, Row, Table, count, number, words
 from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.formats.proscript import DEGREE, convert_rows
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
 from dramaturg_research.reproduction.proscript.sheets import HUMAN, REVISIONS, VOTES, write_sheets

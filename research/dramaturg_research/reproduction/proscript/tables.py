@@ -11,11 +11,11 @@ from statistics import fmean
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.formats.proscript import DEGREE, max_degree
 from dramaturg.graphs.files import read_rows
 from dramaturg.plots.figures import BarChart, LineChart
 from dramaturg.plots.tables import ABSENT, Cell, Column, Row, Table, count, number, percent, words
 from dramaturg.results.graphs import EDIT_NAMES
+from dramaturg_research.formats.proscript import DEGREE, max_degree
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 

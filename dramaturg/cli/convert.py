@@ -1,4 +1,4 @@
-"""``dramaturg convert texts``."""
+"""``dramaturg convert``: tables and released formats into rows of an evaluation, one command for each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.cli.evaluate.texts import rubric_of
+from dramaturg.cli.external_commands import NO_RESEARCH, RESEARCH, ExternalCommand
+from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
@@ -17,6 +19,28 @@ from dramaturg.datasets.json_lines import LineError
 from dramaturg.formats import texts as table
 
 
+def _released(name: str, help: str) -> ExternalCommand:  # noqa: A002
+    return ExternalCommand(name, RESEARCH, help, NO_RESEARCH, entry=f"convert.{name}")
+
+
+class _Commands(LazyGroup):
+    members = (
+        _released("coscript", "Converts the released CoScript format (JSON array or JSON Lines)."),
+        _released("choice75", 'Converts the released format of Choice-75 into rows of "evaluate decisions".'),
+        _released("simulbench", "Converts the released format of SimulBench."),
+        _released(
+            "goyal",
+            "Converts the human study of Goyal et al. 2022 into pairs of texts, as DRPE does (section 4.1).",
+        ),
+        _released("proscript", 'Converts the released format of proScript into rows of "evaluate graphs".'),
+    )
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, help="Converts released formats and tables into rows.")
+app.callback()(lambda: None)
+
+
+@app.command()
 def texts(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A table of texts, CSV or JSON Lines.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file to write, JSON Lines.")],

@@ -20,10 +20,9 @@ from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.datasets.json_lines import LineError, json_document
+from dramaturg.results.decisions import SOURCE, SOURCE_TAG
 from dramaturg.service.validation import violations
 
-SOURCE_TAG, SOURCE = "source", "choice75"
-"""The tag that every row of the released data has, and its value."""
 FORMATS = ("verb_phrase_manual", "verb_phrase_machine", "user_profile")
 """The forms of a scenario, as the folders are named (Table 1)."""
 TRAIN, DEV, ALL = "train", "dev", "all"

@@ -12,7 +12,7 @@ from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.formats import coscript as released
+from dramaturg_research.formats import coscript as released
 
 
 def coscript(

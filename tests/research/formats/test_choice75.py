@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.cli.main import app
-from dramaturg.formats.choice75 import FORMATS, LEVELS, Reading, choose_demonstrations, read_folder
 from dramaturg.service.validation import violations
+from dramaturg_research.formats.choice75 import FORMATS, LEVELS, Reading, choose_demonstrations, read_folder
 
 DEV_COUNTS = {
     "verb_phrase_manual": (65, 76, 36, 65),

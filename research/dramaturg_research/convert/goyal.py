@@ -20,8 +20,9 @@ from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_document
-from dramaturg.formats.goyal import BEST, SEED_TAG, WORST, Study, agreement_request, read_study, vote_shares
+from dramaturg.results.pairs import SEED_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 
 _NAMES = {BEST: "best", WORST: "worst"}
 

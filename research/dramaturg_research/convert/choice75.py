@@ -12,7 +12,7 @@ import typer
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
-from dramaturg.formats.choice75 import (
+from dramaturg_research.formats.choice75 import (
     ALL,
     DEV,
     PAPER_COUNT,

@@ -11,8 +11,8 @@ import typer
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
-from dramaturg.formats.proscript import DEGREE, convert_rows
 from dramaturg.graphs.files import FileError, read_rows
+from dramaturg_research.formats.proscript import DEGREE, convert_rows
 
 
 def proscript(

@@ -14,7 +14,7 @@ from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_document, json_values
-from dramaturg.formats.simulbench import Skipped, read_scripts, read_tasks
+from dramaturg_research.formats.simulbench import Skipped, read_scripts, read_tasks
 
 
 def simulbench(

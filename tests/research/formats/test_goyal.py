@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.main import app
-from dramaturg.formats.goyal import BEST, WORST, read_study, vote_shares
 from dramaturg.service.validation import violations
+from dramaturg_research.formats.goyal import BEST, WORST, read_study, vote_shares
 
 
 def article(*annotators: tuple[list[str], list[str]], **fields: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.cli.main import app
-from dramaturg.formats.proscript import convert_rows, max_degree
 from dramaturg.graphs.files import Row
+from dramaturg_research.formats.proscript import convert_rows, max_degree
 from services.graph.check import check
 from services.graph.codec.graphs import decode_graph, encode_graph
 from services.graph.model import ScriptGraph

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.main import app
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.row_file import open_rows
-from dramaturg.formats.coscript import convert, read_file, strip_number
+from dramaturg_research.formats.coscript import convert, read_file, strip_number
 
 
 def row(number: int = 1, goal: str = "Brew tea without a kettle", **fields: Any) -> dict[str, Any]:
