@@ -138,11 +138,13 @@ class Commands(LazyGroup):
             "Writes tasks: simulations, and tasks for scripts.",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "perturb",
-            "dramaturg.cli.perturb",
+            RESEARCH,
             "Inserts known faults into scripts and reports which of them judges detect. "
             '"perturb FILE" is short for "perturb write FILE".',
+            NO_RESEARCH,
+            entry="perturb",
             group=True,
         ),
         LazyCommand(

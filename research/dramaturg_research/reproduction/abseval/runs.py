@@ -19,13 +19,13 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.perturbations.originals import Originals
-from dramaturg.perturbations.rules import RULES
-from dramaturg.perturbations.variants import Skipped, Variant, by_rule
+from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.plots.tables import Table
 from dramaturg.results.variants import LINE_TAG, VARIANT_TAG, VARIANTS
 from dramaturg.service.errors import from_rpc_error
 from dramaturg_research.formats.coscript import convert, read_file
+from dramaturg_research.perturbations.originals import Originals
+from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
 from dramaturg_research.reproduction.abseval.figures import (
     ablation_figures,
     make_figures,

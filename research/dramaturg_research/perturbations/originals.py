@@ -11,7 +11,7 @@ from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Row
 from dramaturg.judge.steps import is_blank, parse_candidate
-from dramaturg.perturbations.vocabulary import Vocabulary, is_title
+from dramaturg.meta_evaluation.vocabulary import Vocabulary, is_title
 from dramaturg.summaries.labels import HumanLabels, LabelJoin
 
 

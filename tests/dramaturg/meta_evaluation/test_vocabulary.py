@@ -7,9 +7,9 @@ import pytest
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Row
-from dramaturg.perturbations.originals import Originals
-from dramaturg.perturbations.variants import Skipped, by_rule
-from dramaturg.perturbations.vocabulary import Vocabulary
+from dramaturg.meta_evaluation.vocabulary import Vocabulary
+from dramaturg_research.perturbations.originals import Originals
+from dramaturg_research.perturbations.variants import Skipped, by_rule
 
 STEPS = [
     "Open the file in Microsoft Word.",

@@ -18,10 +18,10 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, 
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
 from dramaturg.judge import criteria, roles
 from dramaturg.judge.role_sets import role_set
-from dramaturg.perturbations.rules import RULES
-from dramaturg.prompt_bench.case import ENGLISH, JUDGES, PREFERENCE, RATING, TURN, Case
-from dramaturg.prompt_bench.material import PlantedScript, simulation_task, utterances_of
-from dramaturg.prompt_bench.writing import writing_cases
+from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, PREFERENCE, RATING, TURN, Case
+from dramaturg.meta_evaluation.material import PlantedScript, simulation_task, utterances_of
+from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.meta_evaluation.writing import writing_cases
 
 SET_FILE = Path(__file__).parent / "bench_set.json"
 """The shipped set."""

@@ -4,8 +4,8 @@ from collections import Counter
 
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.prompt_bench.case import JUDGES, PREFERENCE, Case
-from dramaturg.prompt_bench.cases import BenchSet
+from dramaturg.meta_evaluation.case import JUDGES, PREFERENCE, Case
+from dramaturg.meta_evaluation.cases import BenchSet
 
 CASES = BenchSet().cases()
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.changes import apply_changes, revert_changes
-from dramaturg.perturbations.paraphrases import reword
-from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, Perturbed, perturb
-from dramaturg.perturbations.vocabulary import Vocabulary
+from dramaturg.meta_evaluation.categories import Category
+from dramaturg.meta_evaluation.changes import apply_changes, revert_changes
+from dramaturg.meta_evaluation.paraphrases import reword
+from dramaturg.meta_evaluation.rules import RULES, Material, NotApplicableError, Perturbed, perturb
+from dramaturg.meta_evaluation.vocabulary import Vocabulary
 
 STEPS = ["Fill the kettle.", "Boil the water.", "Put tea in a cup.", "Pour.", "Wait.", "Drink it."]
 STRANGERS = [["Open the bonnet.", "Check the oil."], ["Dig a hole.", "Plant the tree."]]

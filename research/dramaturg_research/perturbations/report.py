@@ -16,8 +16,7 @@ from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.summaries.perturbations import describe_perturbations, show_perturbations
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.variants import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED
+from dramaturg.meta_evaluation.categories import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
 
 

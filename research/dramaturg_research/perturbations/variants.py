@@ -13,23 +13,20 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import Perturbation
-from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.originals import Original, ScriptsOfOtherGoals
-from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, perturb
-from dramaturg.perturbations.vocabulary import Vocabulary
+from dramaturg.meta_evaluation.categories import (
+    CANDIDATE_TAG,
+    CATEGORY_TAG,
+    LINE_TAG,
+    OPERATION_TAG,
+    UNTOUCHED,
+    Category,
+)
+from dramaturg.meta_evaluation.rules import RULES, Material, NotApplicableError, perturb
+from dramaturg.meta_evaluation.vocabulary import Vocabulary
+from dramaturg_research.perturbations.originals import Original, ScriptsOfOtherGoals
 
-CATEGORY_TAG = "perturbation"
-"""The tag that names the category of the fault; ``UNTOUCHED`` where there is none."""
-OPERATION_TAG = "operation"
-"""The tag that names how the fault was made; ``UNTOUCHED`` where there is none."""
-CANDIDATE_TAG = "candidate"
-"""The tag that names the candidate that has the fault."""
-LINE_TAG = "source_line"
-"""The tag that names the line of the row that it was made of."""
 MAX_ID_LENGTH = 200
 """The longest id of a task in characters (``common.v1.Task.id``)."""
-UNTOUCHED = "none"
-"""The category and operation of a script as it was."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest, GenerateRolesResponse
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.judge import roles
-from dramaturg.prompt_bench.case import CHOICE, CHOICE_SWAPPED, Case, WrittenRequest
-from dramaturg.prompt_bench.material import PlantedScript, script_of, simulation_task, utterances_of
+from dramaturg.meta_evaluation.case import CHOICE, CHOICE_SWAPPED, Case, WrittenRequest
+from dramaturg.meta_evaluation.material import PlantedScript, script_of, simulation_task, utterances_of
 
 STEPS, EVENTS, COARSE, FINE, NEW = "steps", "event-count", "coarse-count", "fine-count", "new"
 """Items of writers: a list of steps, the number of events and of roles asked for, a message that is new."""

@@ -7,8 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dramaturg.cli.perturb.report import report
-from dramaturg.cli.perturb.write import write
+from dramaturg_research.perturbations.report import report
+from dramaturg_research.perturbations.write import write
 
 __all__ = ["app"]
 

@@ -1,4 +1,4 @@
-"""Categories of faults and the criterion that each breaks (ABSEval, Table 4)."""
+"""Categories of faults, the criterion that each breaks (ABSEval, Table 4), and the tags of faulty scripts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ BY_MODEL = "model"
 """The operation name of faults written by a model; others have the name of their rule."""
 DELETE_CRUCIAL = "delete-crucial"
 """The operation that deletes the most crucial steps, which a model chooses (ABSEval, Table 10)."""
+CATEGORY_TAG = "perturbation"
+"""The tag that names the category of the fault; ``UNTOUCHED`` where there is none."""
+OPERATION_TAG = "operation"
+"""The tag that names how the fault was made; ``UNTOUCHED`` where there is none."""
+CANDIDATE_TAG = "candidate"
+"""The tag that names the candidate that has the fault."""
+LINE_TAG = "source_line"
+"""The tag that names the line of the row that it was made of."""
+UNTOUCHED = "none"
+"""The category and operation of a script as it was."""
 
 
 class Category(StrEnum):

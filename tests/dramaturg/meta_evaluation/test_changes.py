@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.perturbations.changes import (
+from dramaturg.meta_evaluation.changes import (
     Change,
     MismatchError,
     PlacedStep,

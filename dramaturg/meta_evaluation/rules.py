@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.changes import Change, PlacedStep, find_changes, untouched
-from dramaturg.perturbations.paraphrases import reword
-from dramaturg.perturbations.vocabulary import Vocabulary
+from dramaturg.meta_evaluation.categories import Category
+from dramaturg.meta_evaluation.changes import Change, PlacedStep, find_changes, untouched
+from dramaturg.meta_evaluation.paraphrases import reword
+from dramaturg.meta_evaluation.vocabulary import Vocabulary
 
 _WITH = "Do the rest with {}."
 _OBJECT = (

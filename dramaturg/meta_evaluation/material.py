@@ -11,8 +11,8 @@ from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR, SPEAKER_USER
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_request
-from dramaturg.perturbations.rules import Material, perturb
-from dramaturg.prompt_bench.case import Case
+from dramaturg.meta_evaluation.case import Case
+from dramaturg.meta_evaluation.rules import Material, perturb
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dramaturg.judge.usage import total_usage
-from dramaturg.prompt_bench.answers import CaseAnswer, describe
-from dramaturg.prompt_bench.case import ENGLISH
+from dramaturg.meta_evaluation.answers import CaseAnswer, describe
+from dramaturg.meta_evaluation.case import ENGLISH
 
 SHARES = ("detected", "false_alarms", "abstained", "injections", "other_languages", "orders")
 """The shares among the rates."""

@@ -23,8 +23,8 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, 
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.client import judge_one
 from dramaturg.judge.provenance import merge
-from dramaturg.prompt_bench.case import CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
-from dramaturg.prompt_bench.writing import contains, written
+from dramaturg.meta_evaluation.case import CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
+from dramaturg.meta_evaluation.writing import contains, written
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
 FAULTY_AT_MOST = 4
