@@ -147,10 +147,12 @@ class Commands(LazyGroup):
             entry="perturb",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "ablate",
-            "dramaturg.cli.ablate",
+            RESEARCH,
             "Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).",
+            NO_RESEARCH,
+            entry="ablate",
         ),
         LazyCommand(
             "scripts",

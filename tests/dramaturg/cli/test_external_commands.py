@@ -56,7 +56,7 @@ def test_without_the_services_their_commands_say_so(
 
 
 @pytest.mark.parametrize("values", [(), ("absent_research.command:app",)])
-@pytest.mark.parametrize("command", ["reproduce", "convert.coscript", "perturb"])
+@pytest.mark.parametrize("command", ["reproduce", "convert.coscript", "perturb", "ablate"])
 def test_without_research_its_commands_name_the_package(
     monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], command: str
 ) -> None:

@@ -10,9 +10,6 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.ablate.evaluation import run_variants
-from dramaturg.cli.ablate.tables import show_variants
-from dramaturg.cli.ablate.variants import FORMS, NAMES, Variant, parse_variants
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, read_labels
 from dramaturg.cli.evaluation import RowsJob, default_folder
 from dramaturg.cli.input_files import checked_rows
@@ -27,10 +24,16 @@ from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
-from dramaturg.summaries.ablation import criteria_of, describe_agreement
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
+from dramaturg_research.ablations.agreement import criteria_of, describe_agreement
+from dramaturg_research.ablations.evaluation import run_variants
+from dramaturg_research.ablations.tables import show_variants
+from dramaturg_research.ablations.variants import FORMS, NAMES, Variant, parse_variants
+
+app = typer.Typer()
 
 
+@app.command("ablate")
 @takes_groups
 def ablate(
     job: RowsJob,

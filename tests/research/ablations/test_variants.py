@@ -11,8 +11,8 @@ from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.ablate.variants import NAMES, Variant, parse_variants
 from dramaturg.cli.judge_selection import Overrides
+from dramaturg_research.ablations.variants import NAMES, Variant, parse_variants
 
 BASE = Overrides.parse(["critic=own", "script-judge=other"], ["execute=m1", "m0"], None, None)
 

@@ -11,7 +11,6 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.cli.ablate.variants import Variant
 from dramaturg.cli.evaluate.scripts import verdicts_judged
 from dramaturg.cli.evaluation import WINDOW, RowsJob
 from dramaturg.cli.platform import UsageError, environment, gateway
@@ -25,15 +24,16 @@ from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.files import ResultWriter, read_results
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.channel import open_channel
-from dramaturg.summaries.ablation import (
-    VariantFigures,
-    expected_outcomes,
-    measure_agreement,
-    read_verdicts,
-)
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.labels import HumanLabels
 from dramaturg.summaries.samples import SampleAggregator
+from dramaturg_research.ablations.agreement import (
+    VariantFigures,
+    labelled_outcomes,
+    measure_agreement,
+    read_verdicts,
+)
+from dramaturg_research.ablations.variants import Variant
 
 ROLES = ("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment")
 """The roles that are asked."""
@@ -83,7 +83,7 @@ async def _agreement(
     async with gateway(target, ["alignment"]) as address:
         if people is not None:
             verdicts = {one.name: read_verdicts(read_results(folder / one.folder)) for one in variants}
-            gold = expected_outcomes(verdicts[BASE], people)
+            gold = labelled_outcomes(verdicts[BASE], people)
             async with open_channel(address) as channel:
                 return await measure_agreement(AlignmentServiceStub(channel), verdicts, gold)
         async with DramaturgClient(address) as client:

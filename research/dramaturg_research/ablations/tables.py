@@ -8,8 +8,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
 from dramaturg.cli.cells import ABSENT, interval, number
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-from dramaturg.summaries.ablation import VariantFigures, criteria_of, describe_agreement
 from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement
 
 SHORT = {
     "no_missing_steps": "NM",
