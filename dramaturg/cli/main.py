@@ -126,16 +126,20 @@ class Commands(LazyGroup):
             "dramaturg.cli.simulate",
             "Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).",
         ),
-        LazyCommand(
+        ExternalCommand(
             "ratings",
-            "dramaturg.cli.ratings",
+            RESEARCH,
             "Samples ratings for people to check, and reads their answers.",
+            NO_RESEARCH,
+            entry="ratings",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "tasks",
-            "dramaturg.cli.tasks",
+            RESEARCH,
             "Writes tasks: simulations, and tasks for scripts.",
+            NO_RESEARCH,
+            entry="tasks",
             group=True,
         ),
         ExternalCommand(
@@ -154,10 +158,12 @@ class Commands(LazyGroup):
             NO_RESEARCH,
             entry="ablate",
         ),
-        LazyCommand(
+        ExternalCommand(
             "scripts",
-            "dramaturg.cli.scripts",
+            RESEARCH,
             "Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
+            NO_RESEARCH,
+            entry="scripts",
             group=True,
         ),
         ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),

@@ -11,8 +11,8 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import PerturbScriptRequest, PerturbScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.concurrent_calls import call_each
 from dramaturg.meta_evaluation.categories import BY_MODEL, Category
+from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.perturbations.originals import Original
 from dramaturg_research.perturbations.variants import Skipped, Variant
 

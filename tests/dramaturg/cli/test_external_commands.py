@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.metadata import EntryPoint
@@ -9,7 +10,9 @@ from typer.testing import CliRunner
 
 from dramaturg.cli import external_commands
 from dramaturg.cli.main import app
+from tests.support.command_line import ROOT
 
+PROJECT = tomllib.loads((ROOT / "research" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ABSENT = ("absent_services.launch.commands:app",)
 
 
@@ -56,7 +59,7 @@ def test_without_the_services_their_commands_say_so(
 
 
 @pytest.mark.parametrize("values", [(), ("absent_research.command:app",)])
-@pytest.mark.parametrize("command", ["reproduce", "convert.coscript", "perturb", "ablate"])
+@pytest.mark.parametrize("command", sorted(PROJECT["entry-points"][external_commands.RESEARCH]))
 def test_without_research_its_commands_name_the_package(
     monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], command: str
 ) -> None:
