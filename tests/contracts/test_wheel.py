@@ -206,6 +206,17 @@ def test_its_wheel_adds_the_commands_of_research(
     assert run(site, "-m", "dramaturg", "reproduce", "--help").stdout != absent.stdout
 
 
+def test_training_needs_the_services_too(
+    wheel: zipfile.ZipFile, research_wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    site = site_of(wheel, tmp_path, "cli")
+    research_wheel.extractall(site)
+    done = run(site, "-m", "dramaturg", "graphs", "train", "scripts.json", "-o", "model")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs the services" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def research_commands(wheel: zipfile.ZipFile) -> set[str]:
     (name,) = [name for name in names(wheel) if name.endswith(".dist-info/entry_points.txt")]
     groups = ConfigParser()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dramaturg_research.training.evaluation import EdgeScores
 from services.edges.card import EpochFacts
-from services.edges.training.evaluation import EdgeScores
 
 
 class Progress(BaseModel):

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dramaturg_research.training.progress import Progress
 from services.edges.plan import TrainingPlan
-from services.edges.training.progress import Progress
 
 _STATE = "state.pt"
 _BEST = "best.pt"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.edges.training.scripts import (
+from dramaturg_research.training.scripts import (
     Script,
     ScriptError,
     hold_out,

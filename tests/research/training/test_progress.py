@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.edges.training.evaluation import EdgeScores
-from services.edges.training.progress import Progress
+from dramaturg_research.training.evaluation import EdgeScores
+from dramaturg_research.training.progress import Progress
 
 
 def _epoch(progress: Progress, f1: float) -> Progress:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dramaturg_research.training.checkpoints import CheckpointMismatchError, Checkpoints
+from dramaturg_research.training.epochs import EpochBatches, JointBatches, PairBatches, require_window
+from dramaturg_research.training.evaluation import choose_threshold
+from dramaturg_research.training.optimizer import make_optimizer, training_step
+from dramaturg_research.training.progress import Progress
+from dramaturg_research.training.scripts import Script, ScriptFile, hold_out
 from services.edges.card import CardError, DataFacts, ModelCard, read_card, training_versions, weights_digest
 from services.edges.encoder import PairEncoder, require_extra
 from services.edges.inference import EdgeEncoder, EdgeModel, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.order import Edge
 from services.edges.plan import Reading, TrainingPlan
-from services.edges.training.checkpoints import CheckpointMismatchError, Checkpoints
-from services.edges.training.epochs import EpochBatches, JointBatches, PairBatches, require_window
-from services.edges.training.evaluation import choose_threshold
-from services.edges.training.optimizer import make_optimizer, training_step
-from services.edges.training.progress import Progress
-from services.edges.training.scripts import Script, ScriptFile, hold_out
 
 CHECKPOINT_FOLDER = "checkpoint"
 

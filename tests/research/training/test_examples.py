@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
+from dramaturg_research.training.examples import relation_of, sample_epoch
+from dramaturg_research.training.scripts import make_script
 from services.edges.pairs import Relation
 from services.edges.plan import Label
-from services.edges.training.examples import relation_of, sample_epoch
-from services.edges.training.scripts import make_script
 
 # root -> a -> b -> leaf and root -> c -> leaf
 SCRIPT = make_script("s", ["root", "a", "b", "c", "leaf"], [(0, 1), (1, 2), (2, 4), (0, 3), (3, 4)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.edges.training.epochs import choice_loss
+from dramaturg_research.training.epochs import choice_loss
 
 torch: Any = pytest.importorskip("torch", reason="needs the extra [embeddings]")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from dramaturg_research.training.scripts import Script
 from services.edges.order import Edge, decode
-from services.edges.training.scripts import Script
 
 THRESHOLDS = tuple(step / 20 for step in range(1, 20))
 """Candidate thresholds: 0.05 to 0.95."""

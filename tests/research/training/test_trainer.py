@@ -15,6 +15,9 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.graphs.files import read_rows
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
+from dramaturg_research.training.checkpoints import CheckpointMismatchError
+from dramaturg_research.training.scripts import read_scripts
+from dramaturg_research.training.trainer import TrainingData, train
 from services.edges.app import App
 from services.edges.card import ModelCard, read_card
 from services.edges.commands import app as commands
@@ -26,9 +29,6 @@ from services.edges.pairs import Pair
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predictions import predict_rows
 from services.edges.settings import EdgesSettings
-from services.edges.training.checkpoints import CheckpointMismatchError
-from services.edges.training.scripts import read_scripts
-from services.edges.training.trainer import TrainingData, train
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")

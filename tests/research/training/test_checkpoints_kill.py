@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 
+from dramaturg_research.training.trainer import CHECKPOINT_FOLDER
 from services.edges.card import read_card
 from services.edges.plan import Reading
-from services.edges.training.trainer import CHECKPOINT_FOLDER
 from tests.support.command_line import ROOT
 from tests.support.edges import write_scripts, write_tiny_encoder
 

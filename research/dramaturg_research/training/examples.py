@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+from dramaturg_research.training.scripts import Script
 from services.edges.order import Edge
 from services.edges.pairs import Pair, Relation
 from services.edges.plan import Label
-from services.edges.training.scripts import Script
 
 
 @dataclass(frozen=True)

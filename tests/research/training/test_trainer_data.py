@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dramaturg_research.training.scripts import ScriptFile, make_script
+from dramaturg_research.training.trainer import TooFewScriptsError, TrainingData
 from services.edges.plan import TrainingPlan
-from services.edges.training.scripts import ScriptFile, make_script
-from services.edges.training.trainer import TooFewScriptsError, TrainingData
 
 PLAN = TrainingPlan(encoder="e", learning_rate=0.1, warmup=0.1)
 

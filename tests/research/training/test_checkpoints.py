@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dramaturg_research.training.checkpoints import differences
 from services.edges.plan import Label, TrainingPlan
-from services.edges.training.checkpoints import differences
 
 PLAN = TrainingPlan(encoder="e", learning_rate=0.1, warmup=0.1)
 

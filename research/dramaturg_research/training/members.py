@@ -7,18 +7,18 @@ from math import fsum
 from pathlib import Path
 from typing import Protocol
 
-from services.edges.card import EpochFacts, ModelCard, member_folders, training_versions, weights_digest
-from services.edges.model import load_members
-from services.edges.plan import TrainingPlan
-from services.edges.training.evaluation import choose_threshold
-from services.edges.training.progress import epoch_facts
-from services.edges.training.trainer import (
+from dramaturg_research.training.evaluation import choose_threshold
+from dramaturg_research.training.progress import epoch_facts
+from dramaturg_research.training.trainer import (
     TrainingData,
     TrainingListener,
     finished_card,
     predict_scripts,
     train,
 )
+from services.edges.card import EpochFacts, ModelCard, member_folders, training_versions, weights_digest
+from services.edges.model import load_members
+from services.edges.plan import TrainingPlan
 
 
 class EnsembleListener(TrainingListener, Protocol):

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from dramaturg_research.training.examples import sample_epoch
+from dramaturg_research.training.scripts import Script
 from services.edges.batches import training_batches
 from services.edges.encoder import PairEncoder
 from services.edges.inference import WindowError
 from services.edges.joint_encoder import RELATIONS, JointEncoder
 from services.edges.plan import Label, TrainingPlan
-from services.edges.training.examples import sample_epoch
-from services.edges.training.scripts import Script
 
 # The weight of the choice loss beside the binary losses.
 CHOICE_WEIGHT = 0.5

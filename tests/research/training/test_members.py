@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from dramaturg.graphs.files import read_rows
+from dramaturg_research.training.checkpoints import CheckpointMismatchError
+from dramaturg_research.training.evaluation import choose_threshold
+from dramaturg_research.training.members import train_members
+from dramaturg_research.training.scripts import read_scripts
+from dramaturg_research.training.trainer import TrainingData
 from services.edges.card import ModelCard, member_folders, read_card
 from services.edges.inference import infer
 from services.edges.model import ModelMissingError, load_model
 from services.edges.plan import Reading, TrainingPlan
 from services.edges.predictions import predict_rows
-from services.edges.training.checkpoints import CheckpointMismatchError
-from services.edges.training.evaluation import choose_threshold
-from services.edges.training.members import train_members
-from services.edges.training.scripts import read_scripts
-from services.edges.training.trainer import TrainingData
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")
