@@ -11,8 +11,6 @@ from dramaturg.judge import criteria
 
 BY_MODEL = "model"
 """The operation name of faults written by a model; others have the name of their rule."""
-DELETE_CRUCIAL = "delete-crucial"
-"""The operation that deletes the most crucial steps, which a model chooses (ABSEval, Table 10)."""
 CATEGORY_TAG = "perturbation"
 """The tag that names the category of the fault; ``UNTOUCHED`` where there is none."""
 OPERATION_TAG = "operation"

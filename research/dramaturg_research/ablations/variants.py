@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.judge_selection import Overrides, parse_judges, parse_models
 from dramaturg.judge.roles import ROLES, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
-from dramaturg.results.variants import BASE, VARIANTS
+from dramaturg.results.variants import BASE
 
 FORMS = "model:ROLE=MODEL, model:MODEL, judge:ROLE=NAME, prompts:ROLE=DIR"
 """How the variants are written that name what they change."""
@@ -18,6 +19,21 @@ FORMS = "model:ROLE=MODEL, model:MODEL, judge:ROLE=NAME, prompts:ROLE=DIR"
 JOINED = "+"
 """The separator of the changes of a variant."""
 
+VARIANTS: Mapping[str, tuple[pb.Mechanism.ValueType, pb.GoldAnswerSource.ValueType]] = MappingProxyType(
+    {
+        BASE: (pb.MECHANISM_UNSPECIFIED, pb.GOLD_ANSWER_SOURCE_UNSPECIFIED),
+        "no-gold-answer": (pb.MECHANISM_UNSPECIFIED, pb.GOLD_ANSWER_SOURCE_NONE),
+        "direct-gold-answer": (pb.MECHANISM_UNSPECIFIED, pb.GOLD_ANSWER_SOURCE_DIRECT),
+        "single-judge": (pb.MECHANISM_SINGLE_JUDGE, pb.GOLD_ANSWER_SOURCE_NONE),
+        "single-judge-with-gold-answer": (
+            pb.MECHANISM_SINGLE_JUDGE,
+            pb.GOLD_ANSWER_SOURCE_POOLED,
+        ),
+    }
+)
+"""The mechanism and the source of the gold answer of each variant of the paper (ABSEval, Tables 2 and 3).
+Unspecified ones are those of the row.
+"""
 NAMES = tuple(VARIANTS)
 """The variants that a name alone says."""
 _WRITTEN = (pb.GOLD_ANSWER_SOURCE_POOLED, pb.GOLD_ANSWER_SOURCE_DIRECT)

@@ -16,6 +16,9 @@ from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.perturbations.originals import Original
 from dramaturg_research.perturbations.variants import Skipped, Variant
 
+DELETE_CRUCIAL = "delete-crucial"
+"""The operation that deletes the most crucial steps, which a model chooses (ABSEval, Table 10)."""
+
 
 @dataclass(frozen=True)
 class Perturber:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
-from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, SummaryOptions
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import summarize_results
-from dramaturg.cli.summaries.perturbations import describe_perturbations, show_perturbations
+from dramaturg.cli.summaries.perturbations import ALL, show_perturbations
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.categories import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
+from dramaturg.summaries.estimates import estimate
 
 
 def report(
@@ -49,7 +51,7 @@ def report(
     summary = run(summarize_results(target, results, SummaryOptions()))
     found = summary.scripts.perturbations
     if as_json:
-        described = {**describe_perturbations(found), "failed_samples": summary.failed_sample_count}
+        described = {**_describe(found), "failed_samples": summary.failed_sample_count}
         typer.echo(json.dumps(described, ensure_ascii=False))
     else:
         console = output()
@@ -95,3 +97,40 @@ def _problems(result: ScriptsResult) -> Iterator[str]:
     name = result.tags[CANDIDATE_TAG]
     if all(one.candidate_id != name for one in result.candidates):
         yield f"has no candidate {name!r}"
+
+
+def _describe(found: PerturbationFigures) -> dict[str, Any]:
+    """The figures as members of a JSON object."""
+    alarms = {one.criterion: _describe_flags(one.alarms) for one in found.false_alarms}
+    none = _describe_flags(AccuracyGroup())
+    return {
+        "faults": found.fault_count,
+        "untouched": found.unperturbed_count,
+        "detection": [
+            {
+                "category": one.category,
+                "operation": one.operation or ALL,
+                "criterion": one.criterion,
+                **_describe_flags(one.faults),
+                "passed_untouched": _describe_flags(one.passed_unperturbed),
+                "false_alarms": alarms.get(one.criterion, none),
+                "youden_j": one.youden_j if one.HasField("youden_j") else None,
+            }
+            for one in found.faults
+        ],
+        "false_alarms": alarms,
+    }
+
+
+def _describe_flags(group: AccuracyGroup) -> dict[str, Any]:
+    """The verdicts, those that decide, and those of them that flag a fault."""
+    return {
+        "n": group.item_count,
+        "judged": group.answered_count,
+        "flagged": group.correct_count,
+        "rate": estimate(group.accuracy_when_answered),
+        "rate_abstentions_unflagged": estimate(group.accuracy_abstentions_wrong),
+        "abstentions": {
+            name.removeprefix("ABSTAIN_REASON_"): count for name, count in sorted(group.abstentions.items())
+        },
+    }

@@ -17,12 +17,12 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.terminal import echo
-from dramaturg.meta_evaluation.categories import BY_MODEL, DELETE_CRUCIAL, UNTOUCHED, Category
+from dramaturg.meta_evaluation.categories import BY_MODEL, UNTOUCHED, Category
 from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.service.channel import open_channel
 from dramaturg.service.validation import violations
 from dramaturg.summaries.labels import AmbiguousLabelsError
-from dramaturg_research.perturbations.by_model import Perturber
+from dramaturg_research.perturbations.by_model import DELETE_CRUCIAL, Perturber
 from dramaturg_research.perturbations.originals import Originals
 from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule, chosen_rules
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from dramaturg_research.training.batches import training_batches
 from dramaturg_research.training.examples import sample_epoch
 from dramaturg_research.training.scripts import Script
-from services.edges.batches import training_batches
 from services.edges.encoder import PairEncoder
 from services.edges.inference import WindowError
 from services.edges.joint_encoder import RELATIONS, JointEncoder

@@ -15,8 +15,9 @@ from dramaturg_research.training.trainer import (
     finished_card,
     predict_scripts,
     train,
+    training_versions,
 )
-from services.edges.card import EpochFacts, ModelCard, member_folders, training_versions, weights_digest
+from services.edges.card import EpochFacts, ModelCard, member_folders, weights_digest
 from services.edges.model import load_members
 from services.edges.plan import TrainingPlan
 

@@ -7,8 +7,10 @@ decoded, and training stops when their F1 no longer improves.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +20,7 @@ from dramaturg_research.training.evaluation import choose_threshold
 from dramaturg_research.training.optimizer import make_optimizer, training_step
 from dramaturg_research.training.progress import Progress
 from dramaturg_research.training.scripts import Script, ScriptFile, hold_out
-from services.edges.card import CardError, DataFacts, ModelCard, read_card, training_versions, weights_digest
+from services.edges.card import CardError, DataFacts, ModelCard, read_card, weights_digest
 from services.edges.encoder import PairEncoder, require_extra
 from services.edges.inference import EdgeEncoder, EdgeModel, infer
 from services.edges.joint_encoder import JointEncoder
@@ -185,3 +187,15 @@ def _prepare(
         return joint, lambda epoch: JointBatches(joint, data.trained, plan, epoch)
     pairs = PairEncoder.load(plan.encoder, plan.max_length, plan.precision, device=device)
     return pairs, lambda epoch: PairBatches(pairs, data.trained, plan, epoch)
+
+
+def training_versions() -> dict[str, str]:
+    """The versions of Python and of the packages that decide a training, by name."""
+    versions = {"python": platform.python_version()}
+    for name in ("dramaturg", "sentence-transformers", "transformers", "torch"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            # E.g. dramaturg itself, run from a clone that is not installed.
+            continue
+    return versions

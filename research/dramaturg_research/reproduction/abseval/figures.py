@@ -10,7 +10,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.plots.figures import BarChart, Figure, HeatMap, LineChart, RankChart
 from dramaturg.plots.tables import Table
-from dramaturg.results.variants import BASE, VARIANTS
+from dramaturg.results.variants import BASE
+from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
 from dramaturg_research.reproduction.abseval.rates import (
     MODEL_GROUP,

@@ -21,8 +21,9 @@ from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.plots.tables import Table
-from dramaturg.results.variants import LINE_TAG, VARIANT_TAG, VARIANTS
+from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.formats.coscript import convert, read_file
 from dramaturg_research.perturbations.originals import Originals
 from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.categories import Category
 from dramaturg.plots.tables import Cell, Column, Row, Table, count, estimate, number, words
-from dramaturg.results.variants import VARIANTS
+from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5
 from dramaturg_research.reproduction.abseval.rates import (
     MODEL_GROUP,
