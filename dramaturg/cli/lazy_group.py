@@ -32,10 +32,22 @@ class LazyCommand(TyperCommand):
         Raises:
             LookupError: The module's ``app`` does not have the command.
         """
+        return self.find_in(self.load_app(), group=self._group)
+
+    def find_in(self, app: typer.Typer, *, group: bool) -> Any:
+        """The command as a member of a group.
+
+        Args:
+            app: Has the command.
+            group: Whether ``app`` is the command itself, a group.
+
+        Raises:
+            LookupError: ``app`` does not have the command.
+        """
         assert self.name is not None
         parent = typer.Typer(cls=LazyGroup, add_completion=False)
         parent.callback()(_no_operation)
-        parent.add_typer(self.load_app(), name=self.name if self._group else None)
+        parent.add_typer(app, name=self.name if group else None)
         command: Any = typer.main.get_command(parent)
         try:
             return command.commands[self.name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from dramaturg.cli.external_commands import NO_PLATFORM, NO_RESEARCH, PLATFORM, RESEARCH, ExternalCommand
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
-from dramaturg.cli.platform_commands import NO_PLATFORM, PLATFORM, PlatformCommand
 
 
 class Commands(LazyGroup):
@@ -45,10 +45,12 @@ class Commands(LazyGroup):
             "4 the run ended at its budget, 130 interrupted.",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "reproduce",
-            "dramaturg.cli.reproduce.command",
+            RESEARCH,
             "Reproduces the tables and figures of a paper from its released data.",
+            NO_RESEARCH,
+            entry="reproduce",
         ),
         LazyCommand(
             "datasets",
@@ -124,38 +126,48 @@ class Commands(LazyGroup):
             "dramaturg.cli.simulate",
             "Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).",
         ),
-        LazyCommand(
+        ExternalCommand(
             "ratings",
-            "dramaturg.cli.ratings",
+            RESEARCH,
             "Samples ratings for people to check, and reads their answers.",
+            NO_RESEARCH,
+            entry="ratings",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "tasks",
-            "dramaturg.cli.tasks",
+            RESEARCH,
             "Writes tasks: simulations, and tasks for scripts.",
+            NO_RESEARCH,
+            entry="tasks",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "perturb",
-            "dramaturg.cli.perturb",
+            RESEARCH,
             "Inserts known faults into scripts and reports which of them judges detect. "
             '"perturb FILE" is short for "perturb write FILE".',
+            NO_RESEARCH,
+            entry="perturb",
             group=True,
         ),
-        LazyCommand(
+        ExternalCommand(
             "ablate",
-            "dramaturg.cli.ablate",
+            RESEARCH,
             "Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).",
+            NO_RESEARCH,
+            entry="ablate",
         ),
-        LazyCommand(
+        ExternalCommand(
             "scripts",
-            "dramaturg.cli.scripts",
+            RESEARCH,
             "Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
+            NO_RESEARCH,
+            entry="scripts",
             group=True,
         ),
-        PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        PlatformCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
+        ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
+        ExternalCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dramaturg.cli.platform_commands import NO_PLATFORM, PLATFORM, platform_module
+from dramaturg.cli.external_commands import NO_PLATFORM, PLATFORM, external_module
 from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.service.settings import SettingsError, explain
 
@@ -121,7 +121,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def _local_platform(
     announce: Any, roles: Sequence[str], run_store: Path | None
 ) -> AbstractAsyncContextManager[str]:
-    module = platform_module(PLATFORM)
+    module = external_module(PLATFORM)
     if module is None:
         raise UsageError(NO_PLATFORM)
     local: AbstractAsyncContextManager[str] = module.local_platform(announce, roles, run_store)

@@ -15,9 +15,9 @@ from dramaturg.cli.platform import fail, run
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError
+from dramaturg.plots.figures import NO_PLOTS, can_draw
 from dramaturg.report.groupings import find_groupings
 from dramaturg.report.plots import write_plots
-from dramaturg.reproduction.figures import NO_PLOTS, can_draw
 from dramaturg.results.files import read_results
 
 app = typer.Typer()

@@ -20,10 +20,10 @@ from dramaturg.cli.platform import environment, fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.judge.roles import ROLES
-from dramaturg.prompt_bench.answers import CaseAnswer, Connections, ask_all
-from dramaturg.prompt_bench.case import JUDGES, Case
-from dramaturg.prompt_bench.cases import BenchSet
-from dramaturg.prompt_bench.rates import PromptRates, Share, from_json, rates, to_json
+from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
+from dramaturg.meta_evaluation.case import JUDGES, Case
+from dramaturg.meta_evaluation.cases import BenchSet
+from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
 from dramaturg.service.channel import open_channel
 
 LEGEND = (

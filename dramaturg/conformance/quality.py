@@ -1,4 +1,4 @@
-"""Detection and false alarms on the labelled set of planted faults (``dramaturg.prompt_bench``)."""
+"""Detection and false alarms on the labelled set of planted faults (``dramaturg.meta_evaluation``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.conformance.processes import reached
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import RUBRIC_JUDGE, SCRIPT_JUDGE, JudgeRole, Role
-from dramaturg.prompt_bench.answers import CaseAnswer, Connections, Judgement, ask_all
-from dramaturg.prompt_bench.case import JUDGES, Case
-from dramaturg.prompt_bench.cases import BenchSet
-from dramaturg.prompt_bench.rates import Share, share
+from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, Judgement, ask_all
+from dramaturg.meta_evaluation.case import JUDGES, Case
+from dramaturg.meta_evaluation.cases import BenchSet
+from dramaturg.meta_evaluation.rates import Share, share
 from dramaturg.service.channel import open_channel
 
 CONCURRENCY = 8
@@ -28,7 +28,7 @@ class Rates:
     """The rates of one item, or of all."""
 
     item: str
-    """The criterion, or another item of ``dramaturg.prompt_bench``. "all": all of them."""
+    """The criterion, or another item of ``dramaturg.meta_evaluation``. "all": all of them."""
     detected: Share
     """Reported faults out of all planted ones. An abstention reports none. Of a service that writes: parts of
     its answers out of those that they must have."""

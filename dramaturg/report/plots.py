@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.plots.figures import Figure, HeatMap, IntervalChart, PointMap, write_figure
+from dramaturg.plots.tables import Cell, Column, Row, Table, csv, latex, markdown
 from dramaturg.report import charts
 from dramaturg.report import tables as shown
 from dramaturg.report.figures import sections
-from dramaturg.reproduction.figures import Figure, HeatMap, IntervalChart, PointMap, write_figure
-from dramaturg.reproduction.tables import Cell, Column, Row, Table, csv, latex, markdown
 
 _POINTS_A_PIXEL = 0.54
 """Typographic points of a plot for a pixel of the page's map, which is 720 pixels wide."""

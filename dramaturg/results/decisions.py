@@ -12,6 +12,9 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 from dramaturg.results.row_parts import set_abstention, set_provenance
 
+SOURCE_TAG, SOURCE = "source", "choice75"
+"""The tag that every row of the released data has, and its value."""
+
 
 def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
     del texts

@@ -18,6 +18,8 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 from dramaturg.results.kind import Comparability, Judgement, ResultKind
 from dramaturg.results.row_parts import comparison_rows
 
+SEED_TAG = "presentation-seed"
+"""The tag that records the seed by which texts were put in order."""
 LINE_TAG = "line"
 """The tag of the row's line. Results of one pair with several numbers of roles have the same line."""
 COUNT_TAG = "k"

@@ -9,7 +9,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
-from dramaturg.formats.choice75 import SOURCE, SOURCE_TAG
+from dramaturg.results.decisions import SOURCE, SOURCE_TAG
 from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.summaries.decision_accuracy import PositionBias
 from dramaturg.summaries.samples import SampleAggregator

@@ -15,13 +15,13 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import FaultFigures
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.variants import (
+from dramaturg.meta_evaluation.categories import (
     CANDIDATE_TAG,
     CATEGORY_TAG,
     LINE_TAG,
     OPERATION_TAG,
     UNTOUCHED,
+    Category,
 )
 from dramaturg.results.names import outcome_name
 from dramaturg.summaries.decision_accuracy import ALL

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -149,15 +147,3 @@ def weights_digest(folder: Path, plan: TrainingPlan) -> str:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def training_versions() -> dict[str, str]:
-    """The versions of Python and of the packages that decide a training, by name."""
-    versions = {"python": platform.python_version()}
-    for name in ("dramaturg", "sentence-transformers", "transformers", "torch"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            # E.g. dramaturg itself, run from a clone that is not installed.
-            continue
-    return versions

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
-from dramaturg.formats.coscript import strip_number
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
 from dramaturg.judge.commitments import committed_integer, committed_option
@@ -16,6 +15,7 @@ from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.readings import as_integer, as_option
 from dramaturg.judge.reasoning import answer_text, blanked, separate
 from dramaturg.judge.steps import split_steps
+from dramaturg_research.formats.coscript import strip_number
 from services.generation.answers.forms import json_form
 from services.generation.answers.parser import parse_answer
 from services.generation.authoring.choices import read_choice

@@ -10,15 +10,16 @@ import networkx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("dramaturg", "services", "gateway")
+PRODUCT = {"dramaturg": ".", "services": ".", "gateway": ".", "dramaturg_research": "research"}
+"""The packages of the product, each with the folder that has it."""
 
 
 def modules(root: Path) -> Mapping[str, Path]:
     """The modules of the product, by name; generated stubs are left out."""
     found: dict[str, Path] = {}
-    for top in PRODUCT:
-        for path in (root / top).rglob("*.py"):
-            parts = path.relative_to(root).with_suffix("").parts
+    for top, folder in PRODUCT.items():
+        for path in (root / folder / top).rglob("*.py"):
+            parts = path.relative_to(root / folder).with_suffix("").parts
             if parts[:2] != ("dramaturg", "api"):
                 found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

@@ -1,4 +1,4 @@
-"""Two floors: the ground (``dramaturg``), and side by side on it the services and the gateway."""
+"""Two floors: the ground (``dramaturg``), and side by side on it the services, the gateway and research."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "services" / "agents"
+RESEARCH = ROOT / "research" / "dramaturg_research"
+OURS = ("services", "gateway", "dramaturg", "dramaturg_research", "tests")
 
 
 def imported_modules(path: Path) -> Iterator[str]:
@@ -48,9 +50,21 @@ def test_a_part_imports_only_itself_and_the_ground(prefix: str, folder: Path) ->
         for path in folder.rglob("*.py")
         if "dramaturg/api" not in path.as_posix()
         for module in imported_modules(path)
-        if any(is_within(module, top) for top in ("services", "gateway", "dramaturg", "tests"))
+        if any(is_within(module, top) for top in OURS)
         and module not in {"services", "services.agents"}
         and not any(is_within(module, prefix) for prefix in allowed)
+    }
+    assert not strangers
+
+
+def test_research_imports_the_ground_and_meets_services_in_their_contracts() -> None:
+    """Training alone has the network of the service ``edges``, for which it trains the weights."""
+    strangers = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in RESEARCH.rglob("*.py")
+        for module in imported_modules(path)
+        if any(is_within(module, top) for top in ("services", "gateway", "tests"))
+        if not (path.parent == RESEARCH / "training" and is_within(module, "services.edges"))
     }
     assert not strangers
 
@@ -71,8 +85,7 @@ def test_a_reproduced_paper_computes_no_statistics() -> None:
     aggregators = ("statistics", "numpy", "scipy", "pandas", "dramaturg.summaries", "dramaturg.results.means")
     offenders = {
         f"{path.relative_to(ROOT)} imports {module}"
-        for folder in ("cli/reproduce", "reproduction")
-        for path in (ROOT / "dramaturg" / folder).glob("*.py")
+        for path in (RESEARCH / "reproduction").glob("*.py")
         for module in imported_modules(path)
         if any(is_within(module, one) for one in aggregators)
     }

@@ -1,7 +1,8 @@
 """Tests mirror the tree.
 
 - A test module ``tests/PACKAGE/test_NAME.py`` tests the module or subpackage ``NAME`` of the product package
-  ``PACKAGE``. ``NAME`` may be followed by an aspect: ``test_NAME_ASPECT.py``.
+  ``PACKAGE``; ``tests/research`` mirrors ``research/dramaturg_research``. ``NAME`` may be followed by an
+  aspect: ``test_NAME_ASPECT.py``.
 - A test module of a whole package is named after the package or is listed in ``PACKAGE_TESTS``.
 - Every product package has tests in its mirrored folder, or is listed in ``TESTED_THROUGH``.
 """
@@ -14,16 +15,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("dramaturg", "services", "gateway")
+PRODUCT = {
+    "dramaturg": "dramaturg",
+    "services": "services",
+    "gateway": "gateway",
+    "research": "research/dramaturg_research",
+}
+"""The folders of the product, by their folders in ``tests``."""
 
 PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg": {"init"},
     "dramaturg/cli/align": {"reports"},
     "dramaturg/cli/evaluate": {"simulbench_path"},
-    "dramaturg/cli/perturb": {"whole_path"},
-    "dramaturg/cli/scripts": {"whole_path"},
     "dramaturg/datasets": {"csv", "hostile"},
-    "dramaturg/reproduction": {"printed"},
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},
     "dramaturg/service/auth": {"matrix"},
     "dramaturg/service/telemetry": {"metrics"},
@@ -35,6 +39,9 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "gateway/runs/engine": {"evaluations"},
     "gateway/runs/service": {"runs", "tenants"},
     "gateway/runs/store": {"counts", "outages"},
+    "research/perturbations": {"whole_path"},
+    "research/scripts": {"whole_path"},
+    "research/reproduction": {"printed"},
     "services/agents": {"apps", "injections", "llm_agents", "messages", "through_generation"},
     "services/alignment": {"published_data", "published_ranks", "service"},
     "services/edges": {"service"},
@@ -69,10 +76,10 @@ def modules_of_tests() -> Iterator[Path]:
 
 
 def product_packages() -> Iterator[str]:
-    """Packages with modules besides ``__init__`` and ``__main__``; generated stubs are left out."""
-    for top in PRODUCT:
-        for init in sorted((ROOT / top).rglob("__init__.py")):
-            package = init.parent.relative_to(ROOT)
+    """The folders in ``tests`` of packages with modules besides ``__init__`` and ``__main__``; no stubs."""
+    for top, folder in PRODUCT.items():
+        for init in sorted((ROOT / folder).rglob("__init__.py")):
+            package = top / init.parent.relative_to(ROOT / folder)
             modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
             if modules and "api" not in package.parts:
                 yield package.as_posix()
@@ -86,12 +93,13 @@ def subject_names(package: Path) -> set[str]:
 
 def is_mirrored(path: Path) -> bool:
     package = path.parent.relative_to(ROOT / "tests")
+    product = ROOT / PRODUCT[package.parts[0]] / Path(*package.parts[1:])
     name = path.stem.removeprefix("test_")
     if name in PACKAGE_TESTS.get(package.as_posix(), ()):
         return True
-    if not (ROOT / package).is_dir():
+    if not product.is_dir():
         return False
-    return any(name == subject or name.startswith(f"{subject}_") for subject in subject_names(ROOT / package))
+    return any(name == subject or name.startswith(f"{subject}_") for subject in subject_names(product))
 
 
 def test_every_test_module_has_its_place() -> None:

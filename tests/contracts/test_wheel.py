@@ -1,4 +1,4 @@
-"""The wheel: its files and requirements, and what works with the packages of an install without extras."""
+"""The wheels: their files and requirements, and what works with the packages of an install without extras."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from configparser import ConfigParser
 from email.message import Message
 from email.parser import Parser
 from importlib import metadata
@@ -36,11 +37,21 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("dist")
+    return built(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+def built(project: Path, folder: Path) -> zipfile.ZipFile:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return zipfile.ZipFile(built)
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    (file,) = folder.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+def tracked(folder: str) -> set[str]:
+    """The files of a folder that git lists or would add."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
 
 
 def names(wheel: zipfile.ZipFile) -> set[str]:
@@ -71,11 +82,8 @@ def stubs() -> Iterator[str]:
 
 
 def test_the_wheel_has_the_package_and_the_stubs_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "dramaturg"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    package = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
     found = {name for name in names(wheel) if ".dist-info/" not in name}
-    assert found == {*package, *stubs()}
+    assert found == {*tracked("dramaturg"), *stubs()}
     for name in (
         "client.py",
         "judge/contracts.py",
@@ -154,3 +162,63 @@ def test_the_extra_adds_the_command_line(wheel: zipfile.ZipFile, tmp_path: Path)
     assert done.returncode == 2
     assert "clone" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def research_wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel of dramaturg-research."""
+    return built(ROOT / "research", tmp_path_factory.mktemp("research"))
+
+
+def test_the_wheel_of_research_has_its_package_alone(research_wheel: zipfile.ZipFile) -> None:
+    found = {name for name in names(research_wheel) if ".dist-info/" not in name}
+    assert found == {name.removeprefix("research/") for name in tracked("research/dramaturg_research")}
+    assert {name.rpartition(".dist-info/")[2] for name in names(research_wheel) - found} == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "entry_points.txt",
+        "licenses/LICENSE",
+    }
+
+
+def test_research_requires_the_command_line_of_its_own_version(
+    wheel: zipfile.ZipFile, research_wheel: zipfile.ZipFile
+) -> None:
+    version = described(wheel)["Version"]
+    assert described(research_wheel)["Version"] == version
+    lines = described(research_wheel).get_all("Requires-Dist", [])
+    assert [one for one in map(Requirement, lines) if one.marker is None] == [
+        Requirement(f"dramaturg[cli]=={version}")
+    ]
+
+
+def test_its_wheel_adds_the_commands_of_research(
+    wheel: zipfile.ZipFile, research_wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    site = site_of(wheel, tmp_path, "cli")
+    absent = run(site, "-m", "dramaturg", "reproduce", "--help")
+    assert "pip install dramaturg-research" in run(site, "-m", "dramaturg", "reproduce", "choice75").stderr
+    research_wheel.extractall(site)
+    for command in sorted(research_commands(research_wheel)):
+        done = run(site, "-m", "dramaturg", *command.split("."), "--help")
+        assert done.returncode == 0, done.stderr
+    assert run(site, "-m", "dramaturg", "reproduce", "--help").stdout != absent.stdout
+
+
+def test_training_needs_the_services_too(
+    wheel: zipfile.ZipFile, research_wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    site = site_of(wheel, tmp_path, "cli")
+    research_wheel.extractall(site)
+    done = run(site, "-m", "dramaturg", "graphs", "train", "scripts.json", "-o", "model")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs the services" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def research_commands(wheel: zipfile.ZipFile) -> set[str]:
+    (name,) = [name for name in names(wheel) if name.endswith(".dist-info/entry_points.txt")]
+    groups = ConfigParser()
+    groups.read_string(wheel.read(name).decode())
+    return set(groups["dramaturg.commands.research"])

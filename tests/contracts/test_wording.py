@@ -27,8 +27,18 @@ BANNED = {
 }
 """Regular expressions of phrases, and what to write instead."""
 
-PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "k8s/*.md", "protos/**/*.proto")
-CODE = ("dramaturg/**/*.py", "services/**/*.py", "gateway/**/*.py", "examples/**/*.py", "bench/**/*.py")
+PROSE = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/*.md",
+    "k8s/*.md",
+    "research/*.md",
+    "protos/**/*.proto",
+)
+CODE = tuple(
+    f"{top}/**/*.py" for top in ("dramaturg", "services", "gateway", "research", "examples", "bench")
+)
 
 _PHRASES = [(re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE), advice) for phrase, advice in BANNED.items()]
 

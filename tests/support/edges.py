@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from dramaturg_research.training.progress import Progress
 from services.edges.card import DataFacts, EpochFacts, ModelCard
 from services.edges.encoder import PairEncoder, PairInference, Tokens
 from services.edges.inference import EdgeEncoder, WindowError
 from services.edges.model import TrainedModel
 from services.edges.pairs import Pair
 from services.edges.plan import TrainingPlan
-from services.edges.training.progress import Progress
 
 WORDS = ("decide", "search", "choose", "order", "fetch", "open", "mix", "heat", "serve", "clean")
 """The words of synthetic events, in the order that a model is to learn."""

@@ -16,9 +16,8 @@ from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
-from dramaturg.formats.goyal import SEED_TAG
 from dramaturg.judge.role_sets import NAMES
-from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
+from dramaturg.results.pairs import COUNT_TAG, LINE_TAG, SEED_TAG
 
 
 class OrderName(StrEnum):

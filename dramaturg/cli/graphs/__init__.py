@@ -13,30 +13,43 @@ from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.cli.external_commands import RESEARCH, ExternalCommand
 from dramaturg.cli.graphs import annotation, tables
 from dramaturg.cli.graphs.connection import Json, Target, graph_service, run_graphs
 from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import output
-from dramaturg.cli.platform_commands import PlatformCommand
 from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.file_scores import FileScores, score_files
 from dramaturg.graphs.files import FileError
 from dramaturg.graphs.loader import Loaded, load, load_one
 
-TRAINING = "dramaturg.commands.graphs"
-"""The group of the entry point of the module that has ``train`` and ``predict``."""
-NO_TRAINING = (
-    "Training and predicting come with the services: install them from a clone of the repository "
+PREDICTION = "dramaturg.commands.graphs"
+"""The group of the entry point of the module that has ``predict``."""
+NO_PREDICTION = (
+    "Predicting comes with the services: install them from a clone of the repository "
     "(pip install -e '.[platform,embeddings]') or use an image."
+)
+NO_TRAINING = (
+    "Training comes with the package dramaturg-research and needs the services: install both from a clone of "
+    "the repository (pip install -e '.[platform,embeddings]' -e ./research)."
 )
 
 
 class _Commands(LazyGroup):
     members = (
-        PlatformCommand("train", TRAINING, "Trains a model that predicts the order of events.", NO_TRAINING),
-        PlatformCommand(
-            "predict", TRAINING, 'Predicts the edges of scripts, for "dramaturg graphs score".', NO_TRAINING
+        ExternalCommand(
+            "train",
+            RESEARCH,
+            "Trains a model that predicts the order of events.",
+            NO_TRAINING,
+            entry="graphs.train",
+        ),
+        ExternalCommand(
+            "predict",
+            PREDICTION,
+            'Predicts the edges of scripts, for "dramaturg graphs score".',
+            NO_PREDICTION,
         ),
     )
 

@@ -1,9 +1,8 @@
-"""Tables and JSON of the detection of planted faults."""
+"""Tables of the detection of planted faults."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
@@ -12,7 +11,6 @@ from dramaturg.cli.cells import number
 from dramaturg.cli.summaries.cells import interval_cell, value_cell
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-from dramaturg.summaries.estimates import estimate
 
 ALL = "all"
 """The name of all operations of a category."""
@@ -34,47 +32,6 @@ def show_perturbations(console: Terminal, found: PerturbationFigures) -> None:
     )
 
 
-def describe_perturbations(found: PerturbationFigures) -> dict[str, Any]:
-    """The figures as members of a JSON object."""
-    alarms = {one.criterion: describe_flags(one.alarms) for one in found.false_alarms}
-    none = describe_flags(AccuracyGroup())
-    return {
-        "faults": found.fault_count,
-        "untouched": found.unperturbed_count,
-        "detection": [
-            {
-                "category": one.category,
-                "operation": one.operation or ALL,
-                "criterion": one.criterion,
-                **describe_flags(one.faults),
-                "passed_untouched": describe_flags(one.passed_unperturbed),
-                "false_alarms": alarms.get(one.criterion, none),
-                "youden_j": _youden(one),
-            }
-            for one in found.faults
-        ],
-        "false_alarms": alarms,
-    }
-
-
-def describe_flags(group: AccuracyGroup) -> dict[str, Any]:
-    """The verdicts, those that decide, and those of them that flag a fault."""
-    return {
-        "n": group.item_count,
-        "judged": group.answered_count,
-        "flagged": group.correct_count,
-        "rate": estimate(group.accuracy_when_answered),
-        "rate_abstentions_unflagged": estimate(group.accuracy_abstentions_wrong),
-        "abstentions": {
-            name.removeprefix("ABSTAIN_REASON_"): count for name, count in sorted(group.abstentions.items())
-        },
-    }
-
-
-def _youden(one: FaultFigures) -> float | None:
-    return one.youden_j if one.HasField("youden_j") else None
-
-
 def _detection_table(faults: Sequence[FaultFigures]) -> Table:
     heads = ("scripts", "judged", "detected", "of judged", "95 %", "if passed", "of all", "95 %", "J")
     table = Table("fault", "made by", figures=heads, title="detected")
@@ -86,7 +43,7 @@ def _detection_table(faults: Sequence[FaultFigures]) -> Table:
             *_rate(one.faults.accuracy_when_answered),
             value_cell(one.passed_unperturbed.accuracy_when_answered),
             *_rate(one.faults.accuracy_abstentions_wrong),
-            number(_youden(one)),
+            number(one.youden_j if one.HasField("youden_j") else None),
         )
     return table
 

@@ -11,8 +11,8 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary, SummaryOptions
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.summaries.ablation import VariantVerdicts
 from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
+from dramaturg.summaries.variants import VariantVerdicts
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics

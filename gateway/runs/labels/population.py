@@ -10,7 +10,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelTask
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
-from dramaturg.authoring.rating_sheet import draw
+from dramaturg.datasets.sampling import draw
 from dramaturg.service.errors import invalid
 from gateway.runs.labels.drawn import Drawn, LabelledKind
 from gateway.runs.labels.kinds import kind_names, labelled_kind

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
-from dramaturg.perturbations.changes import PlacedStep, untouched
+from dramaturg.meta_evaluation.changes import PlacedStep, untouched
 
 _LONGEST = 20_000
 """The maximum length of a step in characters (``common.v1.Step``)."""

@@ -16,8 +16,8 @@ from dramaturg.judge.fence import fence_items
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.steps import is_blank
-from dramaturg.perturbations.categories import BY_MODEL, CRITERIA, Category
-from dramaturg.perturbations.changes import find_changes
+from dramaturg.meta_evaluation.categories import BY_MODEL, CRITERIA, Category
+from dramaturg.meta_evaluation.changes import find_changes
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author
 from services.generation.authoring.edits import Action, EditsForm

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dramaturg.prompt_bench.cases import BenchSet
+from dramaturg.meta_evaluation.cases import BenchSet
 from tests.support.command_line import dramaturg
 from tests.support.openai_server import Body, OpenAIServer
 from tests.support.readers import prompt_of, shown

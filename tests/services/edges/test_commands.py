@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.edges import encoder
-from services.edges.commands import app
+from dramaturg.cli.main import app
 from tests.support.edges import write_card, write_scripts
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(app, ["graphs", *(str(argument) for argument in arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.exit_code, result.output
 
@@ -27,31 +26,8 @@ def scripts(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    code, output = run("train", tmp_path / "none.json", "-o", tmp_path / "m", "--encoder", "e")
-    assert (code, "none.json" in output) == (2, True)
     code, output = run("predict", tmp_path / "none.json", "-m", tmp_path, "-o", tmp_path / "p.json")
     assert (code, "none.json" in output) == (2, True)
-
-
-def test_too_few_scripts(tmp_path: Path) -> None:
-    write_scripts(tmp_path / "one.json", 1)
-    code, output = run("train", tmp_path / "one.json", "-o", tmp_path / "m", "--encoder", "e")
-    assert (code, "1 usable scripts" in output) == (2, True)
-
-
-def test_a_setting_out_of_its_range_is_named(scripts: Path, tmp_path: Path) -> None:
-    code, output = run("train", scripts, "-o", tmp_path / "m", "--encoder", "e", "--holdout", "0.9")
-    assert (code, "holdout" in output) == (2, True)
-    code, output = run("train", scripts, "-o", tmp_path / "m", "--encoder", "e", "--max-length", "7")
-    assert (code, "max_length" in output) == (2, True)
-
-
-def test_without_the_extra(scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "find_spec", lambda name: None)
-    code, output = run("train", scripts, "-o", tmp_path / "m", "--encoder", "e")
-    assert code == 2
-    assert encoder.INSTALL_COMMAND in output
-    assert not (tmp_path / "m").exists()
 
 
 def test_predicting_needs_a_model(scripts: Path, tmp_path: Path) -> None:

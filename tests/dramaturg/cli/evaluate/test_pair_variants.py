@@ -6,7 +6,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsReq
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, BaselineName, OrderName, Variants, shuffle
 from dramaturg.datasets import Row
-from dramaturg.formats.goyal import SEED_TAG
+from dramaturg.results.pairs import SEED_TAG
 from tests.support.texts import POLITE
 
 READER = pb.Role(type="Driver", description="Crosses the bridge.")

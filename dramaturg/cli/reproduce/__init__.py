@@ -1,1 +1,0 @@
-"""``dramaturg reproduce``."""

@@ -1,0 +1,108 @@
+"""Tables of variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
+from dramaturg.cli.cells import ABSENT, interval, number
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
+from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement
+
+SHORT = {
+    "no_missing_steps": "NM",
+    "no_redundant_steps": "NR",
+    "no_duplicate_steps": "ND",
+    "executable": "EX",
+    "satisfies_constraints": "SC",
+    "completes_goal": "CG",
+    "order_correct": "OC",
+}
+"""The criteria as the paper's tables name them."""
+
+
+def show_variants(console: Terminal, figures: Sequence[VariantFigures], compared_with: str) -> None:
+    """Prints the agreement, the rate of PASS, how many verdicts decide, and the calls.
+
+    Args:
+        console: Where to print.
+        figures: The variants, the base first.
+        compared_with: What the agreement is with.
+    """
+    criteria = criteria_of(figures)
+    if any(one.agreement for one in figures):
+        title = f"verdicts equal to {compared_with}, of those that decide"
+        heads = ("95 % interval", "majority", "kappa", "MSE", "over")
+        print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
+    heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
+    calls = Table("variant", figures=heads, title="calls and abstentions")
+    for one in figures:
+        summary = one.summary
+        reasons = sorted(summary.abstentions_by_reason.items(), key=lambda reason: (-reason[1], reason[0]))
+        counts = (
+            summary.sample_count,
+            summary.failed_sample_count,
+            summary.usage.provider_call_count,
+            summary.usage.cache_hit_count,
+        )
+        calls.add_row(
+            one.name, *map(str, counts), ", ".join(f"{count} {reason}" for reason, count in reasons)
+        )
+    print_tables(
+        console,
+        _table("PASS, of the verdicts that decide", figures, criteria, _passes),
+        _table("verdicts that decide", figures, criteria, _decided),
+        calls,
+    )
+
+
+def _table(
+    title: str,
+    figures: Sequence[VariantFigures],
+    criteria: Sequence[str],
+    cell: Callable[[VariantFigures, str], str],
+    heads: Sequence[str] = (),
+    cells: Callable[[VariantFigures], Sequence[str]] = lambda _: (),
+) -> Table:
+    """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
+    columns = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
+    table = Table("variant", figures=columns, title=title)
+    for one in figures:
+        table.add_row(one.name, *(cell(one, name) for name in [*criteria, ALL]), *cells(one))
+    return table
+
+
+def _overall(figures: VariantFigures) -> Sequence[str]:
+    """The figures beside the agreement of all verdicts; the last is the number of criteria."""
+    group = figures.agreement.get(ALL)
+    if group is None:
+        return (ABSENT,) * 5
+    described = describe_agreement(group)
+    rate = described["rate"]
+    numbers = (described[name] for name in ("majority_baseline", "cohen_kappa", "mean_squared_error"))
+    return (
+        interval(rate["lower"], rate["upper"]),
+        *map(number, numbers),
+        f"{len(figures.decided_criteria)} criteria",
+    )
+
+
+def _agreement(figures: VariantFigures, name: str) -> str:
+    group = figures.agreement.get(name)
+    return ABSENT if group is None else number(describe_agreement(group)["rate"]["value"])
+
+
+def _passes(figures: VariantFigures, name: str) -> str:
+    rate = _verdicts(figures, name).pass_rate
+    return number(rate.value if rate.HasField("value") else None)
+
+
+def _decided(figures: VariantFigures, name: str) -> str:
+    counts = _verdicts(figures, name)
+    return f"{counts.pass_count + counts.fail_count}/{counts.verdict_count}"
+
+
+def _verdicts(figures: VariantFigures, name: str) -> VerdictFigures:
+    return figures.verdicts.get(name, VerdictFigures())

@@ -1,0 +1,1 @@
+"""Ratings that people check (SimulBench, section 4.3)."""

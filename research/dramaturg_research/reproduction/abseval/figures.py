@@ -1,0 +1,202 @@
+"""The figures of ABSEval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.plots.figures import BarChart, Figure, HeatMap, LineChart, RankChart
+from dramaturg.plots.tables import Table
+from dramaturg.results.variants import BASE
+from dramaturg_research.ablations.variants import VARIANTS
+from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
+from dramaturg_research.reproduction.abseval.rates import (
+    MODEL_GROUP,
+    SHORT,
+    SIZES,
+    Rates,
+    agreement_of,
+    find_figures,
+    rate_of,
+    tag_values,
+)
+from dramaturg_research.reproduction.abseval.tables import AGENTS
+
+_RATE, _AGREEMENT = "share of scripts that pass", "share of equal verdicts"
+_OWN, _PAPER = "this run", "paper"
+_CELLS = "Each cell: the share of the verdicts on the scripts of a topic that pass, over the seven criteria."
+
+
+def make_figures(
+    summaries: Mapping[str, Summary],
+    rates: Mapping[str, Rates],
+    printed: Rates,
+    heat_map: Mapping[str, Any] | None,
+    recovered: Mapping[str, Any] | None,
+) -> Iterator[Figure]:
+    """The figures of a run beside those of the paper; without a run those of the paper.
+
+    Args:
+        summaries: The figures of each run.
+        rates: The rates of each run.
+        printed: The rates of Table 5.
+        heat_map: The values of Figure 9. None: not known.
+        recovered: The values of Figures 2, 4, 5 and 7. None: not known.
+    """
+    own = rates.get(AGENTS, {})
+    printed_names = {f"{model} (paper)": values for model, values in printed.items()}
+    named = {**own, **printed_names}
+    if recovered is not None:
+        yield _topics(recovered["fig_pie_topics"])
+        gold = recovered["fig4_radar_gold_answer.svg"]
+        shown = {name: gold[name] for name in ("with gold", "without gold")}
+        title = "Figure 4: Agreement with people by gold answer, as printed"
+        yield _criteria_bars("figure-4", title, shown, _AGREEMENT)
+        yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
+        line = recovered["fig6_line_plot.svg"]
+        shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
+        title = "Figure 7: Agreement with people by mechanism, as printed"
+        yield _criteria_bars("figure-7", title, shown, _AGREEMENT)
+    if summaries:
+        yield from _topic_maps(summaries[AGENTS], list(own))
+        yield _overall(summaries[AGENTS])
+    else:
+        values = [float(value) for value in ALL.split()]
+        title = "Figure 10: Accuracy of all models, as printed"
+        yield _criteria_bars("figure-10", title, {"ALL (paper)": values})
+    if heat_map is not None:
+        models = list(next(iter(heat_map.values())))
+        yield HeatMap(
+            "figure-9-paper",
+            "Figure 9: Rates by topic and model, as printed",
+            list(heat_map),
+            {model: [row.get(model) for row in heat_map.values()] for model in models},
+            notes=[f"{_CELLS} The shades are between the smallest and the largest of them."],
+        )
+    for place, short in enumerate(SHORT.values()):
+        # The paper orders models by the rate.
+        ordered = sorted(named, key=lambda name: -(named[name][place] or 0))
+        groups = {_OWN: [name for name in ordered if name in own], _PAPER: [*printed_names]}
+        yield BarChart(
+            f"figure-11-{short.lower()}",
+            f"Figure 11: {NAMES[short]}",
+            ordered,
+            {
+                group: [named[name][place] if name in members else None for name in ordered]
+                for group, members in groups.items()
+                if members
+            },
+            value_name=_RATE,
+            limits=(0, 1),
+        )
+
+
+def ranks_figure(ranks: Table) -> RankChart:
+    """The rank of each model by each metric, from the table of Figure 6."""
+    return RankChart(
+        "figure-6",
+        ranks.title,
+        [column.name for column in ranks.columns[1:]],
+        {row.cells[0].text: [cell.value for cell in row.cells[1:]] for row in ranks.rows},
+        value_name="rank",
+    )
+
+
+def ablation_figures(summary: Summary) -> Iterator[BarChart]:
+    """The agreement of variants with the base."""
+    single = [name for name, (one, _) in VARIANTS.items() if one == scripts_pb2.MECHANISM_SINGLE_JUDGE]
+    agents = [name for name in VARIANTS if name not in (BASE, *single)]
+    for name, title, variants in (
+        ("figure-4-ablations", "Figure 4: Agreement with the base by gold answer", agents),
+        ("figure-7-ablations", "Figure 7: Agreement of the single judge with the base", single),
+    ):
+        shown = {
+            one: [
+                found.value if (found := agreement_of(summary, one, criterion)) is not None else None
+                for criterion in ABSEVAL
+            ]
+            for one in variants
+        }
+        yield _criteria_bars(name, title, shown, _AGREEMENT)
+
+
+def _criteria_bars(
+    name: str, title: str, series: Mapping[str, Sequence[float | None]], value_name: str = _RATE
+) -> BarChart:
+    return BarChart(name, title, list(SHORT.values()), series, value_name=value_name, limits=(0, 1))
+
+
+def _topics(counts: Mapping[str, int]) -> BarChart:
+    topics = {topic: count for topic, count in counts.items() if topic != "total"}
+    return BarChart(
+        "figure-2",
+        "Figure 2: Tasks of MCScript by topic, as printed",
+        list(topics),
+        {"tasks": list(topics.values())},
+        value_name="tasks",
+    )
+
+
+def _sizes(summary: Summary | None, recovered: Mapping[str, Any]) -> HeatMap:
+    own = {}
+    for size in SIZES:
+        found = [
+            find_figures(summary or Summary(), criterion, **{MODEL_GROUP: size}) for criterion in ABSEVAL
+        ]
+        if any(found):
+            own[size] = [rate_of(one) for one in found]
+    printed = {
+        f"{size} (paper)": [recovered[short][place] for short in SHORT.values()]
+        for place, size in enumerate(recovered["order"])
+    }
+    return HeatMap(
+        "figure-5",
+        "Figure 5: Rates by model size and criterion",
+        list(SHORT.values()),
+        {**own, **printed},
+        limits=(0, 1),
+    )
+
+
+def _topic_maps(summary: Summary, models: Sequence[str]) -> Iterator[HeatMap]:
+    topics = tag_values(summary, "topic")
+    yield HeatMap(
+        "figure-9",
+        "Figure 9: Rates by topic and model",
+        topics,
+        {
+            model: [rate_of(find_figures(summary, "", model, topic=topic)) for topic in topics]
+            for model in models
+        },
+        limits=(0, 1),
+        notes=[_CELLS],
+    )
+
+
+def _overall(summary: Summary) -> BarChart:
+    return _criteria_bars(
+        "figure-10",
+        "Figure 10: Accuracy of all models",
+        {
+            "ALL": [rate_of(find_figures(summary, criterion)) for criterion in ABSEVAL],
+            "ALL (paper)": [float(value) for value in ALL.split()],
+        },
+    )
+
+
+def steps_figure(table: Table) -> LineChart:
+    """The rates by the number of steps, from the table of Figure 12."""
+    names = [column.name for column in table.columns[2:]]
+    return LineChart(
+        "figure-12",
+        table.title,
+        [row.cells[0].text for row in table.rows],
+        {name: [row.cells[place].value for row in table.rows] for place, name in enumerate(names, 2)},
+        value_name=_RATE,
+        label_name="steps of the script",
+        limits=(0, 1),
+        notes=table.notes,
+    )

@@ -1,0 +1,273 @@
+"""The runs of ABSEval, and its tables and figures in the order of the paper."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from dramaturg.api.alignment.v1 import ranking_pb2, text_pb2
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.datasets import Row as DatasetRow
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.plots.tables import Table
+from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
+from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.ablations.variants import VARIANTS
+from dramaturg_research.formats.coscript import convert, read_file
+from dramaturg_research.perturbations.originals import Originals
+from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
+from dramaturg_research.reproduction.abseval.figures import (
+    ablation_figures,
+    make_figures,
+    ranks_figure,
+    steps_figure,
+)
+from dramaturg_research.reproduction.abseval.printed import TABLE_5
+from dramaturg_research.reproduction.abseval.rates import MODEL_GROUP, STEPS_TAG, model_groups, model_rates
+from dramaturg_research.reproduction.abseval.tables import (
+    AGENTS,
+    BERTSCORE,
+    METRICS,
+    SINGLE,
+    TABLE_3_AS_PRINTED,
+    Scores,
+    ablations_table,
+    figure_5,
+    figure_6,
+    figure_12,
+    table_2,
+    table_4,
+    table_5,
+)
+from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction
+from dramaturg_research.reproduction.session import Session, evenly
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+
+ROLES = ("author", "synthesize", "critic", "execute", "commonsense", "script-judge", "alignment")
+"""The roles that a gateway must serve."""
+
+TITLE = "ABSEval: An Agent-based Framework for Script Evaluation (Liang et al. 2024)"
+TASKS = ("coscript/test_data.json", "test_data.json")
+"""The tasks: a released file of CoScript, below the folder of data or in it."""
+RECOVERED = ("abseval/fig9_heatmap_topic_by_model_recovered.json", "abseval/fig6_fig4_recovered.json")
+"""Values recovered from the figures of the paper: Figure 9; Figures 4 to 7. Optional."""
+
+_JUDGES = {
+    AGENTS: ("synthesize", "critic", "execute", "commonsense"),
+    SINGLE: ("script-judge",),
+}
+_ABLATIONS, _PERTURBATIONS = "ablations", "perturbations"
+# Section 4.2: the scripts that each fault is put into.
+_PERTURBED = 50
+_SCORED_AT_ONCE = 500
+_TEXTS = "texts"
+_NUMBER = re.compile(r"\d+")
+
+
+async def reproduce(session: Session, folder: Path) -> Reproduction:
+    """Reproduces Tables 2, 4 and 5 and Figures 2, 5, 6 and 9 to 12."""
+    heat_map, accuracies = (_recovered(folder / name) for name in RECOVERED)
+    service = AlignmentServiceStub(session.client.channel)
+    summaries: dict[str, Summary] = {}
+    if session.offline:
+        made = Reproduction(TITLE, "Data: the printed Table 5, and values recovered from the figures.")
+        made.omissions.append(
+            Omission("The rows of models in Table 5; Figure 6", "No model is named (--offline).")
+        )
+    else:
+        released = _released(folder)
+        rows = [_without_candidates(row) for row in released]
+        made = Reproduction(TITLE, f"Data: {len(rows)} tasks of CoScript; MCScript was not released.")
+        for name, mechanism in (
+            (AGENTS, scripts_pb2.MECHANISM_AGENTS),
+            (SINGLE, scripts_pb2.MECHANISM_SINGLE_JUDGE),
+        ):
+            spec = RunSpec(models=session.models, scripts=ScriptsRunOptions(mechanism=mechanism))
+            options = session.options(["topic"], [STEPS_TAG], [MODEL_GROUP])
+            options.model_groups.update(model_groups(session.models))
+            summaries[name] = await session.run(name, spec, rows, options, judge_roles=_JUDGES[name])
+        if session.ablations:
+            summaries[_ABLATIONS] = await session.run(
+                _ABLATIONS,
+                RunSpec(models=session.models, scripts=ScriptsRunOptions()),
+                _varied(session.selected(rows)),
+                session.options([VARIANT_TAG]),
+                judge_roles=(*_JUDGES[AGENTS], *_JUDGES[SINGLE]),
+                limited=False,
+            )
+        if session.perturbations:
+            summaries[_PERTURBATIONS] = await session.run(
+                _PERTURBATIONS,
+                RunSpec(scripts=ScriptsRunOptions(mechanism=scripts_pb2.MECHANISM_AGENTS)),
+                _perturbed(released, session),
+                judge_roles=_JUDGES[AGENTS],
+                limited=False,
+            )
+    ablated, perturbed = (summaries.pop(name, None) for name in (_ABLATIONS, _PERTURBATIONS))
+    printed = {model: [float(value) for value in line.split()[2:]] for model, line in TABLE_5.items()}
+    rates = {name: model_rates(summary, session.models) for name, summary in summaries.items()}
+    ranks: Table | None = None
+    try:
+        if accuracies is not None:
+            made.tables.append(await table_2(service, accuracies))
+        made.tables += [TABLE_3_AS_PRINTED, table_4(perturbed)]
+        made.tables.append(await table_5(service, session, summaries, rates, printed))
+        if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
+            references = [row.candidates[0].script for row in session.selected(released)]
+            scores = await _text_scores(service, session, references)
+            ranks, correlations = await figure_6(service, rates, scores)
+            made.tables += [ranks, correlations]
+            if scores.missing:
+                reason = f"It was not computed: {scores.missing}."
+                made.omissions.append(Omission("Figure 6, BERTScore", reason))
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    if ablated is not None:
+        made.tables.append(ablations_table(ablated))
+        made.figures += ablation_figures(ablated)
+    sizes = accuracies["fig5_heat_size_by_metric"] if accuracies is not None else None
+    if AGENTS in summaries:
+        by_steps = figure_12(summaries[AGENTS])
+        made.tables += [figure_5(session, summaries[AGENTS], sizes), by_steps]
+        made.figures.append(steps_figure(by_steps))
+    made.figures += make_figures(summaries, rates, printed, heat_map, accuracies)
+    if ranks is not None:
+        made.figures.append(ranks_figure(ranks))
+    made.figures.sort(key=lambda figure: int(_NUMBER.findall(figure.name)[0]))
+    made.omissions += _OMISSIONS
+    return made
+
+
+_OMISSIONS = (
+    Omission(
+        "Table 5 and Figures 2, 5 and 9 to 12 on MCScript",
+        "MCScript was not released. Models are evaluated on the tasks of CoScript, and the printed values "
+        "are shown beside.",
+    ),
+    Omission(
+        "Tables 2 and 3, Figures 4 and 7, agreement with people",
+        "The 200 annotated scripts were not released, so the printed values are shown. --ablations measures "
+        'the agreement of variants with the base; "dramaturg ablate" measures it with own labels.',
+    ),
+    Omission(
+        "Table 4, the paper's perturbed scripts",
+        "They were not released: GPT-4-turbo inserted the faults into scripts without errors. "
+        "--perturbations inserts the faults by rules into CoScript's scripts, which may have other errors; "
+        '"dramaturg perturb write" takes labels of people, or a model that inserts the faults.',
+    ),
+    Omission(
+        "Figure 6, the paper's scripts",
+        "They were not released, nor does the paper say which references and which encoder of BERTScore it "
+        "used. The ranks are those of the models of a run, with CoScript's scripts as references.",
+    ),
+    Omission("Tables 1 and 6 to 10, Figures 1, 3 and 8", "They are examples, prompts and screenshots."),
+)
+
+
+def _released(folder: Path) -> Sequence[EvaluateScriptsRequest]:
+    """The tasks, each with the script that the data has for it."""
+    file = next((folder / name for name in TASKS if (folder / name).exists()), None)
+    if file is None:
+        raise DataError(f"{folder}: has none of {', '.join(TASKS)}")
+    try:
+        conversion = convert([("released", read_file(file))])
+    except LineError as error:
+        raise DataError(str(error)) from error
+    if not conversion.requests:
+        raise DataError(f"{file}: has no tasks")
+    return conversion.requests
+
+
+def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
+    found = EvaluateScriptsRequest()
+    found.CopyFrom(row)
+    found.ClearField("candidates")
+    return found
+
+
+def _perturbed(
+    released: Sequence[EvaluateScriptsRequest], session: Session
+) -> Sequence[EvaluateScriptsRequest]:
+    """The rows of some released scripts, each unchanged and with the fault of each rule that applies."""
+    originals = Originals.read(DatasetRow(line, row) for line, row in enumerate(released, start=1))
+    wanted = min(_PERTURBED, session.limit or _PERTURBED, len(originals.scripts))
+    others, vocabulary, skipped = originals.of_other_goals(), originals.vocabulary(), Skipped()
+    found: list[EvaluateScriptsRequest] = []
+    for one in evenly(originals.scripts, wanted):
+        made = by_rule(one, tuple(RULES), others, vocabulary, session.seed, skipped)
+        variants = (Variant(one, one.steps), *made)
+        found += [variant.row(keep_others=False) for variant in variants]
+    return found
+
+
+def _varied(rows: Sequence[EvaluateScriptsRequest]) -> Sequence[EvaluateScriptsRequest]:
+    """The rows of each variant."""
+    found: list[EvaluateScriptsRequest] = []
+    for name, (mechanism, source) in VARIANTS.items():
+        for line, row in enumerate(rows, start=1):
+            varied = EvaluateScriptsRequest(mechanism=mechanism, gold_answer_source=source)
+            varied.MergeFrom(row)
+            varied.tags.update({VARIANT_TAG: name, LINE_TAG: str(line)})
+            found.append(varied)
+    return found
+
+
+async def _text_scores(
+    service: AlignmentServiceAsyncStub, session: Session, references: Sequence[Script]
+) -> Scores:
+    """Scores the written scripts against those of the data."""
+    run = next(one.run for one in session.runs if one.name == AGENTS)
+    items: list[ranking_pb2.RankedItem] = []
+    pairs: list[text_pb2.TextPair] = []
+    async for sample in session.client.runs.samples(run.id):
+        for one in sample.scripts.candidates:
+            if one.script.steps:
+                tags = {"criterion": _TEXTS}
+                items.append(ranking_pb2.RankedItem(id=str(sample.index), system=one.model, tags=tags))
+                pairs.append(
+                    text_pb2.TextPair(candidate=_text(one.script), reference=_text(references[sample.index]))
+                )
+    method = missing = ""
+    for start in range(0, len(pairs), _SCORED_AT_ONCE):
+        request = text_pb2.ScoreTextRequest(pairs=pairs[start : start + _SCORED_AT_ONCE], metrics=METRICS)
+        response = await service.ScoreText(request)
+        scored, method = response.scores, response.methods.get(BERTSCORE, "")
+        if not any(BERTSCORE in scores.scores for scores in scored):
+            missing = missing or scored[0].undefined[BERTSCORE]
+        for place, scores in enumerate(scored, start=start):
+            items[place].scores.update(scores.scores)
+    if missing:
+        # Ranks by a part of the scripts are not comparable.
+        for item in items:
+            item.scores.pop(BERTSCORE, None)
+    return Scores(items, method, missing)
+
+
+def _text(script: Script) -> str:
+    return "\n".join(step.text for step in script.steps)
+
+
+def _recovered(file: Path) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{file}: is not an object")
+    return value

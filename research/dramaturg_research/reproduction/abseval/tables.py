@@ -1,0 +1,377 @@
+"""The tables of ABSEval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
+from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.meta_evaluation.categories import Category
+from dramaturg.plots.tables import Cell, Column, Row, Table, count, estimate, number, words
+from dramaturg_research.ablations.variants import VARIANTS
+from dramaturg_research.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5
+from dramaturg_research.reproduction.abseval.rates import (
+    MODEL_GROUP,
+    SHORT,
+    SIZES,
+    Rates,
+    agreement_of,
+    find_figures,
+    model_groups,
+    pass_rate,
+    pooled_rate,
+    quantiles_of_steps,
+    size_of,
+)
+from dramaturg_research.reproduction.session import Session
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+
+AGENTS, SINGLE = "agents", "single-judge"
+"""The runs, by mechanism."""
+BERTSCORE = "bertscore"
+"""The text metric that needs an encoder."""
+METRICS = ("rouge-1", "rouge-2", "rouge-l", "bleu", "chrf", BERTSCORE)
+"""The text metrics of Figure 6."""
+
+_DIGITS = 3
+# Section A.4: the criteria of Figure 12.
+_BY_LENGTH = ("order_correct", "executable", "no_redundant_steps", "satisfies_constraints")
+# Section 4.2: the annotated scripts.
+_ANNOTATED = 200
+
+
+class Scores(NamedTuple):
+    """The scores of written scripts by text metrics."""
+
+    items: Sequence[ranking_pb2.RankedItem]
+    method: str
+    """How BERTScore was computed."""
+    missing: str
+    """Why BERTScore is missing. Empty: it is not."""
+
+
+TABLE_3_AS_PRINTED = Table(
+    "table-3",
+    "Table 3: Accuracy by source of the gold answer, as printed",
+    [Column("Gold answer generation"), Column("NM"), Column("NR"), Column("ND")],
+    [Row([words(cell) for cell in row]) for row in TABLE_3],
+)
+"""Table 3. The scripts and their annotations were not released."""
+
+
+async def _rank(
+    service: AlignmentServiceAsyncStub,
+    methods: Mapping[str, Rates],
+    more: Sequence[ranking_pb2.RankedItem] = (),
+) -> ranking_pb2.RankGroup:
+    """Ranks models by the unweighted mean of their rates, by each method, and by the scores of more items."""
+    request = ranking_pb2.RankSystemsRequest(macro_tag="criterion")
+    models = dict.fromkeys(model for rates in methods.values() for model in rates)
+    for model in models:
+        for place, criterion in enumerate(ABSEVAL):
+            scores = {name: rates[model][place] for name, rates in methods.items() if model in rates}
+            request.items.add(
+                id=criterion,
+                system=model,
+                scores={name: value for name, value in scores.items() if value is not None},
+                tags={"criterion": criterion},
+            )
+    request.items.extend(more)
+    return (await service.RankSystems(request)).groups[0]
+
+
+def _ranks(group: ranking_pb2.RankGroup, method: str) -> Mapping[str, float | None]:
+    found = next((one for one in group.methods if one.method == method), ranking_pb2.MethodRanking())
+    return {one.system: one.rank if one.HasField("rank") else None for one in found.systems}
+
+
+def _rank_cell(rank: float | None, printed: str = "") -> Cell:
+    return number(rank, 0 if rank is None or rank == int(rank) else 1, printed)
+
+
+async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, Any]) -> Table:
+    """The squared errors that follow from the accuracies of Figure 7, over six and over seven criteria."""
+    line = recovered["fig6_line_plot.svg"]
+    names, errors = line["metrics"], {}
+    for mechanism, member in (("ABSEval", "ABSEval"), ("Single-LLM", "Single Agent")):
+        request = accuracy_pb2.MeasureAccuracyRequest(macro_tag="criterion")
+        for criterion, accuracy in zip(names, line[member], strict=True):
+            right = round(_ANNOTATED * accuracy)
+            for script in range(_ANNOTATED):
+                request.items.add(
+                    gold="1", predicted="1" if script < right else "0", tags={"criterion": criterion}
+                )
+        request.subsets.add(
+            name="six", tag="criterion", values=[name for name in names if name != SHORT["executable"]]
+        )
+        groups = (await service.MeasureAccuracy(request)).groups
+        errors[mechanism] = {
+            group.subset: group.policies[0].macro_mean_squared_error for group in groups if not group.tags
+        }
+    rows = [
+        Row(
+            [
+                words(f"{model} (paper)"),
+                words(mechanism),
+                words(printed),
+                *(
+                    estimate(errors[mechanism][subset], 4) if model == TABLE_2[0][0] else number(None, 4)
+                    for subset in ("all", "six")
+                ),
+            ]
+        )
+        for model, mechanism, printed in TABLE_2
+    ]
+    return Table(
+        "table-2",
+        "Table 2: Mean squared error against people",
+        [
+            Column("LLM"),
+            Column("Mechanism"),
+            Column("MSE (paper)"),
+            Column("seven criteria", "From Figure 7"),
+            Column("six criteria", "From Figure 7"),
+        ],
+        rows,
+        label_count=2,
+        notes=[
+            f"Computed from the accuracies of Figure 7 on {_ANNOTATED} scripts; six criteria: without EX.",
+            "Of labels that are 0 or 1, the squared error is one less the accuracy.",
+        ],
+    )
+
+
+def table_4(perturbed: Summary | None) -> Table:
+    """The detection of faults by category; the printed one alone without a run."""
+    if perturbed is None or not perturbed.scripts.HasField("perturbations"):
+        return Table(
+            "table-4",
+            "Table 4: Accuracy on perturbations, as printed",
+            [Column("Perturbations category"), Column("Acc.")],
+            [Row([words(cell) for cell in row]) for row in TABLE_4],
+        )
+    found: PerturbationFigures = perturbed.scripts.perturbations
+    faults = {one.category: one for one in found.faults if not one.operation}
+    alarms = {one.criterion: one.alarms for one in found.false_alarms}
+    rows = []
+    for category, (name, printed) in zip(Category, TABLE_4, strict=True):
+        one = faults.get(category)
+        detected = one.faults.accuracy_when_answered if one is not None else None
+        before = one.passed_unperturbed.accuracy_when_answered if one is not None else None
+        alarm = alarms[category.criterion].accuracy_when_answered if category.criterion in alarms else None
+        rows.append(
+            Row(
+                [
+                    words(name),
+                    estimate(detected, _DIGITS, printed),
+                    count(one.faults.item_count if one is not None else 0),
+                    estimate(before, _DIGITS),
+                    estimate(alarm, _DIGITS),
+                ]
+            )
+        )
+    return Table(
+        "table-4",
+        "Table 4: Accuracy on perturbations",
+        [
+            Column("Perturbations category"),
+            Column("Acc."),
+            Column("Scripts"),
+            Column("Acc. if passed unchanged"),
+            Column("False alarms"),
+        ],
+        rows,
+        notes=[
+            f"Rules inserted the faults into {found.unperturbed_count} scripts of CoScript.",
+            "Acc.: the share of scripts with the fault that fail its criterion.",
+            "False alarms: the share of unchanged scripts that fail the criterion; the paper states none.",
+            "The gold answer is made of the judged script alone. Verdicts that abstain are left out.",
+        ],
+    )
+
+
+async def table_5(
+    service: AlignmentServiceAsyncStub,
+    session: Session,
+    summaries: Mapping[str, Summary],
+    rates: Mapping[str, Rates],
+    printed: Rates,
+) -> Table:
+    """The rates and ranks of the models of a run, above those of the paper."""
+    rows: list[Row] = []
+    notes = [
+        f"{', '.join(f'{short}: {NAMES[short]}' for short in SHORT.values())}.",
+        "Ranks are by the unweighted mean of the seven rates.",
+    ]
+    if summaries:
+        ranks = _ranks(await _rank(service, {AGENTS: rates[AGENTS]}), AGENTS)
+        for model in session.models:
+            cells = [number(value, _DIGITS) for value in rates[AGENTS][model]]
+            rows.append(Row([words(model), _rank_cell(ranks.get(model)), words(size_of(model)), *cells]))
+        everything = (estimate(pass_rate(find_figures(summaries[AGENTS], one)), _DIGITS) for one in ABSEVAL)
+        rows.append(Row([words("ALL"), words("-"), words("-"), *everything], ruled=True))
+        abstained = ", ".join(
+            f"{count} {reason}" for reason, count in sorted(summaries[AGENTS].abstentions_by_reason.items())
+        )
+        notes.append(f"Verdicts that abstain are left out: {abstained or 'none'}.")
+    ranks = _ranks(await _rank(service, {"printed": printed}), "printed")
+    for index, (model, line) in enumerate(TABLE_5.items()):
+        rank, size, *values = line.split()
+        cells = [number(float(value), _DIGITS) for value in values]
+        rows.append(
+            Row(
+                [
+                    words(f"{model.removesuffix(f' {size}')} (paper)"),
+                    _rank_cell(ranks[model], rank),
+                    words(size),
+                    *cells,
+                ],
+                ruled=not index,
+            )
+        )
+    all_cells = (
+        number(fmean(values), _DIGITS, given)
+        for values, given in zip(zip(*printed.values(), strict=True), ALL.split(), strict=True)
+    )
+    rows.append(Row([words("ALL (paper)"), words("-"), words("-"), *all_cells], ruled=True))
+    return Table(
+        "table-5",
+        "Table 5: Share of scripts that meet each criterion",
+        [Column("Model Name"), Column("Rank"), Column("Size"), *map(Column, SHORT.values())],
+        rows,
+        notes=notes,
+        printed_note="In brackets: the printed rank and the printed mean; those beside them follow from the "
+        "printed rates.",
+    )
+
+
+def figure_5(session: Session, summary: Summary, printed: Mapping[str, Any] | None) -> Table:
+    """The rates of the models of each size, beside those recovered from the paper's figure."""
+    groups = model_groups(session.models)
+    rows = []
+    for size in SIZES:
+        models = [model for model, group in groups.items() if group == size]
+        shown = {} if printed is None else {short: printed[short] for short in SHORT.values()}
+        place = -1 if printed is None else printed["order"].index(size)
+        cells = [
+            estimate(
+                pass_rate(find_figures(summary, criterion, **{MODEL_GROUP: size})),
+                _DIGITS,
+                str(shown[short][place]) if shown else "",
+            )
+            for criterion, short in SHORT.items()
+        ]
+        rows.append(Row([words(size), words(", ".join(models) or "none"), *cells]))
+    return Table(
+        "figure-5",
+        "Figure 5: Rates by model size and criterion",
+        [Column("Size"), Column("Models"), *map(Column, SHORT.values())],
+        rows,
+        label_count=2,
+        notes=[
+            "Sizes are read from the names of models.",
+            "Billions of parameters: 7b below 10, 13b below 30, 40b below 60, 70b from 60; 8x7B is 56.",
+            "Models whose names have no size are left out.",
+        ],
+    )
+
+
+async def figure_6(
+    service: AlignmentServiceAsyncStub, rates: Mapping[str, Rates], scores: Scores
+) -> tuple[Table, Table]:
+    """The ranks of models by the judges and by text metrics, and the rank correlations of those.
+
+    Returns:
+        ``figure-6``, a column for each metric, and ``figure-6-correlations``, a row for each metric.
+    """
+    group = await _rank(service, rates, scores.items)
+    scored = [name for name in METRICS if any(name in item.scores for item in scores.items)]
+    ranks = {name: _ranks(group, name) for name in (*rates, *scored)}
+    rows = [
+        Row([words(model), *(_rank_cell(found.get(model)) for found in ranks.values())])
+        for model in rates[AGENTS]
+    ]
+    return (
+        Table(
+            "figure-6",
+            "Figure 6: Ranks of models by evaluation metric",
+            [Column("Model Name"), *map(Column, ranks)],
+            rows,
+            notes=[
+                "Text metrics compare a script with CoScript's for the task; missing scripts are left out.",
+                *([] if scores.missing else [f"{BERTSCORE}: {scores.method}."]),
+            ],
+        ),
+        _correlations(group, list(ranks), list(rates)),
+    )
+
+
+def _correlations(group: ranking_pb2.RankGroup, metrics: Sequence[str], judges: Sequence[str]) -> Table:
+    """A row for each metric, and the correlations of its ranks with those of each mechanism of judges."""
+    found = {frozenset((one.first_method, one.second_method)): one for one in group.correlations}
+    rows = []
+    for metric in metrics[1:]:
+        cells = [words(metric)]
+        for judge in judges:
+            one = found.get(frozenset((metric, judge)), ranking_pb2.RankCorrelation())
+            cells += [estimate(one.kendall, _DIGITS), estimate(one.spearman, _DIGITS)]
+        rows.append(Row(cells))
+    return Table(
+        "figure-6-correlations",
+        "Figure 6: Rank correlations of the evaluation metrics",
+        [
+            Column("Metric"),
+            *(Column(name, judge) for judge in judges for name in ("Kendall's tau", "Spearman's rho")),
+        ],
+        rows,
+        notes=["They are not defined for fewer than three models."],
+    )
+
+
+def figure_12(summary: Summary) -> Table:
+    """The rates of the criteria of section A.4 by quantiles of the number of steps."""
+    rows = []
+    for steps, figures in quantiles_of_steps(summary).items():
+        scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
+        rates = (number(pooled_rate(figures, criterion), _DIGITS) for criterion in _BY_LENGTH)
+        rows.append(Row([words(steps), count(scripts), *rates]))
+    return Table(
+        "figure-12",
+        "Figure 12: Rates by the number of steps",
+        [Column("Steps"), Column("Scripts"), *(Column(NAMES[SHORT[one]]) for one in _BY_LENGTH)],
+        rows,
+        notes=[
+            "All models together, in quarters by the number of steps.",
+            "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
+            "The paper prints no values.",
+        ],
+    )
+
+
+def ablations_table(summary: Summary) -> Table:
+    """The rates of each variant of the judges, and its agreement with the base."""
+    rows = []
+    for name in VARIANTS:
+        rates = (
+            estimate(pass_rate(find_figures(summary, criterion, variant=name)), _DIGITS)
+            for criterion in ABSEVAL
+        )
+        shares = (estimate(agreement_of(summary, name, criterion), _DIGITS) for criterion in ABSEVAL)
+        rows.append(Row([words(name), *rates, *shares]))
+    return Table(
+        "ablations",
+        "Figures 4 and 7: Variants of the judges",
+        [
+            Column("Variant"),
+            *(Column(name, "share that meets") for name in SHORT.values()),
+            *(Column(name, "agreement with base") for name in SHORT.values()),
+        ],
+        rows,
+        notes=["The base has the agents and the pooled gold answer. The paper's agreement is with people."],
+    )

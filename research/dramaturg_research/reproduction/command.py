@@ -1,0 +1,188 @@
+"""``dramaturg reproduce``: the tables and figures of a paper from its released data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
+from dramaturg.cli.judge_selection import parse_models
+from dramaturg.cli.options import ModelsUnderTest, Target
+from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
+from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
+from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
+from dramaturg.cli.terminal import echo
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.plots.figures import NO_PLOTS, can_draw
+from dramaturg.results.quantities import money
+from dramaturg_research.reproduction.folder import INDEX, write_folder
+from dramaturg_research.reproduction.paper import DataError, PaperName, Reproduction, find_paper
+from dramaturg_research.reproduction.session import Estimate, RunStoppedError, Session
+
+app = typer.Typer()
+
+STORE = "runs.sqlite3"
+"""The file of the runs in the output folder, where no gateway is named."""
+
+
+@app.command("reproduce")
+def reproduce(
+    paper: Annotated[PaperName, typer.Argument(metavar="PAPER", help=f"The paper: {', '.join(PaperName)}.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", exists=True, file_okay=False, help="The released data, or the folder above it."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for tables and figures.")
+    ],
+    model: ModelsUnderTest = None,
+    judge_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Reproduce only what needs no model.")] = False,
+    target: Target = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="N samples of each run, drawn evenly over the data.")
+    ] = None,
+    concurrency: RunConcurrency = None,
+    max_cost_usd: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    dry_run: DryRun = False,
+    pilot: Pilot = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of demonstrations, orders and intervals.")
+    ] = 0,
+    ablations: Annotated[
+        bool,
+        typer.Option("--ablations", help="Evaluate variants of the judges in one more run (abseval)."),
+    ] = False,
+    perturbations: Annotated[
+        bool,
+        typer.Option(
+            "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
+        ),
+    ] = False,
+    sheets: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder of sheets that people complete. By default OUT/sheets."),
+    ] = None,
+) -> None:
+    """Reproduces the tables and figures of a paper from its released data.
+
+    Models are evaluated in runs. The same command continues an interrupted run and makes no call twice. The
+    folder has each table as Markdown, CSV and LaTeX (booktabs), each figure as SVG and PNG (with the extra
+    plots), the figures of the runs as JSON, and README.md, which shows all of it and names what is not
+    reproduced. Without --target the runs are kept in the folder.
+
+    The expected calls and cost of each run are printed before it is created; --dry-run prints them alone. A
+    run that depends on the result of another one is then missing.
+
+    Where a paper asks people (proscript), the sheets to complete are written to OUT/sheets. The same command
+    reads completed ones, of any number of people.
+
+    Exit codes: 0 complete, 1 a run failed or samples failed, 2 wrong usage or data, 4 a run is partial (its
+    budget is reached or its coverage is too low) or a dry run exceeds the budget, 130 interrupted.
+
+    For example:
+
+        dramaturg reproduce choice75 --data data/ --model gpt-4o --model my-model -o out/choice75
+
+        dramaturg reproduce choice75 --data data/ --offline -o out/choice75
+    """
+    if bool(model) == offline:
+        fail("name the models under test with --model, or reproduce without a model with --offline")
+    try:
+        judge_models = parse_models("--judge-model", judge_model or ())
+        if not dry_run:
+            out.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{out}: {error.strerror or error}")
+    if ablations and (paper is not PaperName.ABSEVAL or offline):
+        fail("--ablations: only abseval has variants of judges, and they need models")
+    if perturbations and (paper is not PaperName.ABSEVAL or offline):
+        fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
+    module = find_paper(paper)
+
+    store = None if target is not None or dry_run else (out / STORE).absolute()
+
+    async def work() -> tuple[Reproduction, Session]:
+        async with (
+            gateway(target, module.ROLES, quiet=offline, run_store=store) as address,
+            DramaturgClient(address) as client,
+        ):
+            session = Session(
+                client,
+                paper.value,
+                tuple(dict.fromkeys(model or ())),
+                lambda run_id: watch_run(client.runs, run_id),
+                judge_models=judge_models,
+                limit=limit,
+                budget=make_budget(max_cost_usd, max_tokens),
+                limits=make_limits(concurrency, None),
+                seed=seed,
+                announce=_announce,
+                dry_run=dry_run,
+                pilot_sample_count=pilot,
+                out=out,
+                ablations=ablations,
+                perturbations=perturbations,
+                sheets=sheets,
+            )
+            return await module.reproduce(session, data), session
+
+    try:
+        made, session = run(work())
+        if not dry_run:
+            write_folder(out, made, session.runs)
+    except typer.Exit as stopped:
+        if stopped.exit_code == INTERRUPTED:
+            echo("interrupted; the same command continues", err=True)
+        raise
+    except DataError as error:
+        fail(str(error))
+    except RunStoppedError as error:
+        fail(str(error), 1)
+    except ServiceError as error:
+        fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", 1)
+    except OSError as error:
+        fail(f"{error.filename or out}: {error.strerror or error}")
+    if dry_run:
+        raise typer.Exit(_print_estimates(session))
+    console = output()
+    if made.figures and not can_draw():
+        console.print(NO_PLOTS, style="yellow")
+    console.print(f"{len(made.tables)} tables and {len(made.figures)} figures: {out / INDEX}", soft_wrap=True)
+    raise typer.Exit(_exit_code(session))
+
+
+def _announce(estimate: Estimate) -> None:
+    """Prints the expected cost of a run before it is created."""
+    found = estimate.response
+    calls = f"{found.model_call_count:,}" if found.HasField("model_call_count") else NOT_KNOWN
+    cost = money(found.cost_usd) if found.HasField("cost_usd") else NOT_KNOWN
+    described = f"{estimate.name}: {found.sample_count:,} samples, model calls: {calls}, cost: {cost}"
+    missing = f"; not included: {'; '.join(found.unknown)}" if found.unknown else ""
+    echo(described + missing, err=True)
+
+
+def _print_estimates(session: Session) -> int:
+    codes = [0]
+    for name, response in session.estimates:
+        typer.echo(name)
+        codes.append(print_estimate(response, as_json=False))
+    return max(codes)
+
+
+def _exit_code(session: Session) -> int:
+    codes = {EXIT_CODES.get(one.run.state, 1) for one in session.runs}
+    failed = any(one.run.progress.failed_count for one in session.runs)
+    if 1 in codes or failed:
+        return 1
+    return PARTIAL if PARTIAL in codes else 0

@@ -1,0 +1,89 @@
+"""Writes the folder of a reproduction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToJson
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.plots.figures import NO_PLOTS, can_draw, write_figure
+from dramaturg.plots.tables import csv, latex, markdown
+from dramaturg.results.quantities import consumption
+from dramaturg_research.reproduction.paper import Reproduction
+from dramaturg_research.reproduction.session import RunRecord
+
+INDEX = "README.md"
+"""The file that shows every table and says what is not reproduced."""
+
+
+def write_folder(folder: Path, made: Reproduction, runs: Sequence[RunRecord]) -> None:
+    """Writes tables, figures, the summaries of runs, and an index; files that exist are replaced.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in made.tables:
+        for suffix, form in ((".md", markdown), (".csv", csv), (".tex", latex)):
+            # The byte order mark lets spreadsheets read CSV as UTF-8.
+            encoding = "utf-8-sig" if suffix == ".csv" else "utf-8"
+            # RFC 4180 has its own line ends.
+            (folder / f"{table.name}{suffix}").write_text(form(table), encoding=encoding, newline="")
+    drawn = can_draw()
+    if drawn:
+        for figure in made.figures:
+            write_figure(figure, folder)
+    for record in runs:
+        # Names of models are parts of names of runs.
+        file = folder / f"summary-{re.sub(r'[^A-Za-z0-9._-]', '_', record.name)}.json"
+        file.write_text(MessageToJson(record.summary, indent=2) + "\n", encoding="utf-8")
+    (folder / INDEX).write_text("\n".join(_index(made, runs, drawn=drawn)) + "\n", encoding="utf-8")
+
+
+def _index(made: Reproduction, runs: Sequence[RunRecord], *, drawn: bool) -> Iterator[str]:
+    yield f"# {made.title}\n"
+    yield f"{made.data}\n"
+    for record in runs:
+        yield f"- {_described(record)}"
+    if runs:
+        yield ""
+    for table in made.tables:
+        yield markdown(table)
+    if made.figures and not drawn:
+        yield f"{NO_PLOTS}\n"
+    for figure in made.figures if drawn else ():
+        yield f"### {figure.title}\n"
+        yield f"![{figure.title}]({figure.name}.svg)\n"
+        for note in figure.notes:
+            yield f"{note}\n"
+    if made.omissions:
+        yield "## Not reproduced\n"
+        for part, reason in made.omissions:
+            yield f"- **{part}.** {reason}"
+
+
+def _described(record: RunRecord) -> str:
+    run, summary = record.run, record.summary
+    state = run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+    parts = [f"run `{run.id}` ({record.name}): {state}"]
+    if run.state_reason:
+        parts.append(run.state_reason)
+    parts.append(f"{summary.sample_count} samples, {summary.failed_sample_count} failed")
+    abstained = ", ".join(
+        f"{count} {reason}" for reason, count in sorted(summary.abstentions_by_reason.items())
+    )
+    parts.append(f"{summary.judgement_count} judgements, abstained: {abstained or 'none'}")
+    if summary.model_failures:
+        failed = ", ".join(
+            f"{one.model} {one.judgement_count} {one.reason}" for one in summary.model_failures
+        )
+        parts.append(f"failures of models, which count against them: {failed}")
+    if used := consumption(summary.usage).removeprefix(", "):
+        parts.append(used)
+    if unpriced := summary.usage.unpriced_call_count:
+        parts.append(f"the cost of {unpriced:,} calls is not known: the price table lacks their models")
+    parts += list(summary.problems)
+    return "; ".join(parts)

@@ -1,0 +1,242 @@
+"""The runs of proScript, and its tables and figures in the order of the paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from dramaturg.api.evaluation.v1 import graphs_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import GraphsRunOptions, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.graphs.baselines import draw_baselines
+from dramaturg.graphs.file_scores import score_files, score_pairs
+from dramaturg.graphs.files import FileError, read_rows
+from dramaturg.plots.tables import Cell, Column, Row, Table, count, number, words
+from dramaturg.service.errors import from_rpc_error
+from dramaturg_research.formats.proscript import DEGREE, convert_rows
+from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
+from dramaturg_research.reproduction.proscript.people import read_sheets
+from dramaturg_research.reproduction.proscript.sheets import HUMAN, REVISIONS, VOTES, write_sheets
+from dramaturg_research.reproduction.proscript.tables import degrees, figure_3, figure_5, table_1, table_2
+from dramaturg_research.reproduction.session import Session
+
+if TYPE_CHECKING:
+    from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceAsyncStub
+
+ROLES = ("author", "edges", "graph", "alignment")
+"""The roles that a gateway must serve."""
+
+TITLE = "proScript: Partially Ordered Scripts Generation (Sakaguchi et al. 2021)"
+SHEETS = "sheets"
+"""The folder of the sheets, below that of the reproduction."""
+DEV = "proscript_dev.json"
+"""The released development part."""
+TRAIN = "proscript_simple_train.json"
+"""The released train part, where some roots are left out. Optional."""
+PREDICTIONS, REFERENCES, PUBLISHED = (
+    "results_v4-flash.json",
+    "reference_for_eval_summary.json",
+    "eval_summary_v4-flash.json",
+)
+"""Predictions of a model, their references, and their published summary. Optional."""
+
+_ROOT = "root"
+_TASKS = {
+    "generate": graphs_pb2.GRAPH_TASK_GENERATE,
+    "pipeline": graphs_pb2.GRAPH_TASK_PIPELINE,
+}
+
+
+async def reproduce(session: Session, folder: Path) -> Reproduction:
+    """Reproduces Tables 1 to 4 and Figures 3, 5, 7 and 8."""
+    place = data_folder(folder, "proscript", DEV)
+    rows = _read(place / DEV)
+    made = Reproduction(TITLE, f"Data: {len(rows)} scripts of {place.name}/{DEV}.")
+    service = GraphServiceStub(session.client.channel)
+    try:
+        random = await score_random(service, session.selected(rows), session.seed)
+        released = await released_predictions(service, place)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    edges: Summary | None = None
+    if not session.offline:
+        spec = RunSpec(
+            models=session.models, graphs=GraphsRunOptions(task=graphs_pb2.GRAPH_TASK_PREDICT_EDGES)
+        )
+        edges = await session.run("predict-edges", spec, rows, session.options([DEGREE]))
+        written = {
+            name: await session.run(
+                name,
+                RunSpec(
+                    models=session.models,
+                    graphs=GraphsRunOptions(task=task, distance_mode=pb.DISTANCE_MODE_PROSCRIPT),
+                ),
+                rows,
+            )
+            for name, task in _TASKS.items()
+        }
+        made.tables += [table_1(edges, random, session), table_2(written, session)]
+        if session.out is not None and not session.dry_run:
+            scripts = await _scripts(session)
+            write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
+    else:
+        made.tables += [table_1(None, random, session), table_2({}, session)]
+        made.omissions.append(
+            Omission("The rows of models in Tables 1 and 2", "No model is named (--offline).")
+        )
+    made.tables.append(degrees(_parts(place, [row.reference for row in rows])))
+    if released is not None:
+        made.tables.append(released)
+    made.figures += [figure_3(place / DEV), figure_5(edges, random, session)]
+    made.omissions += _OMISSIONS
+    found: frozenset[str] = frozenset()
+    if session.out is not None:
+        sheets = session.sheets or session.out / SHEETS
+        try:
+            found = await read_sheets(session, service, session.out, sheets, made)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+    made.omissions += [omission for sheet, omission in _UNREAD.items() if sheet not in found]
+    return made
+
+
+_OMISSIONS = (
+    Omission(
+        "Table 1, the paper's models and people; the test parts",
+        "Their outputs were not released, and the test part is not among the data read here; the printed "
+        "figures are shown.",
+    ),
+    Omission(
+        "Tables 2 to 4 and Figures 7 and 8 of the paper's scripts",
+        "The generated scripts, their revisions and the votes were not released. The random baseline of the "
+        "paper is of its own scripts.",
+    ),
+    Omission(
+        "Figure 3, the train and test parts",
+        "The durations are those of the development part. The paper prints no values.",
+    ),
+)
+_UNREAD = {
+    VOTES: Omission(
+        "Figure 7, votes on pairs of scripts",
+        "There is no vote, so the printed shares stand alone. A run with models writes "
+        "sheets/votes.csv; people complete copies of it.",
+    ),
+    REVISIONS: Omission(
+        "Table 2 with revisions, Tables 3 and 4, Figure 8",
+        "There is no revision, so the printed values stand alone. A run with models writes "
+        "sheets/revisions.jsonl; people complete copies of it. Table 2 has the distances to the reference of "
+        "the data, which differs from a script more than a revision of it does.",
+    ),
+}
+
+
+def _read(file: Path) -> Sequence[EvaluateGraphsRequest]:
+    try:
+        conversion = convert_rows(read_rows(file), source=file.name)
+    except FileError as error:
+        raise DataError(str(error)) from error
+    if conversion.skipped or not conversion.requests:
+        first = next((f"{name}: {reason}" for _, name, reason in conversion.skipped), "there are no rows")
+        raise DataError(f"{file}: {first}")
+    return conversion.requests
+
+
+def _parts(place: Path, dev: Sequence[ScriptGraph]) -> Mapping[str, Sequence[ScriptGraph]]:
+    """The scripts of the released parts, each with a root."""
+    if not (place / TRAIN).exists():
+        return {"dev": dev}
+    train = [row.reference for row in _read(place / TRAIN)]
+    for graph in train:
+        later = {edge.target_id for edge in graph.edges}
+        sources = [event.id for event in graph.events if event.id not in later]
+        graph.events.add(id=_ROOT, text=_ROOT)
+        for source in sources:
+            graph.edges.add(source_id=_ROOT, target_id=source)
+    return {"dev": dev, "train": train}
+
+
+async def _scripts(session: Session) -> dict[str, dict[int, ScriptGraph]]:
+    """The written scripts by approach and scenario, and the released ones."""
+    found: dict[str, dict[int, ScriptGraph]] = {
+        f"{model}, {task}": {} for model in session.models for task in _TASKS
+    }
+    found[HUMAN] = {}
+    for record in session.runs:
+        if record.name not in _TASKS:
+            continue
+        async for sample in session.client.runs.samples(record.run.id):
+            if sample.HasField("graphs"):
+                found[HUMAN][sample.index] = sample.graphs.reference
+            for one in sample.graphs.graphs:
+                if one.graph.events:
+                    graph = found[f"{one.model}, {record.name}"][sample.index] = one.graph
+                    graph.scenario = sample.graphs.reference.scenario
+    return found
+
+
+async def score_random(
+    service: GraphServiceAsyncStub, rows: Sequence[EvaluateGraphsRequest], seed: int
+) -> pb.ScoreEdgesResponse:
+    """Scores random graphs over the events of the references."""
+    references = [row.reference for row in rows]
+    drawn = await draw_baselines(service, references, pb.BASELINE_KIND_RANDOM_DAG, seed)
+    pairs = [
+        pb.GraphPair(id=str(index), predicted=graph, reference=reference)
+        for index, (graph, reference) in enumerate(zip(drawn, references, strict=True))
+    ]
+    choices = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED, by=["degree"])
+    return await score_pairs(service, choices, pairs)
+
+
+async def released_predictions(service: GraphServiceAsyncStub, place: Path) -> Table | None:
+    """The released predictions of a model, scored anew beside their published summary."""
+    if not all((place / name).exists() for name in (PREDICTIONS, REFERENCES, PUBLISHED)):
+        return None
+    scores = await score_files(
+        service,
+        place / PREDICTIONS,
+        place / REFERENCES,
+        pb.ScoreEdgesRequest(),
+        missing="skip",
+    )
+    found, published = scores.response.summary, _published(place / PUBLISHED)
+    cells: list[tuple[str, Cell]] = [
+        ("Scripts", count(found.pair_count, str(published["n"]))),
+        ("Exact matches", count(found.exact_match_count, str(published["edges_match_count"]))),
+    ]
+    cells += [
+        (name, number(getattr(found.macro, member), 5, f"{published[theirs]:.5f}"))
+        for name, member, theirs in (
+            ("Precision", "precision", "precision"),
+            ("Recall", "recall", "recall"),
+            ("F1", "f1", "f1"),
+            ("IoU", "iou", "iou"),
+            ("Edge difference", "edge_difference", "ged"),
+        )
+    ]
+    model = PREDICTIONS.removeprefix("results_").removesuffix(".json")
+    return Table(
+        "released-predictions",
+        f"Released predictions of a model ({PREDICTIONS})",
+        [Column("Model"), *(Column(name) for name, _ in cells)],
+        [Row([words(model), *(cell for _, cell in cells)])],
+        notes=["Precision and recall are by the convention."],
+        printed_note="In brackets: the published summary of the predictions.",
+    )
+
+
+def _published(file: Path) -> Mapping[str, float]:
+    try:
+        overall = json.loads(file.read_text(encoding="utf-8"))["overall"]
+        return {**overall["edge_metrics_mean"], **overall["exact_match"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file}: has no overall edge_metrics_mean and exact_match") from error

@@ -1,0 +1,212 @@
+"""The tables and figures of proScript that need no people: Tables 1 and 2, Figures 3 and 5."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.graphs.files import read_rows
+from dramaturg.plots.figures import BarChart, LineChart
+from dramaturg.plots.tables import ABSENT, Cell, Column, Row, Table, count, number, percent, words
+from dramaturg.results.graphs import EDIT_NAMES
+from dramaturg_research.formats.proscript import DEGREE, max_degree
+from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
+from dramaturg_research.reproduction.session import Session
+
+_DIGITS = 2
+_SPLITS = ("dev", "test (all)", "test (in domain)", "test (out domain)")
+# In minutes.
+_DURATIONS = {
+    "1 minute": 1,
+    "10 minutes": 10,
+    "1 hour": 60,
+    "1 day": 60 * 24,
+    "1 week": 60 * 24 * 7,
+    "1 month": 60 * 24 * 30,
+    "1 year": 60 * 24 * 365,
+}
+_BY_TEXT = "text"
+_ORIENTATION_NOTE = (
+    "P and R are as section 5.2 prints them: P is the share of the reference's edges that were found, R the "
+    "share of the predicted edges that are right. By the convention they are the other way round."
+)
+_HIGH_DEGREE = 4
+
+
+def table_1(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> Table:
+    """The scores of random graphs and of each model, above those of the paper."""
+    absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 1)
+    printed = {name: line.split() for name, line in TABLE_1.items()}
+    drawn = random.summary.macro
+    first = [
+        percent(value, _DIGITS, given)
+        for value, given in zip((drawn.f1, drawn.precision, drawn.recall), printed["random"], strict=False)
+    ]
+    rest = [Cell(cell.text, printed=given) for cell, given in zip(absent, printed["random"][3:], strict=True)]
+    rows = [Row([words("random"), *first, *rest])]
+    rows += [
+        Row([words(model), *_f1_cells(of_model(edges, model)), *absent]) for model in session.models if edges
+    ]
+    rows += [
+        Row(
+            [words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)],
+            ruled=name == "Pairwise (RoB)",
+        )
+        for name, values in printed.items()
+        if name != "random"
+    ]
+    notes = [
+        _ORIENTATION_NOTE,
+        "Means over scripts, in percent. Random: edges drawn along a random order of the events, reduced.",
+    ]
+    for model in session.models:
+        found = of_model(edges, model)
+        if found is not None and found.abstentions_by_reason:
+            scored = f"{found.edges.pair_count} of {found.graph_count}"
+            notes.append(f"{model}: {scored} scripts have a graph; the others are left out.")
+    return Table(
+        "table-1",
+        "Table 1: Edge prediction",
+        [Column("Models"), *(Column(name, split) for split in _SPLITS for name in ("F1", "P", "R"))],
+        rows,
+        notes=notes,
+    )
+
+
+def of_model(edges: Summary | None, model: str, degree: str = "") -> GraphFigures | None:
+    """The figures of a model, of all scripts or of those of one maximum degree."""
+    tags = {DEGREE: degree} if degree else {}
+    found = edges.graphs.figures if edges is not None else ()
+    return next((one for one in found if one.model == model and dict(one.tags) == tags), None)
+
+
+def _f1_cells(found: GraphFigures | None) -> Sequence[Cell]:
+    if found is None or not found.HasField("edges") or not found.edges.HasField("macro"):
+        return [number(None, _DIGITS)] * 3
+    macro = found.edges.macro
+    # The summary has precision and recall by the convention.
+    return [percent(value, _DIGITS) for value in (macro.f1, macro.recall, macro.precision)]
+
+
+def table_2(written: Mapping[str, Summary], session: Session) -> Table:
+    """The distances of each model's scripts to the references, above those of the paper."""
+    rows: list[Row] = []
+    notes: list[str] = []
+    for model in session.models:
+        for task, summary in written.items():
+            found = _distances(summary, model)
+            cells = [number(found.mean if found else None, _DIGITS)]
+            cells += [number(found.mean_edits[name] if found else None, 3) for name in EDIT_NAMES]
+            rows.append(Row([words("dev"), words(f"{model}, {task}"), *cells], ruled=not rows))
+            if found is not None and found.proven_count < found.measured_count:
+                proven = f"{found.proven_count} of {found.measured_count}"
+                notes.append(f"{model}, {task}: {proven} distances are proven; others are upper bounds.")
+    for split, lines in TABLE_2.items():
+        for index, (model, line) in enumerate(lines.items()):
+            values = line.split()
+            cells = [number(float(values[0]), _DIGITS), *(number(float(one), 3) for one in values[1:])]
+            rows.append(Row([words(split), words(f"{model} (paper)"), *cells], ruled=not index))
+    return Table(
+        "table-2",
+        "Table 2: Script generation, mean graph edit distance",
+        [Column("Split"), Column("Models"), Column("Graph Edit Dist"), *map(Column, EDIT_NAMES.values())],
+        rows,
+        label_count=2,
+        notes=[
+            "Of this run: to the reference of the data, events matched by equal texts.",
+            "Of the paper: to revisions by people.",
+            "Of the paper, random edges: {} on dev, {} on test.".format(*RANDOM_DISTANCES),
+            *notes,
+        ],
+    )
+
+
+def _distances(summary: Summary, model: str) -> DistanceFigures | None:
+    found = (one for one in summary.graphs.figures if one.model == model and not one.tags)
+    distances = [distance for one in found for distance in one.distances]
+    # The paper compares the texts of events; by meaning a distance is at most as large.
+    return next((one for one in distances if one.matching == _BY_TEXT), None)
+
+
+def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
+    """Scripts by maximum degree, beside the counts of the paper.
+
+    Args:
+        parts: The scripts of each part, with an event for the root and one for the scenario.
+    """
+    rows = []
+    for name, line in DEGREES.items():
+        printed = ["" if one == ABSENT else one for one in line.split()]
+        scripts = parts.get(name, ())
+        found = Counter(min(max_degree(graph), _HIGH_DEGREE) for graph in scripts)
+        # Some first events of the released train part are roots, and nothing tells which.
+        known = bool(scripts) and name != "train"
+        events = fmean(len(graph.events) for graph in scripts) - 2 if known else None
+        numbers = [len(scripts), *(found[degree] for degree in range(1, _HIGH_DEGREE + 1))]
+        cells = [count(one) if scripts else words(ABSENT) for one in numbers]
+        cells.insert(1, number(events, _DIGITS))
+        cells = [Cell(cell.text, cell.value, one) for cell, one in zip(cells, printed, strict=True)]
+        rows.append(Row([words(name), *cells]))
+    heads = [*map(str, range(1, _HIGH_DEGREE)), f"{_HIGH_DEGREE} and above"]
+    return Table(
+        "section-4",
+        "Section 4: Scripts by maximum degree",
+        [
+            Column("Part"),
+            Column("Scripts"),
+            Column("Events"),
+            *(Column(head, "Maximum degree") for head in heads),
+        ],
+        rows,
+        notes=[
+            "Events: the mean number, without the root and the scenario.",
+            "The number is not known for train, where some roots are left out.",
+        ],
+    )
+
+
+def figure_3(file: Path) -> BarChart:
+    """The released durations. Records without a duration are left out."""
+    found = [row.record.get("minutes") for row in read_rows(file)]
+    minutes = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+    places = [bisect(list(_DURATIONS.values()), one) for one in minutes]
+    return BarChart(
+        "figure-3",
+        "Figure 3: Scripts by typical duration",
+        [*(f"< {name}" for name in _DURATIONS), "longer"],
+        {
+            "dev": [
+                places.count(place) / len(places) if places else None for place in range(len(_DURATIONS) + 1)
+            ]
+        },
+        value_name="share of scripts",
+        label_name="duration",
+        notes=[f"Of {len(minutes)} scripts with a duration. The paper prints no values and no bins."],
+    )
+
+
+def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> LineChart:
+    """F1 of each model and of random graphs by maximum degree."""
+    groups = {group.value: group.summary.macro.f1 for group in random.groups}
+    counts = ", ".join(f"{group.summary.pair_count} of degree {group.value}" for group in random.groups)
+    series: dict[str, list[float | None]] = {}
+    for model in session.models if edges else ():
+        found = [of_model(edges, model, degree) for degree in groups]
+        series[model] = [_f1_cells(one)[0].value for one in found]
+    series["random"] = [100 * value for value in groups.values()]
+    return LineChart(
+        "figure-5",
+        "Figure 5: F1 by maximum degree of the script",
+        list(groups),
+        series,
+        value_name="F1, in percent",
+        label_name="maximum degree",
+        limits=(0, 100),
+        notes=[f"Scripts: {counts}. The paper prints no values for its models."],
+    )

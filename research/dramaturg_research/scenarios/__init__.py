@@ -1,0 +1,1 @@
+"""The review of written scenarios by people (Choice-75, section 2.4)."""

@@ -1,0 +1,153 @@
+"""``dramaturg scenarios review``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import typer
+
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
+from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.cli.cells import ABSENT, interval, number
+from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.output_files import write_messages
+from dramaturg.cli.platform import output, run
+from dramaturg.cli.tables import Noted, Table, print_tables
+from dramaturg.cli.terminal import Terminal
+from dramaturg.service.errors import from_rpc_error
+from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg.summaries.estimates import estimate
+from dramaturg_research.completed_sheets import reviewed
+from dramaturg_research.scenarios.review_sheet import (
+    Reviewed,
+    accuracy_request,
+    agreement_request,
+    read_review,
+)
+
+RESAMPLES = 2000
+"""More than 0 asks for the intervals of kappa, which are of the jackknife."""
+
+app = typer.Typer()
+
+
+@app.command()
+def review(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The completed sheet.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="ROWS.jsonl", help="The rows of evaluate decisions to write."),
+    ],
+    target: AlignmentTarget = None,
+    as_json: AsJson = False,
+) -> None:
+    """Converts accepted and edited scenarios into rows of "evaluate decisions".
+
+    Prints the agreement of the annotators (Fleiss' kappa, by format) and their accuracy (by level;
+    Choice-75, appendices A and D). Rows without a status are counted as not reviewed.
+
+    Exit codes: 0 fine, 1 a figure is missing, 2 the sheet is invalid.
+
+    For example:
+
+        dramaturg scenarios review out/review.csv --out decisions.jsonl
+    """
+    found = reviewed(file, read_review)
+    write_messages(out, found.requests)
+    agreement, accuracy, missing = run(_measure(target, found))
+    statuses = dict(sorted(found.statuses.items()))
+    levels = dict(Counter(request.tags.get("level", "") for request in found.requests))
+    if as_json:
+        summary = {
+            "statuses": statuses,
+            "rows": len(found.requests),
+            "levels": levels,
+            "agreement": [_describe_agreement(group) for group in agreement],
+            "annotators": [_describe_accuracy(group) for group in accuracy],
+            "missing_figures": missing,
+            "out": str(out),
+        }
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        console = output()
+        listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        console.print(f"{listed}; {len(found.requests)} rows to {out}", soft_wrap=True)
+        _show(console, agreement, accuracy)
+        if missing:
+            console.print(f"no figures: {missing}", style="yellow")
+    raise typer.Exit(1 if missing else 0)
+
+
+async def _measure(
+    target: str | None, found: Reviewed
+) -> tuple[Sequence[AgreementGroup], Sequence[AccuracyGroup], str]:
+    agreement: MeasureAgreementRequest = agreement_request(found, RESAMPLES)
+    accuracy: MeasureAccuracyRequest = accuracy_request(found)
+    if not accuracy.items:
+        return (), (), ""
+    try:
+        async with service_channel("alignment", target) as channel:
+            alignment = AlignmentServiceStub(channel)
+            agreed = await alignment.MeasureAgreement(agreement)
+            measured = await alignment.MeasureAccuracy(accuracy)
+    except grpc.aio.AioRpcError as failure:
+        return (), (), from_rpc_error(failure).message
+    return agreed.groups, measured.groups, ""
+
+
+def _describe_agreement(group: AgreementGroup) -> Mapping[str, Any]:
+    return {
+        "format": group.group or ALL,
+        "n": group.item_count,
+        "fleiss_kappa": estimate(group.fleiss_kappa),
+        "undefined": group.fleiss_kappa.undefined,
+        "observed_agreement": estimate(group.observed_agreement)["value"],
+    }
+
+
+def _describe_accuracy(group: AccuracyGroup) -> Mapping[str, Any]:
+    return {
+        "format": group.tags.get("format", ALL),
+        "level": group.tags.get("level", ALL),
+        "n": group.item_count,
+        "correct": group.correct_count,
+        "accuracy": estimate(group.accuracy),
+    }
+
+
+def _show(console: Terminal, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
+    if agreement:
+        table = Table("format", figures=("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"))
+        for group in agreement:
+            described = _describe_agreement(group)
+            kappa = described["fleiss_kappa"]
+            reason = described["undefined"]
+            value = Noted(ABSENT, f"undefined: {reason}") if reason else number(kappa["value"], 2)
+            observed = number(described["observed_agreement"], 2)
+            table.add_row(
+                described["format"],
+                str(group.item_count),
+                value,
+                interval(kappa["lower"], kappa["upper"], 2),
+                observed,
+            )
+        print_tables(console, table)
+    if accuracy:
+        table = Table("format", "level", figures=("labels", "right", "accuracy of people", "95 %"))
+        for one in map(_describe_accuracy, accuracy):
+            right = one["accuracy"]
+            numbers = (
+                str(one["n"]),
+                str(one["correct"]),
+                number(right["value"], 2),
+                interval(right["lower"], right["upper"], 2),
+            )
+            table.add_row(one["format"], one["level"], *numbers)
+        print_tables(console, table)

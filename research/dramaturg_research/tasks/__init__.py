@@ -1,0 +1,1 @@
+"""Tasks that models write and people review: simulations, and tasks for scripts."""

@@ -1,0 +1,139 @@
+"""``dramaturg tasks expand``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.generation.v1.authoring_datasets_pb2 import ExpandConstraintsRequest
+from dramaturg.authoring.sheets import write_sheet
+from dramaturg.cli.evaluation import default_folder
+from dramaturg.cli.input_files import refuse
+from dramaturg.cli.options import AsJson, Target
+from dramaturg.cli.output_files import write_messages
+from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.terminal import echo
+from dramaturg.datasets.row_file import RowsError
+from dramaturg.service.channel import open_channel
+from dramaturg_research.near_duplicates import BY_MEANING, BY_WORDS
+from dramaturg_research.tasks.abstract_goals import read_goals
+from dramaturg_research.tasks.constraint_expansion import Expansion, expand_goals, spread
+from dramaturg_research.tasks.script_task_sheet import COLUMNS, sheet_row
+
+EXPANSIONS = "expansions.jsonl"
+"""The file of the answers: one ``generation.v1.ExpandConstraintsResponse`` a line, with its provenance."""
+
+
+def expand(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="GOALS",
+            help="Abstract goals: one a line with the topic after a tab, or ExpandConstraintsRequests.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the sheet. Default: out/<time, UTC>."),
+    ] = None,
+    target: Target = None,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that adds constraints.")] = "",
+    constraints: Annotated[
+        int | None,
+        typer.Option(min=1, max=3, help="Maximum number of constraints. Default: that of the row, else 3."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=100, help="Number of expansions of each goal.")] = 1,
+    near: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Cosine similarity from which goals are duplicates.")
+    ] = 0.95,
+    keep_duplicates: Annotated[
+        bool,
+        typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet instead of dropping them."),
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N goals.")] = None,
+    as_json: AsJson = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Goals expanded at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one goal, in seconds.")] = 300.0,
+) -> None:
+    """Adds one to three constraints to abstract goals, for people to review (ABSEval, section 2).
+
+    Each goal becomes a task with one constraint, one with two and one with three. DIR/review.csv and
+    DIR/review.jsonl hold the same sheet: accept, edit and reject tasks in one of them, then read it back with
+    "dramaturg scripts review". A task whose goal nearly repeats that of an earlier one with as many
+    constraints is dropped and counted; constraints that the goal does not state are in the column
+    not_in_goal.
+
+    Exit codes: 0 every goal was expanded, 1 some were not, 2 wrong usage or rows.
+
+    For example:
+
+        dramaturg tasks expand goals.txt -o out/tasks --model my-model --count 2
+    """
+    try:
+        rows = read_goals(file, limit)
+    except (OSError, RowsError) as error:
+        refuse(file, error)
+    except ValueError as error:
+        fail(f"{file}: {error}")
+    if not rows:
+        fail(f"{file}: there are no goals")
+    asked = spread(rows, count, model, constraints)
+    found = run(_expand(target, asked, near, concurrency, timeout))
+    failed = {name: answer.failure for name, answer in found.answers.items() if not answer.tasks}
+    kept = [one for one in found.drafts if keep_duplicates or one.id not in found.repeated]
+    folder = out or default_folder()
+    sheet = [
+        sheet_row(
+            one.id,
+            one.task,
+            found.repeated.get(one.id, ""),
+            BY_WORDS if one.id in found.uncompared else BY_MEANING,
+            one.model,
+        )
+        for one in kept
+    ]
+    try:
+        table, lines = write_sheet(folder, COLUMNS, sheet)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")
+    write_messages(folder / EXPANSIONS, found.answers.values())
+    for name, why in failed.items():
+        echo(f"{name}: {why or 'there are no tasks'}", err=True)
+    if found.unchecked:
+        echo(f"some or all are compared by only equal words: {found.unchecked}", err=True)
+    summary = {
+        "goals": len(rows),
+        "asked": len(asked),
+        "failed": len(failed),
+        "tasks": len(found.drafts),
+        "near_duplicates": len(found.repeated),
+        "kept": len(kept),
+        "unworded": sum(bool(row["not_in_goal"]) for row in sheet),
+        "unchecked": found.unchecked,
+        "csv": str(table),
+        "jsonl": str(lines),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        echo(
+            f"{len(kept)} tasks of {len(rows)} goals to {table} and {lines}: {len(failed)} of {len(asked)} "
+            f"expansions failed, {len(found.repeated)} near-duplicates "
+            f"{'marked' if keep_duplicates else 'dropped'}, {summary['unworded']} do not say a constraint"
+        )
+    raise typer.Exit(1 if failed else 0)
+
+
+async def _expand(
+    target: str | None,
+    asked: Mapping[str, ExpandConstraintsRequest],
+    near: float,
+    concurrency: int,
+    timeout: float,
+) -> Expansion:
+    async with gateway(target, ["author", "embedding"]) as address, open_channel(address) as channel:
+        return await expand_goals(channel, asked, near, concurrency, timeout)

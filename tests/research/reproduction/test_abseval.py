@@ -1,0 +1,306 @@
+"""The tables of ABSEval on CoScript's tasks, against figures that are calculated here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
+from dramaturg.testing.schemas import smallest_instance
+from dramaturg_research.reproduction.abseval.printed import TABLE_5
+from dramaturg_research.reproduction.abseval.rates import model_groups
+from dramaturg_research.reproduction.abseval.runs import RECOVERED
+from dramaturg_research.reproduction.abseval.tables import Scores, figure_6
+from services.alignment.app import App as AlignmentApp
+from tests.support.openai_server import Body
+from tests.support.reproductions import (
+    check_outputs,
+    last_message,
+    normalized,
+    read_csv,
+    reproduce,
+    reproduce_with,
+)
+from tests.support.scripted_model import decide
+
+pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
+
+LIMIT = 12
+CRITERIA = {
+    "NM": "no_missing_steps",
+    "NR": "no_redundant_steps",
+    "ND": "no_duplicate_steps",
+    "EX": "executable",
+    "SC": "satisfies_constraints",
+    "CG": "completes_goal",
+    "OC": "order_correct",
+}
+MODELS = ("tiny-7b", "big-70B-chat")
+TOKEN = re.compile(r"token(\w{12})")
+UNNUMBERED = re.compile(r"^\d+\.\s*")
+SIZES = {"7b": MODELS[0], "70b": MODELS[1]}
+FAULTS = {
+    "Missing steps": "NM",
+    "Redundant steps": "NR",
+    "Duplicate steps": "ND",
+    "Satisfy Constraint": "SC",
+    "Complete": "CG",
+    "Step order": "OC",
+}
+
+
+def token(model: str, goal: str) -> str:
+    """A word in the script of a model for a goal, by which judges decide."""
+    return hashlib.sha256(f"{model}/{normalized(goal)}".encode()).hexdigest()[:12]
+
+
+def passes(criterion: str, word: str, single: bool) -> bool:
+    draw = hashlib.sha256(f"{criterion}/{word}/{single}".encode()).digest()[0]
+    return draw >= (150 if criterion == "no_missing_steps" else 70)
+
+
+def false_alarm(criterion: str, goal: str) -> bool:
+    """Whether a script of the data fails without a fault."""
+    return not passes(criterion, normalized(goal), False)
+
+
+def passes_released(criterion: str, goal: str, original: list[str], shown: list[str]) -> bool:
+    """The verdict on a script of the data, which compares it with the unchanged one."""
+    before, now = Counter(original), Counter(shown)
+    fault = {
+        "no_missing_steps": bool(before - now),
+        "no_redundant_steps": bool(now.keys() - before.keys()),
+        "no_duplicate_steps": any(now[step] > max(1, before[step]) for step in now),
+        "completes_goal": 2 * (before & now).total() < len(original),
+        "order_correct": shown != original,
+    }
+    return not (fault.get(criterion, False) or false_alarm(criterion, goal))
+
+
+def detections(category: str, steps: int, alarm: bool) -> list[bool]:
+    """Whether the verdicts above detect the fault of each rule in a script with this number of steps."""
+    return {
+        "Missing steps": [True],
+        "Redundant steps": [True],
+        "Duplicate steps": [True, alarm],
+        "Satisfy Constraint": [alarm],
+        # The half of an even number of steps is half of the script.
+        "Complete": [alarm or steps % 2 == 1, True],
+        "Step order": [True, True],
+    }[category]
+
+
+class ScriptedModels:
+    """Models under test that write a token, and judges that decide by it."""
+
+    def __init__(self, released: dict[str, list[str]]) -> None:
+        self._released = released
+        self._goals = sorted(released, key=len, reverse=True)
+
+    def __call__(self, body: Body) -> str | Body:
+        form = body.get("response_format")
+        if form is None:
+            asked = normalized(last_message(body))
+            goal = next(goal for goal in self._goals if normalized(goal) in asked)
+            steps = [f"Begin with token{token(body['model'], goal)}.", "Go on.", "Finish."]
+            if body["model"] == MODELS[1]:
+                steps += [UNNUMBERED.sub("", step) for step in self._released[goal]]
+            return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
+        schema = form["json_schema"]["schema"]["properties"]
+        if "considerations" in schema:
+            return json.dumps({"considerations": "None.", "steps": ["Begin.", "Go on.", "Finish."]})
+        question = body["messages"][1]["content"]
+        shown = re.search(r"\[BEGIN candidate\b.*?\[END candidate\b", question, re.DOTALL)
+        assert shown is not None
+        words = set(TOKEN.findall(shown[0]))
+        about = re.search(r"\[BEGIN goal \w+\]\n(.*)\n", question)
+        assert about is not None
+        steps = [normalized(step) for step in re.findall(r"^Step \d+: (.*)$", shown[0], re.MULTILINE)]
+        single = set(CRITERIA.values()) <= schema.keys()
+        answer: dict[str, Any] = {}
+        for name, shape in schema.items():
+            if name in CRITERIA.values():
+                if words:
+                    (word,) = words
+                    passed = passes(name, word, single)
+                else:
+                    original = [normalized(UNNUMBERED.sub("", step)) for step in self._released[about[1]]]
+                    passed = passes_released(name, about[1], original, steps)
+                answer[name] = decide(passed, shape["properties"], question, shown[0])
+            else:
+                answer[name] = smallest_instance(shape)
+        return json.dumps(answer)
+
+
+def rate(goals: list[str], model: str, criterion: str, *, single: bool = False) -> float:
+    return fmean(passes(CRITERIA[criterion], token(model, goal), single) for goal in goals)
+
+
+@pytest.mark.slow
+def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_path: Path) -> None:
+    lines = (data_dir / "coscript" / "test_data.json").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    drawn = [rows[index * len(rows) // LIMIT] for index in range(LIMIT)]
+    released = {row["Specific Goal"].strip(): row["Script"] for row in drawn}
+    kept = list(released)
+    options = [option for model in MODELS for option in ("--model", model)]
+    options += ["--limit", str(LIMIT), "--ablations", "--perturbations"]
+    finished, server = reproduce_with(
+        ScriptedModels(released),
+        "abseval",
+        data_dir,
+        tmp_path / "out",
+        *options,
+    )
+    assert finished.code == 0, finished.err
+    check_outputs(tmp_path / "out", "abseval")
+    table = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "table-5.csv")}
+    means = {}
+    for model in MODELS:
+        expected = [rate(kept, model, short) for short in CRITERIA]
+        shown = [float(table[model][short]) for short in CRITERIA]
+        assert shown == pytest.approx(expected, abs=1e-9), model
+        means[model] = fmean(expected)
+    best, other = sorted(MODELS, key=lambda model: -means[model])
+    assert means[best] > means[other]
+    assert (table[best]["Rank"], table[other]["Rank"]) == ("1.0", "2.0")
+    assert [table[model]["Size"] for model in MODELS] == ["7B", "70B"]
+    pooled = [fmean(rate(kept, model, short) for model in MODELS) for short in CRITERIA]
+    assert [float(table["ALL"][short]) for short in CRITERIA] == pytest.approx(pooled, abs=1e-9)
+    ranks = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "figure-6.csv")}
+    singles = {model: fmean(rate(kept, model, short, single=True) for short in CRITERIA) for model in MODELS}
+    assert (singles[best] > singles[other]) == (ranks[best]["single-judge"] < ranks[other]["single-judge"])
+    assert [float(ranks[model]["agents"]) for model in (best, other)] == [1, 2]
+    # The second model adds the script of the data.
+    for metric in ("rouge-1", "rouge-2", "rouge-l", "bertscore"):
+        assert [ranks[model][metric] for model in MODELS] == ["2.0", "1.0"], metric
+    variants = {row["Variant"]: row for row in read_csv(tmp_path / "out" / "ablations.csv")}
+    for short, criterion in CRITERIA.items():
+        words = [token(model, goal) for model in MODELS for goal in kept]
+        agreed = fmean(passes(criterion, word, False) == passes(criterion, word, True) for word in words)
+        shown_agreement = variants["single-judge"][f"agreement with base: {short}"]
+        assert float(shown_agreement) == pytest.approx(agreed, abs=1e-9), short
+        assert float(variants["direct-gold-answer"][f"agreement with base: {short}"]) == 1
+        single_rate = fmean(rate(kept, model, short, single=True) for model in MODELS)
+        assert float(variants["single-judge"][f"share that meets: {short}"]) == pytest.approx(single_rate)
+    by_size = {row["Size"]: row for row in read_csv(tmp_path / "out" / "figure-5.csv")}
+    assert {size: row["Models"] for size, row in by_size.items()} == {**SIZES, "13b": "none", "40b": "none"}
+    for short in CRITERIA:
+        for size, model in SIZES.items():
+            assert float(by_size[size][short]) == pytest.approx(rate(kept, model, short), abs=1e-9)
+    assert by_size["40b"]["NM (paper)"] == "0.09"
+    by_steps = read_csv(tmp_path / "out" / "figure-12.csv")
+    steps = sorted([3] * LIMIT + [3 + len(script) for script in released.values()])
+    assert by_steps[0]["Steps"] == "3"
+    assert int(by_steps[0]["Scripts"]) == steps.count(3)
+    assert sum(int(row["Scripts"]) for row in by_steps) == len(steps)
+    assert float(by_steps[0]["Order Correct"]) == pytest.approx(rate(kept, MODELS[0], "OC"))
+    faults = {row["Perturbations category"]: row for row in read_csv(tmp_path / "out" / "table-4.csv")}
+    for category, short in FAULTS.items():
+        alarms = {goal: false_alarm(CRITERIA[short], goal) for goal in kept}
+        found = {goal: detections(category, len(released[goal]), alarms[goal]) for goal in kept}
+        detected = [one for goal in kept for one in found[goal]]
+        passed_before = [one for goal in kept if not alarms[goal] for one in found[goal]]
+        row = faults[category]
+        assert float(row["Acc."]) == pytest.approx(fmean(detected), abs=1e-9), category
+        assert int(row["Scripts"]) == len(detected), category
+        assert float(row["Acc. if passed unchanged"]) == pytest.approx(fmean(passed_before)), category
+        assert float(row["False alarms"]) == pytest.approx(fmean(alarms.values()), abs=1e-9), category
+    printed = [float(row["Acc. (paper)"]) for row in faults.values()]
+    assert printed == [0.84, 0.96, 0.96, 0.85, 0.92, 0.84]
+    # Each model writes a script for a task once, for both mechanisms.
+    writings = [one for one in server.requests if "response_format" not in one.body]
+    assert len(writings) == LIMIT * len(MODELS)
+    assert set(server.calls.values()) == {1}
+    assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
+        file.name for file in (tmp_path / "out").iterdir()
+    }
+
+
+async def test_rank_correlations_are_those_of_the_ranks() -> None:
+    agents = {"a": [0.9] * 7, "b": [0.5] * 7, "c": [0.1] * 7}
+    rates = {"agents": agents, "single-judge": {"a": [0.5] * 7, "b": [0.9] * 7, "c": [0.1] * 7}}
+    two = {name: {model: found[model] for model in ("a", "b")} for name, found in rates.items()}
+    none = Scores([], "", "there is no encoder")
+    async with (
+        AlignmentApp().open() as contracts,
+        serve(*contracts) as server,
+        open_channel(server.target) as channel,
+    ):
+        service = AlignmentServiceStub(channel)
+        ranks, correlations = await figure_6(service, rates, none)
+        _, undefined = await figure_6(service, two, none)
+    assert [[cell.value for cell in row.cells[1:]] for row in ranks.rows] == [[1, 2], [2, 1], [3, 3]]
+    (row,) = correlations.rows
+    assert row.cells[0].text == "single-judge"
+    # One of three pairs of models is in the other order.
+    assert [cell.value for cell in row.cells[1:3]] == pytest.approx([1 / 3, 0.5])
+    assert [cell.value for cell in undefined.rows[0].cells[1:3]] == [None, None]
+
+
+@pytest.mark.slow
+def test_without_an_encoder_bertscore_is_an_omission_with_its_reason(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAMATURG_ALIGNMENT_EMBEDDING_TARGET", "")
+    row = json.loads((data_dir / "coscript" / "test_data.json").read_text().splitlines()[0])
+    models = ScriptedModels({row["Specific Goal"].strip(): row["Script"]})
+    options = [option for model in MODELS for option in ("--model", model)]
+    finished, _ = reproduce_with(models, "abseval", data_dir, tmp_path / "out", *options, "--limit", "1")
+    assert finished.code == 0, finished.err
+    ranks = read_csv(tmp_path / "out" / "figure-6.csv")
+    assert {"rouge-1", "chrf"} < ranks[0].keys()
+    assert "bertscore" not in ranks[0]
+    omission = "**Figure 6, BERTScore.** It was not computed: no EmbeddingService is configured"
+    assert omission in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_printed_rates_pooled_by_size_are_those_of_figure_5(data_dir: Path) -> None:
+    recovered = json.loads((data_dir / RECOVERED[1]).read_text())["fig5_heat_size_by_metric"]
+    sizes = model_groups(list(TABLE_5))
+    for place, size in enumerate(recovered["order"]):
+        lines = [TABLE_5[model].split()[2:] for model, group in sizes.items() if group == size]
+        for column, short in enumerate(CRITERIA):
+            mean = fmean(float(line[column]) for line in lines)
+            assert mean == pytest.approx(recovered[short][place], abs=0.0101), (size, short)
+
+
+def test_without_a_model_ranks_and_errors_follow_from_the_printed_values(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    finished = reproduce("abseval", data_dir, tmp_path, "--offline")
+    assert finished.code == 0, finished.err
+    check_outputs(tmp_path, "abseval", offline=True)
+    table = [row for row in read_csv(tmp_path / "table-5.csv") if row["Rank (paper)"]]
+    assert len(table) == 15
+    means = [fmean(float(row[short]) for short in CRITERIA) for row in table]
+    for row, mean in zip(table, means, strict=True):
+        assert float(row["Rank"]) == 1 + sum(other > mean for other in means)
+    assert [(row["Model Name"], row["Size"]) for row in table[2:4]] == [
+        ("Vicuna-v1.5 (paper)", "7B"),
+        ("Vicuna-v1.5 (paper)", "13B"),
+    ]
+    everything = read_csv(tmp_path / "table-5.csv")[-1]
+    for short in CRITERIA:
+        assert float(everything[short]) == pytest.approx(fmean(float(row[short]) for row in table))
+        assert float(everything[short]) == pytest.approx(float(everything[f"{short} (paper)"]), abs=3.1e-3)
+    # Ranks 10 and 11 are the other way round in print.
+    assert sorted(
+        row["Rank (paper)"] for row in table if float(row["Rank"]) != float(row["Rank (paper)"])
+    ) == [
+        "10",
+        "11",
+    ]
+    errors = read_csv(tmp_path / "table-2.csv")[0]
+    assert float(errors["From Figure 7: seven criteria"]) == pytest.approx(0.1036, abs=5e-5)
+    assert float(errors["From Figure 7: six criteria"]) == pytest.approx(0.0908, abs=5e-5)
+    assert errors["MSE (paper)"] == "0.087"

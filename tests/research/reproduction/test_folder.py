@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Run
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.plots.figures import NO_PLOTS, BarChart, HeatMap, LineChart, RankChart, Values
+from dramaturg.plots.tables import Column, Row, Table, words
+from dramaturg_research.reproduction import folder as folders
+from dramaturg_research.reproduction.folder import write_folder
+from dramaturg_research.reproduction.paper import Omission, Reproduction
+from dramaturg_research.reproduction.session import RunRecord
+
+
+def example() -> Reproduction:
+    table = Table("table-1", "Table 1: One", [Column("a")], [Row([words("x")])])
+    figures = [
+        BarChart("figure-1", "Figure 1: Bars", ["a", "b"], {"m": [1, 2], "n": [None, 3]}, notes=["A note."]),
+        LineChart("figure-2", "Figure 2: Lines", ["a", "b"], {"m": [1, None]}, limits=(0, 2)),
+        HeatMap("figure-3", "Figure 3: Heat", ["a", "b"], {"m": [0.1, 0.9], "n": [None, 0.5]}),
+    ]
+    return Reproduction("A paper", "Data: 1 row.", [table], figures, [Omission("Table 2", "It is lost.")])
+
+
+def test_the_folder_has_each_table_in_three_forms_and_the_omissions(tmp_path: Path) -> None:
+    write_folder(tmp_path / "new", example(), ())
+    assert {"table-1.md", "table-1.csv", "table-1.tex", "README.md"} <= {
+        file.name for file in (tmp_path / "new").iterdir()
+    }
+    index = (tmp_path / "new" / "README.md").read_text()
+    assert "# A paper" in index
+    assert "### Table 1: One" in index
+    assert "- **Table 2.** It is lost." in index
+
+
+def test_bars_of_series_that_share_no_category_are_wide() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    widths = []
+    alone: dict[str, Values] = {"m": [1, None], "n": [None, 3]}
+    for values in (alone, alone | {"m": [1, 2]}):
+        axes = Canvas().add_subplot()
+        BarChart("figure-1", "Bars", ["a", "b"], values).draw(axes)
+        widths.append({round(bar.get_width(), 2) for bars in axes.containers for bar in bars})
+    assert widths == [{0.8}, {0.4}]
+
+
+def test_lines_of_equal_ranks_are_apart() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    RankChart("figure-1", "Ranks", ["x"], {"m": [1.5], "n": [1.5], "o": [3]}).draw(axes)
+    drawn = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines]
+    assert drawn[0] < drawn[1] < 1.6
+    assert [round(place) for place in (drawn[0] - 0.1, drawn[2])] == [1, 3]
+
+
+def test_numbers_along_a_line_have_their_distances() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    LineChart("figure-1", "Roles", ["0", "2", "3"], {"m": [1, None, 2]}).draw(axes)
+    assert list(np.asarray(axes.lines[0].get_xdata())) == [0, 3]
+    assert list(axes.get_xticks()) == [0, 2, 3]
+
+
+def test_a_cost_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
+    run = Run(id="r", state=run_pb2.RUN_STATE_SUCCEEDED)
+    usage = Usage(prompt_token_count=90, provider_call_count=3, unpriced_call_count=3, cost_usd=0)
+    write_folder(tmp_path, example(), [RunRecord("agents", run, Summary(usage=usage))])
+    index = (tmp_path / "README.md").read_text()
+    assert "90 tokens; the cost of 3 calls is not known" in index
+    assert "USD" not in index
+    assert "$" not in index
+
+
+def test_figures_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed (extra plots)")
+    write_folder(tmp_path, example(), ())
+    for number in (1, 2, 3):
+        assert f"Figure {number}" in (tmp_path / f"figure-{number}.svg").read_text()
+        assert (tmp_path / f"figure-{number}.png").read_bytes().startswith(b"\x89PNG")
+    index = (tmp_path / "README.md").read_text()
+    assert "![Figure 1: Bars](figure-1.svg)" in index
+    assert "A note." in index
+
+
+def test_without_matplotlib_tables_are_written_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "can_draw", lambda: False)
+    write_folder(tmp_path, example(), ())
+    assert not list(tmp_path.glob("figure-*"))
+    index = (tmp_path / "README.md").read_text()
+    assert NO_PLOTS in index
+    assert "Figure 1" not in index
