@@ -40,10 +40,6 @@ class _NoJsonError(UnreadableError):
     """The text has no JSON."""
 
 
-class _ContradictionError(UnreadableError):
-    """An object has a member twice, with different values."""
-
-
 @dataclass(slots=True)
 class ParsedAnswer:
     """An answer as read: canonical JSON, or why there is none."""
@@ -101,7 +97,7 @@ def _read(text: str, form: JsonForm, *, is_last: bool) -> ParsedAnswer:
     if len(read) > 1:
         # An example or a note in braces is not an answer; an object with a member of the form may be one.
         read = [part for part in read if not names or names.keys() & _member_names(part.value)] or read
-    if len({_compact(part.value) for part in read}) > 1:
+    if len(read) > 1 and len({_compact(part.value) for part in read}) > 1:
         raise UnreadableError("the answer has several JSON values, which disagree")
     _require_no_other_value(after, read[0].value, form)
     return _checked(read[0], form, is_last=is_last)
@@ -272,7 +268,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         for name, value in pairs:
             if json.dumps(result[name], sort_keys=True) != json.dumps(value, sort_keys=True):
-                raise _ContradictionError(f"the member {name!r} is repeated with different values")
+                raise UnreadableError(f"the member {name!r} is repeated with different values")
     return result
 
 
