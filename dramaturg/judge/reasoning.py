@@ -75,30 +75,11 @@ _ANY_MARK = re.compile("|".join(re.escape(mark) for pair in _TAGS for mark in pa
 _PAIRED = {opening.casefold(): closing for opening, closing in _TAGS}
 
 
-def end_of_open_reasoning(text: str, start: int, end: int) -> int | None:
-    """Returns the end of the reasoning that is open at ``end``, wherever on a line it begins.
-
-    Args:
-        text: A text without the reasoning that ``separate`` recognises.
-        start: The position to search from.
-        end: The position in question.
-
-    Returns:
-        The position after the closing mark, the end of the text where there is none, or None where ``end`` is
-        not within reasoning.
-    """
-    last = None
-    for mark in _ANY_MARK.finditer(text, start, end):
-        last = mark
-    closing = _PAIRED.get(last[0].casefold()) if last is not None else None
-    if closing is None:
-        return None
-    found = re.compile(re.escape(closing), re.IGNORECASE).search(text, end)
-    return len(text) if found is None else found.end()
-
-
 def blanked(text: str) -> str:
-    """Returns a text with spaces in place of its reasoning, so that positions stay the same."""
+    """Returns a text with spaces in place of its reasoning, so that positions stay the same.
+
+    A mark counts wherever it stands, unlike in ``separate``: reasoning within a line is not the answer.
+    """
     spans = separate(text).spans
     if spans == ((0, len(text)),) and _ANY_MARK.search(text) is None:
         return text
@@ -121,23 +102,6 @@ def blanked(text: str) -> str:
         parts += [rest[position : mark.start()], " " * (end - mark.start())]
         position = end
     return "".join([" " * begin, *parts, rest[position:]])
-
-
-def answer_text(text: str) -> str:
-    """Returns a text without its reasoning, including reasoning that begins within a line or is left open."""
-    rest = separate(text).text
-    parts: list[str] = []
-    position = 0
-    while mark := _ANY_MARK.search(rest, position):
-        closing = _PAIRED.get(mark[0].casefold())
-        if closing is None:  # A closing mark without an opening one is the end of reasoning.
-            parts, position = [], mark.end()
-            continue
-        parts.append(rest[position : mark.start()])
-        found = re.compile(re.escape(closing), re.IGNORECASE).search(rest, mark.end())
-        position = len(rest) if found is None else found.end()
-    parts.append(rest[position:])
-    return "".join(parts).strip()
 
 
 def _tags(text: str) -> Separated:

@@ -6,14 +6,13 @@ pass are contradictions.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
-from dramaturg.judge.readings import as_option
 from dramaturg.judge.shapes import Choice, Shape
+from dramaturg.judge.short_answers import option_of, options_of
 from dramaturg.judge.verdicts import abstained
 
 PASS = "pass"  # noqa: S105
@@ -25,11 +24,8 @@ UNSURE = "unsure"
 OUTCOME = Choice((PASS, FAIL, UNSURE))
 """The shape of a member "verdict"."""
 _WORDS = frozenset(OUTCOME.options)
-_NOTHING = re.compile(
-    r"\W*(?:none|nothing|nil|n/?a|not\sapplicable|no(?:\s\w+){0,3}\s(?:steps?|problems?|issues?|findings?|faults?)"
-    r"|there\s(?:is|are)\s(?:no|none|nothing))\b(?!.{0,200}\b(?:but|except|however|although|though)\b)",
-    re.IGNORECASE | re.DOTALL,
-)
+_ABSENT = options_of({"none": True, "null": True, "n/a": True})
+"""The words that stand for an absent value."""
 
 MALFORMED = "The answer to this criterion is not of the form asked for."
 """The explanation for an unreadable section."""
@@ -51,7 +47,7 @@ def stated_outcome(value: Any) -> str | None:
     stated = value.get("verdict") if isinstance(value, dict) else None
     if not isinstance(stated, str):
         return None
-    return stated if stated in _WORDS else as_option(stated, OUTCOME.options)
+    return stated if stated in _WORDS else option_of(stated, OUTCOME.options)
 
 
 def stated_text(value: Any, member: str) -> str:
@@ -64,7 +60,7 @@ def states_nothing(entry: Mapping[str, Any]) -> bool:
     """Whether an entry of a list says that there is nothing to list: "None. There are no such steps."."""
     texts = [text.strip() for text in entry.values() if isinstance(text, str) and text.strip()]
     others = [value for value in entry.values() if not isinstance(value, str) and value not in (None, [], 0)]
-    return not others and all(map(_NOTHING.match, texts))
+    return not others and all(map(_ABSENT.value_of, texts))
 
 
 def stated_steps(numbers: Any, step_count: int) -> tuple[list[int], list[str]]:

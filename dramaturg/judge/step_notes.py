@@ -6,9 +6,9 @@ from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import StepNote
-from dramaturg.judge.readings import as_option
 from dramaturg.judge.sections import stated_text
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
+from dramaturg.judge.short_answers import option_of
 
 _OUTCOMES = {
     "yes": verdict_pb2.OUTCOME_PASS,
@@ -44,7 +44,7 @@ def read_step_notes(value: Any, step_count: int) -> list[StepNote]:
         number = entry.get("step") if isinstance(entry, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= step_count:
             continue
-        possible = as_option(stated_text(entry, "possible"), tuple(_OUTCOMES))
+        possible = option_of(stated_text(entry, "possible"), tuple(_OUTCOMES))
         note = StepNote(
             step_index=number - 1,
             needs=stated_text(entry, "needs"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from services.generation.answers.parser import parse_answer
+from services.generation.answers.reader import parse_answer
 from services.generation.calls import Answer, Call, Completion, FinishReason, Message, Purchase, Role, Status
 
 FINAL = frozenset({Status.OK, Status.REFUSED, Status.FILTERED, Status.TOOL_CALL, Status.INTERRUPTED})

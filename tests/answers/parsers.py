@@ -9,15 +9,14 @@ from typing import Any
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
-from dramaturg.judge.commitments import committed_integer, committed_option
 from dramaturg.judge.fence import visible
 from dramaturg.judge.phrases import names_phrase
-from dramaturg.judge.readings import as_integer, as_option
-from dramaturg.judge.reasoning import answer_text, blanked, separate
+from dramaturg.judge.reasoning import blanked, separate
+from dramaturg.judge.short_answers import option_of, options, scale
 from dramaturg.judge.steps import split_steps
 from dramaturg_research.formats.coscript import strip_number
 from services.generation.answers.forms import json_form
-from services.generation.answers.parser import parse_answer
+from services.generation.answers.reader import parse_answer
 from services.generation.authoring.choices import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
 from services.generation.edges.yes_no import read_yes_no
@@ -136,7 +135,7 @@ def place(text: str) -> object:
 
 
 PARSERS: dict[str, Callable[[str], object]] = {
-    "reasoning": lambda text: (separate(text), answer_text(text), blanked(text)),
+    "reasoning": lambda text: (separate(text), blanked(text)),
     "verdict": read_verdict,
     "verdicts": lambda text: read_form(
         VerdictsForm.of(criteria.ABSEVAL, step_count=STEPS, constraints=("a", "b")), text
@@ -151,10 +150,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "user turn": read_user_turn,
     "decision": read_decision,
     "yes or no": read_yes_no,
-    "committed integer": lambda text: committed_integer(text, "rating", 1, 10),
-    "committed option": lambda text: committed_option(text, "vote", ["1", "2", "tie"]),
-    "integer": lambda text: as_integer(text, 1, 10),
-    "option": lambda text: as_option(text, ["pass", "fail"]),
+    "labelled number": lambda text: scale(1, 10).value_of(text, "rating"),
+    "labelled option": lambda text: options(("1", "2", "tie")).value_of(text, "vote"),
+    "number": lambda text: scale(1, 10).value_of(text),
+    "option": lambda text: option_of(text, ["pass", "fail"]),
     "graph": read_graph,
     "steps": split_steps,
     "ballots": lambda text: list(written_ballots(text)),

@@ -2,13 +2,16 @@
 
 A template stands for a form in which models answer. VALUE, OTHER, REASON and the like are replaced; the label
 is the value, or null for a template that a careful reader would not read. Labels come from the templates,
-never from a parser.
+never from a parser. ``asked_again`` marks answers whose value only somebody who understands the language can
+tell: the reader refuses them, and the model is asked again.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,18 @@ def fill(template: str, index: int, **values: Any) -> str:
 
 
 Row = dict[str, Any]
+
+ASKED_AGAIN = {
+    "rating": r"Score: |I would rate it",
+    "challenge_turn": r"challenging turn is|Turn number: |, as the reply",
+    "pair_vote": r"because it is closer|is better|The better text",
+    "rubric": r" points\"",
+    "yes_no": r"(?is)\byes\b.* no other way",
+    "decision_choice": r"(?is)^(?!<think>Option|.*\n\nAnswer:).*(?:option 1\b.*option 2\b|option 2\b.*option 1\b)"
+    r"|I would choose|I'd go with|Doe should|It is best|would be|is the better|Therefore|is best|no difference|"
+    r"doesn't matter|^Both |^Either o|- it is quicker|, because it",
+}
+"""Patterns of the answers in free prose, by kind."""
 
 
 def rows(
@@ -765,7 +780,13 @@ def corpus() -> dict[str, list[Row]]:
         "graph": graphs(),
         "script_steps": steps(),
     }
-    return {kind: _distinct(found) for kind, found in kinds.items()}
+    return {kind: [*map(partial(_marked, kind), _distinct(found))] for kind, found in kinds.items()}
+
+
+def _marked(kind: str, row: Row) -> Row:
+    pattern = ASKED_AGAIN.get(kind, r"(?!)")
+    is_asked_again = row["read"] is not None and re.search(pattern, row["text"]) is not None
+    return {**row, "asked_again": True} if is_asked_again else row
 
 
 def _distinct(found: Iterator[Row]) -> list[Row]:

@@ -12,7 +12,6 @@ from typing import Any
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.judge.fence import fence, fence_items
 from dramaturg.judge.steps import parse_candidate
-from services.generation.answers.extraction import extract
 from services.generation.answers.tolerant_json import read_tolerantly
 from services.generation.authoring.constraints import ConstraintsForm
 from services.generation.authoring.dialogues import UserTurnForm
@@ -51,7 +50,6 @@ PARSERS: Mapping[str, Parser] = {
     **answers.PARSERS,
     **{name: partial(answers.read_form, form) for name, form in FORMS.items()},
     "candidate": lambda text: parse_candidate(Candidate(id="a", text=text)),
-    "extraction": partial(_or_error, extract),
     "tolerant JSON": partial(_or_error, read_tolerantly),
     "fenced text": lambda text: fence("text", text, limit=200_000),
     "fenced items": lambda text: fence_items("steps", "step", text.split("\n"), limit=200_000),

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
-from dramaturg.judge.reasoning import answer_text
+from dramaturg.judge.short_answers import CONTINUED, options_of
 
-_ANSWER = re.compile(
-    r"\W*+(?:(?:(?:the|my)\s)?(?:final\s)?answer\s?(?::|is)\W*+)?(yes|no)\b"
-    r"(?=[ \t]*+(?:[.,;:!\n*\"'`()—–-]|$))",
-    re.IGNORECASE,
-)
-_DETERMINER = re.compile(
-    r"(?<=\w\s)(?<!\bor\s)(?<!\band\s)(?<!answer\sis\s)no\s(?!(?:because|since|as|or|and|but|if)\b)(?=\w)",
-    re.IGNORECASE,
-)
-"""The word "no" before a noun: "there is no doubt"."""
-_BOXED = re.compile(r"\W{0,5}\\boxed\s?\{(?:\\text\s?\{)?(\w{2,3})\}{1,2}\W{0,5}")
-_BOTH = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_WORDS = {"yes": True, "no": False}
+_ANSWERS = options_of(_WORDS, CONTINUED)
 _MARKS = " \t\r\n*_`\"'.,;:!()\u2581\u0120"
 """The characters around a word in a token, including the space markers of tokenizers."""
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Reads an answer that begins with "yes" or "no" and does not contain the other word as an answer.
-
-    Reasoning between marks is left out.
-
-    Returns:
-        True for yes, False for no, None for an unclear answer.
-    """
-    answer = answer_text(text)
-    boxed = _BOXED.fullmatch(answer)
-    found = _ANSWER.match(boxed[1] if boxed else answer)
-    if not found or len({word.casefold() for word in _BOTH.findall(_DETERMINER.sub("", answer))}) != 1:
-        return None
-    return found[1].casefold() == "yes"
+    """Returns True for yes, False for no, None for an unclear answer (``dramaturg.judge.short_answers``)."""
+    return _ANSWERS.value_of(text)
 
 
 def probability_of_yes(tokens: Sequence[TokenLogprob], answer: bool) -> float | None:
@@ -82,4 +60,4 @@ def _normalised(token: TokenLogprob, said: bool) -> float | None:
 
 
 def _word(token: str) -> bool | None:
-    return {"yes": True, "no": False}.get(token.strip(_MARKS).casefold())
+    return _WORDS.get(token.strip(_MARKS).casefold())

@@ -9,8 +9,8 @@ from typing import Any
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import UNPARSABLE, UnclearAnswerError
-from dramaturg.judge.readings import as_option
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
+from dramaturg.judge.short_answers import option_of
 from services.judging.pairs.spans import REASON, ROLE, VOTE
 
 FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
@@ -109,7 +109,7 @@ class SingleForm:
 
 def read_vote(written: str) -> str | None:
     """Returns the vote that a text states, or None where it is unclear."""
-    return as_option(written, _CHOICES)
+    return option_of(written, _CHOICES)
 
 
 def _read(entry: Mapping[str, Any], *, ties: bool) -> Reading:

@@ -132,8 +132,9 @@ def test_a_missing_first_step_stands_after_none() -> None:
         ({"verdict": "fail", "reason": "x", "findings": None}, "FAIL"),
         (
             section("pass", {"missing_step": "None", "steps": [], "problem": "There are no such steps."}),
-            "PASS",
+            "CONTRADICTORY",
         ),
+        (section("pass", {"missing_step": "None", "steps": [], "problem": "n/a"}), "PASS"),
         (section("pass", {"problem": "None. There are no such steps."}), "PASS"),
         (section("pass", {"problem": "None, except that step 2 repeats step 1."}), "CONTRADICTORY"),
         ({"reason": "x", "findings": "none", "verdict": "pass"}, "UNPARSABLE"),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.generation.answers.coercion import conform
 from services.generation.answers.compiled_schema import UncertainError, compile_schema
 from services.generation.answers.forms import JsonForm
+from services.generation.answers.reader import conform
 
 NAMES = st.sampled_from(["a", "b", "c", "reason"])
 SCALARS = (

@@ -16,9 +16,9 @@ ONE, TWO, EITHER = (
 )
 CALL, SEARCH = "call the library", "search online for the library's hours"
 FORMS = {
-    ONE: ["1", "option 1", "option one", "the first option", CALL, "1) option 1", f"option 1: {CALL}"],
-    TWO: ["2", "option 2", "option two", "the second option", SEARCH, "2) option 2", f"option 2 ({SEARCH})"],
-    EITHER: ["3", "either", "either one", "option 3", "3) either one, since they have similar effect"],
+    ONE: ["1", "option 1", CALL, "1) option 1", f"option 1: {CALL}"],
+    TWO: ["2", "option 2", SEARCH, "2) option 2", f"option 2 ({SEARCH})"],
+    EITHER: ["3", "either", "both", "option 3", "3) either", "either: it makes little difference"],
 }
 LABELS = {ONE: "option 1", TWO: "option 2", EITHER: "either"}
 Form = tuple[decision_pb2.Choice.ValueType, str]
@@ -26,17 +26,11 @@ ACCEPTED = st.sampled_from([(choice, form) for choice, forms in FORMS.items() fo
 DECORATIONS = st.sampled_from(
     [str, str.upper, str.capitalize, "{}.".format, "**{}**".format, '"{}"'.format, "\n {} \n".format]
 )
-SENTENCES = [
-    "The answer is {}.",
-    "Answer: {}",
+STATED = ["The answer is {}.", "Answer: {}", "{}. There is no telephone.", "Doe has no telephone.\n\n{}"]
+CLOUDS = [
     "The better choice is {}.",
     "I would choose {}.",
-    "Given the scenario, {}.",
-    "{}, because there is no telephone and it cannot be helped.",
     "Because Doe has no telephone, {} is better.",
-    "Doe has no telephone, so {} is the better choice.",
-]
-CLOUDS = [
     "Not {}.",
     "{} is not feasible.",
     "{}, which isn't possible",
@@ -66,19 +60,19 @@ def test_every_accepted_form_is_read(
 
 
 @pytest.mark.parametrize("choice", FORMS)
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_sentence_that_chooses_one_is_read(sentence: str, choice: decision_pb2.Choice.ValueType) -> None:
+@pytest.mark.parametrize("sentence", STATED)
+def test_an_answer_that_states_one_is_read(sentence: str, choice: decision_pb2.Choice.ValueType) -> None:
     assert read(sentence.format(LABELS[choice])) == choice
 
 
-@pytest.mark.parametrize("named", ["option 1", "Option 2", CALL, "the second option"])
+@pytest.mark.parametrize("named", ["option 1", "Option 2", CALL])
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_a_sentence_that_does_not_choose_what_it_names_is_no_choice(cloud: str, named: str) -> None:
+def test_a_sentence_that_only_names_an_option_is_no_choice(cloud: str, named: str) -> None:
     assert read(cloud.format(named)) is None
 
 
 @given(ACCEPTED, ACCEPTED, st.sampled_from([" ", " or ", " and ", ". ", "\n", ", not ", " / ", ", because "]))
-@example((decision_pb2.CHOICE_EITHER, "either"), (decision_pb2.CHOICE_OPTION_2, "option two"), " ")
+@example((decision_pb2.CHOICE_EITHER, "either"), (decision_pb2.CHOICE_OPTION_2, "option 2"), " ")
 def test_two_choices_are_none(
     first: Form,
     second: Form,
@@ -99,7 +93,7 @@ def test_nothing_makes_it_fail_and_exchanging_the_options_keeps_labels(text: str
     assert read_choice("Option 1", one, two) in {ONE, None}
 
 
-@given(st.sampled_from([CALL, SEARCH, f"Doe should {CALL}.", f"It is best to {SEARCH}."]))
+@given(st.sampled_from([CALL, SEARCH, f"Answer: {CALL}.", f"It is late.\n\n{SEARCH}"]))
 def test_own_words_follow_the_option_where_it_stands(text: str) -> None:
     exchanged = {ONE: TWO, TWO: ONE}
     choice = read_choice(text, CALL, SEARCH)
@@ -135,6 +129,11 @@ def test_own_words_follow_the_option_where_it_stands(text: str) -> None:
         "The latter.",
         "Either way, somebody has to answer.",
         "1) Option 1\n2) Option 2\n3) Either",
+        "Option 1. Option 2 requires an internet connection.",
+        "Option 1, because option 2 is not feasible.",
+        "Option 1\n\nOption 2 would take longer.",
+        "I would choose option 1 over option 2.",
+        "Either. Option 1 and option 2 both reach the goal.",
     ],
 )
 def test_unclear_answers_are_no_choice(text: str) -> None:
@@ -148,19 +147,11 @@ def test_unclear_answers_are_no_choice(text: str) -> None:
         ("$\\boxed{\\text{Option 2}}$", TWO),
         ("Both", EITHER),
         ("It makes little difference.", EITHER),
-        ("Option 1. Option 2 requires an internet connection.", ONE),
-        ("Option 1, because option 2 is not feasible.", ONE),
-        ("Option 1\n\nOption 2 would take longer.", ONE),
-        ("**Option 2**: Search online, since calling is not possible.", TWO),
         ("Option 1 needs a telephone. Option 2 needs a computer.\nAnswer: Option 2", TWO),
-        ("I would choose option 1 over option 2.", ONE),
-        ("Either. Option 1 and option 2 both reach the goal.", EITHER),
         ("<think>Option 2</think>Option 1", ONE),
     ],
 )
-def test_a_choice_with_an_explanation_that_mentions_the_other_is_read(
-    text: str, choice: decision_pb2.Choice.ValueType
-) -> None:
+def test_other_forms_are_read(text: str, choice: decision_pb2.Choice.ValueType) -> None:
     assert read(text) == choice
 
 

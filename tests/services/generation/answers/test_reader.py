@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.generation.answers.forms import InvalidSchemaError, JsonForm
-from services.generation.answers.parser import parse_answer
+from services.generation.answers.reader import parse_answer
 
 VERDICT = {
     "type": "object",
