@@ -33,7 +33,7 @@ from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, spending, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
-from gateway.runs.store.database import insert, was_retried
+from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
 
 _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
@@ -106,10 +106,8 @@ def begin_again(
 ) -> RunRecord | None:
     """See ``RunStore.begin_again``."""
     run = runs.lock(connection, run_id)
-    if run is None:
+    if run is None or run.state in ACTIVE:
         return None
-    if run.state in ACTIVE:
-        return runs.required(connection, run_id) if was_retried(connection) and run.attempt > 1 else None
     chosen = _in_scope(run.number, scope)
     counts = _counts_without(connection, run, chosen)
     reset = run_samples.update().where(chosen)

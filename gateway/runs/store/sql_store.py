@@ -269,12 +269,18 @@ class SqlRunStore(RunStore):
     def registered_judge(self, tenant: str, role: str, name: str) -> RegisteredJudge | None:
         return self._database.read(lambda connection: registrations.find(connection, tenant, role, name))
 
-    def register_judge(self, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
-        return self._database.write(lambda connection: registrations.add(connection, tenant, judge, most))
-
-    def update_judge(self, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+    def register_judge(
+        self, tenant: str, judge: JudgeRegistration, most: int, needed: Collection[str] = ()
+    ) -> bool | None:
         return self._database.write(
-            lambda connection: registrations.replace(connection, tenant, judge, revision)
+            lambda connection: registrations.add(connection, tenant, judge, most, needed)
+        )
+
+    def update_judge(
+        self, tenant: str, judge: JudgeRegistration, revision: int, needed: Collection[str] = ()
+    ) -> bool:
+        return self._database.write(
+            lambda connection: registrations.replace(connection, tenant, judge, revision, needed)
         )
 
     def remove_judge(self, tenant: str, role: str, name: str) -> bool:

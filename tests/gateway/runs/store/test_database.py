@@ -97,6 +97,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             "ALTER TABLE runs DROP COLUMN preparations",
             "DROP TABLE run_spending",
             "DROP TABLE run_judges",
+            "DROP TABLE run_writers",
             "DROP TABLE dataset_chunks",
             "DROP TABLE datasets",
             "DROP TABLE judges",
