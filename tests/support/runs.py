@@ -36,6 +36,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     CandidateResult,
+    GoldAnswer,
     ScriptsResult,
 )
 from dramaturg.results.rows import flatten
@@ -86,7 +87,10 @@ def invalid_row(index: int) -> NewSample:
 
 
 def judged(
-    index: int, said: dict[str, Sequence[bool | AbstainReason.ValueType]], tokens: int = 5
+    index: int,
+    said: dict[str, Sequence[bool | AbstainReason.ValueType]],
+    tokens: int = 5,
+    gold_answer: GoldAnswer | None = None,
 ) -> SampleOutcome:
     """A sample with a candidate of each model and these verdicts by criteria c0, c1, ..."""
     candidates = []
@@ -109,7 +113,7 @@ def judged(
         tags={"level": "easy" if index % 2 else "hard"},
         state=SAMPLE_STATE_SUCCEEDED,
         attempt_count=1,
-        scripts=ScriptsResult(candidates=candidates),
+        scripts=ScriptsResult(candidates=candidates, gold_answer=gold_answer),
     )
     return SampleOutcome(
         sample, flatten(sample), Usage(prompt_token_count=tokens * len(said), provider_call_count=len(said))

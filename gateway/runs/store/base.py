@@ -251,8 +251,13 @@ class RunStore(Protocol):
 
     # Results.
 
-    def unjudged_sample(self, run_id: str) -> RunSample | None:
-        """A sample with the commonest failure, else the commonest reason of abstentions; None: neither."""
+    def unjudged_sample(self, run_id: str, *, gold_answer: bool = False) -> RunSample | None:
+        """A sample with the commonest failure, else the commonest reason of abstentions; None: neither.
+
+        Args:
+            run_id: The run.
+            gold_answer: Whether it is one with the commonest reason of missing gold answers instead.
+        """
 
     def list_samples(
         self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()

@@ -77,6 +77,12 @@ def _add_writers(connection: sa.Connection) -> None:
     run_writers.create(connection)
 
 
+def _add_gold_answers(connection: sa.Connection) -> None:
+    kind = sa.LargeBinary().compile(connection.dialect)
+    connection.execute(sa.text(f"ALTER TABLE runs ADD COLUMN gold_answers {kind}"))
+    connection.execute(sa.text("ALTER TABLE run_samples ADD COLUMN missing_gold_answer TEXT"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _add_incident,
     3: _add_spending,
@@ -87,6 +93,7 @@ STEPS: Mapping[int, Step] = {
     8: _add_registrations,
     9: _add_label_sets,
     10: _add_writers,
+    11: _add_gold_answers,
 }
 """The change to each version above 1. An empty database gets the newest tables at once."""
 

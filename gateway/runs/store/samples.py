@@ -196,4 +196,4 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
 def _state_row(number: int, row: SampleRow) -> tuple[Any, ...]:
     valid = row.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
-    return number, row.sample, state, valid, None, 0, row.failure
+    return number, row.sample, state, valid, None, 0, row.failure, None

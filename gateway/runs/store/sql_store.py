@@ -239,8 +239,10 @@ class SqlRunStore(RunStore):
     def model_usage(self, run_id: str) -> Mapping[str, Usage]:
         return self._database.read(lambda connection: results.model_usage(connection, run_id))
 
-    def unjudged_sample(self, run_id: str) -> RunSample | None:
-        return self._database.read(lambda connection: results.unjudged_sample(connection, run_id))
+    def unjudged_sample(self, run_id: str, *, gold_answer: bool = False) -> RunSample | None:
+        return self._database.read(
+            lambda connection: results.unjudged_sample(connection, run_id, gold_answer=gold_answer)
+        )
 
     def tag_names(self, run_id: str) -> Sequence[str]:
         names: set[str] = set()

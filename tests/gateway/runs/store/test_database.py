@@ -98,6 +98,8 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             "DROP TABLE run_spending",
             "DROP TABLE run_judges",
             "DROP TABLE run_writers",
+            "ALTER TABLE runs DROP COLUMN gold_answers",
+            "ALTER TABLE run_samples DROP COLUMN missing_gold_answer",
             "DROP TABLE dataset_chunks",
             "DROP TABLE datasets",
             "DROP TABLE judges",
