@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, GoldAnswerFigures
 from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary, SummaryOptions
 from dramaturg.judge.criteria import ABSEVAL
@@ -17,8 +16,8 @@ from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter
 
 STEPS = "steps"
 """The tag that scripts have by themselves beside the topic: the candidate's number of steps."""
@@ -44,11 +43,6 @@ class ScriptsKindSummary(KindSummary):
 
     def model_of(self, part: JudgedCandidate) -> str:
         return part.candidate.model
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        del rows
-        for candidate in sample.scripts.candidates:
-            yield from answers_of(candidate.assessments)
 
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
         result = sample.scripts
