@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -30,6 +29,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.given_samples import NEXT, summarize_given
@@ -122,8 +122,8 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         checked = request.model_checked
-        inspected = (self._inspect(judge, model_checked=checked) for judge in judges)
-        return ListJudgesResponse(judges=await asyncio.gather(*inspected))
+        inspected = [self._inspect(judge, model_checked=checked) for judge in judges]
+        return ListJudgesResponse(judges=await gather_all(inspected))
 
     async def ListModelWaits(
         self, request: ListModelWaitsRequest, context: ServicerContext

@@ -39,6 +39,7 @@ from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, CoverageCounter
 from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
+from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.summaries.samples import SampleAggregator
 
 Request = TypeVar("Request", bound=Message)
@@ -138,6 +139,8 @@ class Evaluation(Generic[Request]):
     """Prints the tables of the summary."""
     filled: Collection[str] = ()
     """Required fields that rows may leave out, because ``apply`` fills them."""
+    max_missing_gold_answers: float | None = None
+    """The share of samples that may be judged without a gold answer. None: as runs have it."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,9 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
 
     Raises:
         typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed, nothing was
-            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low, or
-            the budget is reached or too small for the planned calls, 130 interrupted.
+            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low, too
+            many gold answers are missing, or the budget is reached or too small for the planned calls, 130
+            interrupted.
     """
     folder = job.out or default_folder()
     coverage, summary = CoverageCounter(), Summary()
@@ -196,20 +200,23 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     if reached:
         left = total * evaluation.spread_count - evaluation.aggregator.samples
         echo(f"{reached}; {left:,} samples were not started", err=True)
-    raise typer.Exit(_conclude(coverage) or int(figures_missing) or (PARTIAL if reached else 0))
+    code = _conclude(coverage, evaluation.max_missing_gold_answers)
+    raise typer.Exit(code or int(figures_missing) or (PARTIAL if reached else 0))
 
 
-def _conclude(coverage: CoverageCounter) -> int:
-    """Reports a low coverage on standard error; returns the exit code."""
+def _conclude(coverage: CoverageCounter, max_missing_gold_answers: float | None) -> int:
+    """Reports a low coverage and missing gold answers on standard error; returns the exit code."""
     share = coverage.coverage
     if share is not None and share < DEFAULT_MIN_COVERAGE:
         said = (
             f"the coverage is {share:.3g}, below {DEFAULT_MIN_COVERAGE:g}" if share else "nothing was judged"
         )
         echo(f"{said}: {coverage.describe()}. {coverage.words}".strip(), err=True)
+    if missing := too_many_missing(coverage.gold_answers, max_missing_gold_answers):
+        echo(f"{missing}. {coverage.gold_answer_words}".strip(), err=True)
     if coverage.failures or share == 0:
         return 1
-    return PARTIAL if share is not None and share < DEFAULT_MIN_COVERAGE else 0
+    return PARTIAL if missing or (share is not None and share < DEFAULT_MIN_COVERAGE) else 0
 
 
 def _requests(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> Iterator[Request]:
@@ -370,7 +377,7 @@ def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAgg
     """The summary; where the gateway computed none, the counts of the command."""
     if summary.sample_count:
         return summary
-    return Summary(
+    made = Summary(
         sample_count=counted.samples,
         failed_sample_count=counted.failed_samples,
         failures_by_reason=coverage.failures,
@@ -379,6 +386,9 @@ def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAgg
         usage=counted.usage,
         problems=summary.problems,
     )
+    if coverage.gold_answers.sample_count:
+        made.scripts.gold_answers.CopyFrom(coverage.gold_answers)
+    return made
 
 
 def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Summary) -> None:

@@ -63,6 +63,17 @@ GoldAnswer = Annotated[
     GoldAnswerName | None,
     typer.Option(help="The source of the gold answer. Default: that of the row, else pooled."),
 ]
+MaxMissingGoldAnswers = Annotated[
+    float | None,
+    typer.Option(
+        "--max-missing-gold-answers",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Share of samples judged without the gold answer that they asked for above which the result is "
+        "partial. Default: 0.1.",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", help="Folder for the results. Default: out/<time, UTC>."),

@@ -13,7 +13,7 @@ import grpc
 from dramaturg.service.errors import from_rpc_error
 
 MAX_ATTEMPTS = 4
-"""The maximum number of calls for the same items, as in the channel's retry policy."""
+"""The maximum number of calls for the same items."""
 MAX_REQUEST_BYTES = 4_000_000
 """The maximum size of the items of one request in bytes. gRPC servers accept 4 MiB by default."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsResponse, PolicyComparison, RunComparison
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.report.figures.common import SIGNIFICANT
 from dramaturg.report.page import SAMPLES_SHOWN, Content, Heading, render_page
 from dramaturg.report.tables import (
@@ -36,6 +36,7 @@ from dramaturg.report.tables import (
 )
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
+from dramaturg.summaries.setups import setup_changes, setups_of
 
 LISTED_FLIPS = 100
 """The number of changes of each direction that are listed; all are in the samples."""
@@ -136,8 +137,9 @@ def _lead(comparison: Comparison) -> str:
                 surely = "is" if part.adjusted_p_value < SIGNIFICANT else "is not"
                 text += f" {surely} significant ({p_sentence(part.adjusted_p_value)})"
         sentences.append(f"{text}.")
-    changed = "The setup changed." if _changed(comparison) else "The judges are the same."
-    return " ".join([*sentences, changed])
+    if changes := _changes(comparison):
+        return " ".join([f"The setup changed: {'; '.join(changes)}.", *sentences])
+    return " ".join([*sentences, "The judges are the same."])
 
 
 def _signed(value: float, comparison: Comparison) -> str:
@@ -235,36 +237,20 @@ def _differences(comparison: Comparison) -> Table:
     return Table("Differences to the baseline", columns("result", "by", figures=heads), rows, heads=2)
 
 
-Setup = tuple[str, str, str]
-"""The name and version, the model and the prompts of a judge."""
-
-
-def _setups(summary: Summary) -> Mapping[tuple[str, str], Sequence[Setup]]:
-    found: dict[tuple[str, str], list[Setup]] = {}
-    for one in summary.judges:
-        found.setdefault((one.role, one.judge), []).append(_setup(one))
-    return found
-
-
-def _setup(one: JudgeFigures) -> Setup:
-    prompts = ", ".join(f"{name} {digest[:_HASH_LENGTH]}" for name, digest in sorted(one.prompts.items()))
-    return f"{one.name} {one.version}".strip(), one.model, prompts
-
-
-def _changed(comparison: Comparison) -> bool:
-    first, *others = (_setups(comparison.summaries[run]) for run in comparison.runs)
-    return any(one != first for one in others)
+def _changes(comparison: Comparison) -> Sequence[str]:
+    return setup_changes({run: setups_of(comparison.summaries[run].judges) for run in comparison.runs})
 
 
 def _judges(comparison: Comparison) -> Table:
-    baseline = _setups(comparison.summaries[comparison.runs[0]])
+    baseline = setups_of(comparison.summaries[comparison.runs[0]].judges)
     rows = []
     for run in comparison.runs:
-        for (role, judge), setups in sorted(_setups(comparison.summaries[run]).items()):
-            for name, model, prompts in setups:
-                same = (name, model, prompts) in baseline.get((role, judge), ())
-                cells = (run, role, judge, name, model, prompts, "" if same else "changed")
-                rows.append([Cell(text) for text in cells])
+        for one in sorted(setups_of(comparison.summaries[run].judges)):
+            prompts = ", ".join(f"{name} {digest[:_HASH_LENGTH]}" for name, digest in one.prompts)
+            named = f"{one.name} {one.version}".strip()
+            same = "" if one in baseline or not one.name else "changed"
+            cells = (run, one.role, one.judge, named, one.model, prompts, same)
+            rows.append([Cell(text) for text in cells])
     return Table(
         "Judges of each result",
         columns("result", "role", "judge", "name and version", "model", "prompts", "against the baseline"),

@@ -11,7 +11,9 @@ from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.error_status_pb2 import StatusCode
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.results.abstentions import NOT_ASKED, explained_abstention, judged_share
+from dramaturg.results.gold_answers import count, missing_reason
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
@@ -86,6 +88,9 @@ class CoverageCounter:
         self.judgements = 0
         self.abstentions: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.gold_answers = GoldAnswerFigures()
+        self.gold_answer_words = ""
+        """The failure of the first gold answer that could not be written."""
         self.words = ""
         """The error of the first failed sample, else the words of an abstention: of the first that counts."""
         self._explained = False
@@ -97,6 +102,10 @@ class CoverageCounter:
             return
         sample = RunSample()
         getattr(sample, _FIELDS[result.DESCRIPTOR.full_name]).CopyFrom(result)
+        reason = missing_reason(sample.scripts)
+        count(self.gold_answers, reason)
+        if reason and not self.gold_answer_words:
+            self.gold_answer_words = sample.scripts.gold_answer.failure
         rows = flatten(sample, texts=False)
         self.judgements += len(rows)
         self.abstentions.update(

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
+from dramaturg.results.kind import (
+    Comparability,
+    JudgeAnswer,
+    Judgement,
+    ResultKind,
+    row_answers,
+    row_judgement,
+)
 from dramaturg.results.ratings import is_aced, reply_ratings
 from dramaturg.results.row_parts import comparison_rows, set_abstention, set_provenance
 
@@ -87,11 +94,20 @@ def _compared(result: DialogueResult, rows: Iterable[RunResult]) -> Iterator[Jud
             yield row_judgement(result.script.id, row.model, row.judge, row)
 
 
+def _answers(result: DialogueResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
+    # No judge is asked about a refusal.
+    refused = {
+        reply.model for reply in result.replies if reply.failure_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    }
+    yield from row_answers(result, (row for row in rows if not refused & {row.model, row.label}))
+
+
 DIALOGUES = ResultKind(
     name="dialogue",
     json_member="script",
     rows=_rows,
     ranking="By the mean rating, from 1 to 10.",
     primary_measure="rating",
+    answers=_answers,
     comparability=Comparability("rating", _compared, scale=(1.0, 10.0), shares=False),
 )

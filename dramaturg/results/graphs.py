@@ -21,8 +21,16 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.judge.usage import total_usage
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
+from dramaturg.results.kind import (
+    Comparability,
+    JudgeAnswer,
+    Judgement,
+    ResultKind,
+    row_answers,
+    row_judgement,
+)
 from dramaturg.results.row_parts import set_abstention
 
 EDIT_NAMES = {
@@ -149,12 +157,22 @@ def _judgements(result: GraphsResult, rows: Iterable[RunResult]) -> Iterator[Jud
             yield row_judgement(result.reference.id, row.model, "edges", row)
 
 
+def _answers(result: GraphsResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
+    yield from row_answers(result, rows)
+    for graph in result.graphs:
+        # Whether an answer abstained is known of all answers on a graph together.
+        abstained = not graph.HasField("distance")
+        for made in graph.event_matches.provenances:
+            yield JudgeAnswer(RUBRIC_JUDGE.name, made.registered_name, made, abstained)
+
+
 GRAPHS = ResultKind(
     name="graphs",
     json_member="reference",
     rows=_rows,
     ranking="By the mean F1 of the edges.",
     primary_measure="f1",
+    answers=_answers,
     comparability=Comparability("F1 of edges", _judgements, scale=(0.0, 1.0), shares=False),
     secondary_measure="edit_distance",  # of written graphs, whose events differ from the reference's
 )

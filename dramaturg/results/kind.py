@@ -5,12 +5,14 @@ A kind is a module ``dramaturg.results.<kind>``; ``dramaturg.kinds`` lists all k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, AbstainReason
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, AbstainReason
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.results.names import abstention_name
 
 
@@ -58,6 +60,31 @@ def row_judgement(sample: str, subject: str, aspect: str, row: RunResult) -> Jud
     return Judgement(sample, subject, row.model, aspect, value, row.abstain_reason, confidence, label)
 
 
+class JudgeAnswer(NamedTuple):
+    """A judgement of one judge, also as a member of a panel."""
+
+    role: str
+    judge: str
+    provenance: Provenance
+    abstained: bool
+
+
+def row_answers(result: Any, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
+    """The judgements of the judges that rows name."""
+    del result
+    for row in rows:
+        if row.judge:
+            yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
+
+
+def assessment_answers(assessments: Iterable[CandidateAssessment]) -> Iterator[JudgeAnswer]:
+    """The judgements of every judge, which the verdicts of a panel hide."""
+    for one in assessments:
+        for verdict in one.assessment.verdicts:
+            abstained = verdict.outcome == OUTCOME_ABSTAIN
+            yield JudgeAnswer(one.role, one.judge, one.assessment.provenance, abstained)
+
+
 @dataclass(frozen=True)
 class Comparability:
     """How results of a kind are compared with results of other runs."""
@@ -98,6 +125,8 @@ class ResultKind:
     """The measure that ranks where there is no primary one. Empty: none."""
     setup_prefix: str = ""
     """The start of the measures of setups, which are ranked apart, e.g. "correct/". Empty: one setup."""
+    answers: Callable[[Any, Iterable[RunResult]], Iterable[JudgeAnswer]] = row_answers
+    """The judgements of a result by their judges, from the result and its rows."""
     comparability: Comparability | None = None
     """How results are compared with those of other runs. None: they are not."""
     groups: Callable[[Any], Iterable[tuple[str, str]]] = _no_groups

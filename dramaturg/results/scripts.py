@@ -11,7 +11,14 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateResult,
     ScriptsResult,
 )
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
+from dramaturg.results.kind import (
+    Comparability,
+    JudgeAnswer,
+    Judgement,
+    ResultKind,
+    assessment_answers,
+    row_judgement,
+)
 
 
 def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
@@ -65,11 +72,18 @@ def _judgements(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[Ju
         yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
 
 
+def _answers(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
+    del rows
+    for one in result.candidates:
+        yield from assessment_answers(one.assessments)
+
+
 SCRIPTS = ResultKind(
     name="scripts",
     json_member="candidates",
     rows=_rows,
     ranking="By the share of verdicts that are PASS, over all criteria.",
+    answers=_answers,
     comparability=Comparability("passed", _judgements, labelled=True),
     groups=_groups,
 )

@@ -9,7 +9,14 @@ from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
+from dramaturg.results.kind import (
+    Comparability,
+    JudgeAnswer,
+    Judgement,
+    ResultKind,
+    assessment_answers,
+    row_judgement,
+)
 from dramaturg.results.row_parts import set_abstention
 
 
@@ -73,11 +80,18 @@ def _judgements(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[Judg
         yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
 
 
+def _answers(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
+    del rows
+    for one in result.texts:
+        yield from assessment_answers(one.assessments)
+
+
 TEXTS = ResultKind(
     name="texts",
     json_member="texts",
     rows=_rows,
     ranking="By the mean over all criteria: 1 for PASS, 0 for FAIL, a score by its place on the scale.",
+    answers=_answers,
     comparability=Comparability(
         "passed, or the place of the score on its scale from 0 to 1",
         _judgements,

@@ -11,8 +11,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.kinds import find_kind
 from dramaturg.results.files import read_results
 from dramaturg.results.kind import Comparability, Judgement
-from dramaturg.results.rows import judgements
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
+from dramaturg.summaries.setups import Setup, setup_of
 
 CRITERION, SAMPLE = "criterion", "sample"
 """The tags that items get: what they are grouped by, and what they are drawn as wholes by."""
@@ -33,6 +33,8 @@ class Run:
     items: dict[Key, Judgement] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     """The samples that have no result."""
+    setups: set[Setup] = field(default_factory=set)
+    """The judges that judged."""
     kind: str = ""
     """The member of ``RunSample.result``."""
 
@@ -147,7 +149,13 @@ def _add(run: Run, sample: RunSample, *, by_sample: bool) -> None:
     run.kind = run.kind or kind
     if kind != run.kind:
         raise RunsError(f"{run.name}: holds results of different evaluations: {run.kind} and {kind}")
-    for one in judgements(sample):
+    known, result = find_kind(kind), getattr(sample, kind)
+    if known is None or known.results.comparability is None:
+        return
+    results, comparability = known.results, known.results.comparability
+    rows = list(results.rows(result, False))
+    run.setups.update(map(setup_of, results.answers(result, rows)))
+    for one in comparability.judgements(result, rows):
         if not one.sample:
             raise RunsError(f"{run.name}: a sample has no id, so it cannot be found in another run")
         key = one.sample, "" if by_sample else one.subject, one.aspect

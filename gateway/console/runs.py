@@ -89,6 +89,7 @@ class RunView:
     budget: Sequence[Meter]
     abstentions: Sequence[tuple[str, int]]
     failures: Sequence[tuple[str, int]]
+    missing_gold_answers: Sequence[tuple[str, int]]
     actions: Sequence[tuple[str, str]]
     run: Run
 
@@ -130,6 +131,7 @@ def run_view(run: Run, waits: Sequence[str] = ()) -> RunView:
         budget=list(_budget(run)),
         abstentions=_counts(progress.abstentions_by_reason),
         failures=_counts(progress.failures_by_reason),
+        missing_gold_answers=_counts(progress.gold_answers.missing_by_reason),
         actions=[(name, label) for name, (label, states) in _ACTIONS.items() if run.state in states],
         run=run,
     )

@@ -26,9 +26,9 @@ from dramaturg.judge.client import request_for, result_of
 from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import Request, Timeouts, judge_options, read_judge, record_answer
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered, unsupported
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.streams import Emit

@@ -21,6 +21,7 @@ from dramaturg.judge.client import judge_one
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.steps import parse_candidate
 from dramaturg.service.auth.caller import on_behalf_of
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.telemetry import tracing
 from gateway.evaluations.judge_answers import limit_answer
@@ -104,7 +105,7 @@ class ContractChecks:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             due = [judge for judge in self._registry.every() if judge.quarantine.is_due]
-            await asyncio.gather(*map(self._check, due))
+            await gather_all([self._check(judge) for judge in due])
 
     async def _check(self, judge: Judge) -> None:
         with tracing.untraced(), on_behalf_of(judge.tenant or ""):

@@ -75,6 +75,7 @@ class Evaluation(ABC):
             yield response(result=self._counted(await task))
         finally:
             task.cancel()
+            await asyncio.wait([task])
 
     def _counted(self, result: Any) -> Any:
         limit_result(result)

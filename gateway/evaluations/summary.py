@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
-from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
@@ -20,11 +20,13 @@ from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures,
 from dramaturg.judge.usage import add_usage
 from dramaturg.kinds import find_kind
 from dramaturg.results.coverage import status_name
+from dramaturg.results.kind import JudgeAnswer
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
+from dramaturg.summaries.setups import Setup, setup_of
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
 from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
 from gateway.evaluations.statistics import Statistics
@@ -57,29 +59,8 @@ class KindFigures(ABC):
         """
 
 
-class JudgeAnswer(NamedTuple):
-    """A judgement of one judge, also as a member of a panel."""
-
-    role: str
-    judge: str
-    provenance: Provenance
-    abstained: bool
-
-
 class KindSummary(ABC):
     """How samples of a kind are summarised."""
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        """The judgements of a sample by their judges.
-
-        Args:
-            sample: The sample.
-            rows: Its flat judgements, without texts.
-        """
-        del sample
-        for row in rows:
-            if row.judge:
-                yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
 
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
         """The candidates and texts of a sample that judges are compared on."""
@@ -125,7 +106,7 @@ class Summarizer:
         self._abstentions: Counter[str] = Counter()
         self._model_failures: Counter[tuple[str, str]] = Counter()
         self._usage = Usage()
-        self._judges: dict[tuple[Any, ...], JudgeFigures] = {}
+        self._judges: dict[Setup, JudgeFigures] = {}
         self._sums: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
         self._groups: dict[Tags, KindFigures] = {}
         self._means = SampleMeans()
@@ -152,8 +133,9 @@ class Summarizer:
         self._usage = add_usage(self._usage, getattr(sample, name).usage)
         rows = flatten(sample, texts=False)
         self._count(rows)
-        for answer in self._kinds[name].answers(sample, rows):
-            self._note_judge(answer)
+        if (found := find_kind(name)) is not None:
+            for answer in found.results.answers(getattr(sample, name), rows):
+                self._note_judge(answer)
         kind = self._kinds[name]
         self._comparisons.add(sample, kind.compared_items(sample), kind.compared_judgements(sample))
         for tags, parts in self._grouped(sample).items():
@@ -212,20 +194,11 @@ class Summarizer:
             self._means.add(self._samples, ranking)
 
     def _note_judge(self, answer: JudgeAnswer) -> None:
-        made = answer.provenance
-        model = _model(made)
-        prompts = tuple(sorted((prompt.name, prompt.sha256) for prompt in made.prompts))
-        key = (answer.role, answer.judge, made.name, made.version, model, prompts)
-        figures = self._judges.get(key)
+        setup = setup_of(answer)
+        figures = self._judges.get(setup)
         if figures is None:
-            figures = self._judges[key] = JudgeFigures(
-                role=answer.role,
-                judge=answer.judge,
-                name=made.name,
-                version=made.version,
-                model=model,
-                prompts=dict(prompts),
-            )
+            fields = {**setup._asdict(), "prompts": dict(setup.prompts)}
+            figures = self._judges[setup] = JudgeFigures(**fields)
         figures.judgement_count += 1
         figures.abstention_count += answer.abstained
 
@@ -293,12 +266,6 @@ def _failure(sample: RunSample) -> str:
     if known is None or not sample.error.reason:
         return status_name(sample.error.code)
     return str(known.name).removeprefix("ERROR_REASON_")
-
-
-def _model(made: Provenance) -> str:
-    for completion in made.completions:
-        return completion.answered_model or completion.requested_model
-    return ""
 
 
 def _order(tags: Tags) -> tuple[Any, ...]:

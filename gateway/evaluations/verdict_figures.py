@@ -6,14 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Verdict
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, Verdict
 from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from gateway.evaluations.statistics import estimate_of
-from gateway.evaluations.summary import JudgeAnswer
 
 TOPIC = "topic"
 """The tag that verdicts have by themselves: the task's topic."""
@@ -80,14 +78,6 @@ class VerdictCounter:
                 figures.pass_rate_lowest = counted.passed / total
                 figures.pass_rate_highest = (counted.passed + abstained) / total
             yield figures
-
-
-def answers_of(assessments: Iterable[CandidateAssessment]) -> Iterator[JudgeAnswer]:
-    """The answers of every judge, which the verdicts of a panel hide."""
-    for one in assessments:
-        for verdict in one.assessment.verdicts:
-            abstained = verdict.outcome == OUTCOME_ABSTAIN
-            yield JudgeAnswer(one.role, one.judge, one.assessment.provenance, abstained)
 
 
 def _keys(model: str, criterion: str) -> Sequence[Key]:

@@ -31,6 +31,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import (
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from gateway.judges.identity import deviation
 from gateway.judges.registry import Judge
@@ -110,7 +111,7 @@ class JudgeDirectory:
         if now >= self._waits_until:
             self._waits_until = now + WAITS_SECONDS
             by_target = {judge.target: judge for judge in judges if judge.gate.is_busy}
-            found = await asyncio.gather(*map(self._ask_waits, by_target.values()))
+            found = await gather_all([self._ask_waits(judge) for judge in by_target.values()])
             # Judges of one generation service report the same waits a moment apart.
             waits = {wait.partition(",")[0]: wait for answers in found for wait in answers}
             self._waits = tuple(waits.values())
@@ -176,7 +177,8 @@ class JudgeDirectory:
         """
         table = panel.entry.panel
         assert table is not None
-        health = {one.name: one.health for one in await asyncio.gather(*map(self.inspect, members))}
+        inspected = await gather_all([self.inspect(member) for member in members])
+        health = {one.name: one.health for one in inspected}
         states = {
             member.judge: JudgeHealth.Name(health[member.judge]).removeprefix("JUDGE_HEALTH_")
             if member.judge in health

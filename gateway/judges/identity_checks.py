@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JUDGE_HEALTH_REFUSED
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.telemetry import tracing
 from gateway.judges.directory import JudgeDirectory
@@ -36,7 +37,7 @@ class IdentityChecks:
     async def check(self) -> None:
         """Asks the default judges once."""
         defaults = [judge for judge in self._registry.all() if judge.default and judge.entry.panel is None]
-        answers = await asyncio.gather(*map(self._directory.inspect, defaults))
+        answers = await gather_all([self._directory.inspect(judge) for judge in defaults])
         refusing = [answer for answer in answers if answer.health == JUDGE_HEALTH_REFUSED]
         serving = not refusing or any(answer.HasField("identity") for answer in answers)
         if serving != self._health.serving:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -37,7 +37,7 @@ from dramaturg.service.tls import channel_credentials
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.targets import is_permitted
 from gateway.runs.records import RegisteredJudge
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import JudgeInUseError, JudgeMissingError, RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
 from gateway.settings import SHADOWED, GatewaySettings, JudgeEntry
 
@@ -105,7 +105,8 @@ class JudgeRegistrations:
         if self._registry.is_configured(judge.role, judge.name):
             raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
         most = self._settings.max_registered_judges
-        added = await self._call(store.register_judge, current().tenant, judge, most)
+        needed = self._needed(judge)
+        added = await self._call(store.register_judge, current().tenant, judge, most, needed)
         if added is None:
             raise ServiceError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -131,7 +132,8 @@ class JudgeRegistrations:
                 judge, changed, replace_message_field=True, replace_repeated_field=True
             )
             self._check(changed)
-            if await self._call(store.update_judge, tenant, changed, found.revision):
+            needed = self._needed(changed)
+            if await self._call(store.update_judge, tenant, changed, found.revision, needed):
                 return await self._applied(changed)
         raise ServiceError(
             grpc.StatusCode.ABORTED,
@@ -142,32 +144,27 @@ class JudgeRegistrations:
     async def remove(self, role: str, name: str) -> None:
         """Removes a registered judge. See ``JudgeDirectoryService.RemoveJudge``."""
         store = self._persistent()
-        await self._call_refresh()
-        self._check_unused(role, name)
-        if not await self._call(store.remove_judge, current().tenant, role, name):
+        try:
+            removed = await self._call(store.remove_judge, current().tenant, role, name)
+        except JudgeInUseError as error:
+            named = {"panels": error.panels, "shadows": error.shadows}
+            users = [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
+            raise ServiceError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                error_reason_pb2.ERROR_REASON_JUDGE_IN_USE,
+                f"{role}={name} is used by the {' and the '.join(users)}; change or remove them first",
+                metadata={"role": role, "judge": name},
+            ) from error
+        if not removed:
             raise self._not_found(role, name)
         await self._call_refresh()
 
-    def _check_unused(self, role: str, name: str) -> None:
-        """Checks that no registered panel or shadow of the tenant needs a judge.
-
-        Raises:
-            ServiceError: FAILED_PRECONDITION, ERROR_REASON_JUDGE_IN_USE.
-        """
-        tenant = current().tenant
-        own = [one.judge for one in self._known if one.tenant == tenant and one.judge.role == role]
-        panels = [one.name for one in own if name in (member.judge for member in one.panel.members)]
-        shadows = [one.name for one in own if one.shadow.of == name]
-        if not panels and not shadows:
-            return
-        named = {"panels": panels, "shadows": shadows}
-        users = [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
-        raise ServiceError(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            error_reason_pb2.ERROR_REASON_JUDGE_IN_USE,
-            f"{role}={name} is used by the {' and the '.join(users)}; change or remove them first",
-            metadata={"role": role, "judge": name},
-        )
+    def _needed(self, judge: JudgeRegistration) -> Collection[str]:
+        """The registered judges that a registration names: only those can be removed."""
+        named = [member.judge for member in judge.panel.members]
+        if judge.HasField("shadow"):
+            named.append(judge.shadow.of)
+        return [name for name in named if not self._registry.is_configured(judge.role, name)]
 
     async def _applied(self, judge: JudgeRegistration) -> Judge:
         await self._call_refresh()
@@ -325,6 +322,9 @@ class JudgeRegistrations:
         assert self._threads is not None
         try:
             return await self._threads(method, *args, **kwargs)
+        except JudgeMissingError as error:
+            words = f"needs the judge {error.name!r}, which was removed"
+            raise invalid_fields([Violation("judge", words)]) from error
         except StoreError as error:
             raise store_unavailable(error) from error
 

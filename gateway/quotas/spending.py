@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
 
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
@@ -36,6 +38,13 @@ class _Stored:
         return self.day == start_of_day() and time.monotonic() - self.read_at <= _CACHE_SECONDS
 
 
+class _Failed(NamedTuple):
+    """A write of the oldest amounts of a tenant that failed, and may have taken effect."""
+
+    size: int
+    repeat: Callable[[], Any]
+
+
 class DailySpending:
     """Adds up what tenants spend.
 
@@ -51,6 +60,7 @@ class DailySpending:
         self._store_lock: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unwritten: dict[str, list[Spending]] = {}
         """Spending of evaluations that is not in the store, by tenant."""
+        self._failed: dict[str, _Failed] = {}
         self._writers: dict[str, asyncio.Task[None]] = {}
         self._day = start_of_day()
         self._in_memory: defaultdict[str, Spending] = defaultdict(Spending)
@@ -142,18 +152,21 @@ class DailySpending:
             await self._write_unlocked(self._store, self._threads, tenant)
 
     async def _write_unlocked(self, store: RunStore, threads: ThreadPool, tenant: str) -> None:
-        count = len(self._unwritten[tenant])
-        spent = sum(self._unwritten[tenant], Spending())
-        writing = asyncio.ensure_future(threads(store.add_spending, tenant, spent))
+        failed = self._failed.pop(tenant, None)
+        count = failed.size if failed else len(self._unwritten[tenant])
+        spent = sum(self._unwritten[tenant][:count], Spending())
+        write = failed.repeat if failed else partial(store.add_spending, tenant, spent)
+        writing = asyncio.ensure_future(threads(write))
         try:
             await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            # The write goes on in its thread, and must not be repeated if it succeeds.
+        finally:
+            # A cancelled write goes on in its thread, and must not be repeated if it succeeds.
             await asyncio.wait([writing])
-            if writing.exception() is None:
+            error = writing.exception()
+            if error is None:
                 self._forget(tenant, count, spent)
-            raise
-        self._forget(tenant, count, spent)
+            elif isinstance(error, StoreError) and error.repeat:
+                self._failed[tenant] = _Failed(count, error.repeat)
 
     def _forget(self, tenant: str, count: int, spent: Spending) -> None:
         """Notes that the oldest ``count`` amounts are in the store."""

@@ -25,6 +25,7 @@ from dramaturg.datasets import DatasetError
 from dramaturg.judge.prompts import CHARACTERS_PER_TOKEN
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.usage import total_usage
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
 from gateway.evaluations.estimates import PlannedCalls
@@ -163,8 +164,8 @@ class Estimator:
         for (judge, model, prompt), count in rows.calls.items():
             calls = PlannedCalls(judge, model, count, rows.characters[judge, model, prompt], prompt)
             found[judge, model].append(calls)
-        estimates = await asyncio.gather(
-            *(self._model(judge, model, calls, share, response) for (judge, model), calls in found.items())
+        estimates = await gather_all(
+            [self._model(judge, model, calls, share, response) for (judge, model), calls in found.items()]
         )
         models = [one for one in estimates if one is not None]
         response.models.extend(models)

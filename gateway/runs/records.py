@@ -23,6 +23,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.coverage import coverage
 from dramaturg.results.sums import ModelSums as ModelSums
@@ -135,6 +136,7 @@ class Counts:
     interrupted: int = 0
     """Samples that were in progress at the crash of a gateway, and were started again."""
     usage: Usage = field(default_factory=Usage)
+    gold_answers: GoldAnswerFigures = field(default_factory=GoldAnswerFigures)
 
     @property
     def done(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import grpc
@@ -46,10 +47,12 @@ class RetryingCaller:
     ) -> Result:
         """Returns the result of a store call, retried with exponential backoff."""
         wait = FIRST_WAIT_SECONDS
+        call: Callable[[], Result] = partial(method, *args, **kwargs)
         while True:
             try:
-                return await self._threads(method, *args, **kwargs)
+                return await self._threads(call)
             except StoreError as error:
+                call = error.repeat or call
                 logger.warning("a call of the run store is retried: %s", error)
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, MAX_WAIT_SECONDS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
+from dramaturg.service.concurrency import gather_all
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, Completion, Message, Purchase, Role, Sampling, Status
 from services.generation.deadlines import Deadline, timeout
@@ -129,11 +130,11 @@ class ProviderChecker:
             first = await _feature(configured, provider, wanted[0], calls[wanted[0]], deadline)
             findings.append(first)
             if first.kind not in _LASTING:
-                findings += await asyncio.gather(
-                    *(
+                findings += await gather_all(
+                    [
                         _feature(configured, provider, feature, calls[feature], deadline)
                         for feature in wanted[1:]
-                    )
+                    ]
                 )
         address = provider.address.partition(" ")[0]
         prices = configured.prices

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dramaturg.service.concurrency import gather_all
 from services.generation.errors import ModelUnknownError, ProviderError
 from services.generation.limits.limiter import RateStatus
 from services.generation.pricing import PriceTable
@@ -97,7 +98,7 @@ class Registry:
     async def list_models(self) -> list[ListedModels]:
         """Asks every provider at once, in the order configured."""
         providers = [configured.provider for configured in self._providers.values()]
-        return list(await asyncio.gather(*map(_list_models, providers)))
+        return await gather_all([_list_models(provider) for provider in providers])
 
 
 def _limits(provider: Provider) -> Sequence[RateStatus]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
+
+import psycopg
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT, STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
@@ -29,6 +36,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     CandidateResult,
+    GoldAnswer,
     ScriptsResult,
 )
 from dramaturg.results.rows import flatten
@@ -79,7 +87,10 @@ def invalid_row(index: int) -> NewSample:
 
 
 def judged(
-    index: int, said: dict[str, Sequence[bool | AbstainReason.ValueType]], tokens: int = 5
+    index: int,
+    said: dict[str, Sequence[bool | AbstainReason.ValueType]],
+    tokens: int = 5,
+    gold_answer: GoldAnswer | None = None,
 ) -> SampleOutcome:
     """A sample with a candidate of each model and these verdicts by criteria c0, c1, ..."""
     candidates = []
@@ -102,7 +113,7 @@ def judged(
         tags={"level": "easy" if index % 2 else "hard"},
         state=SAMPLE_STATE_SUCCEEDED,
         attempt_count=1,
-        scripts=ScriptsResult(candidates=candidates),
+        scripts=ScriptsResult(candidates=candidates, gold_answer=gold_answer),
     )
     return SampleOutcome(
         sample, flatten(sample), Usage(prompt_token_count=tokens * len(said), provider_call_count=len(said))
@@ -120,6 +131,34 @@ def failed(index: int, tokens: int = 1) -> SampleOutcome:
         error=SampleError(code=STATUS_CODE_UNAVAILABLE, message="nobody there"),
     )
     return SampleOutcome(sample, [], Usage(prompt_token_count=tokens))
+
+
+@contextmanager
+def lost_acknowledgements(*, always: bool = False) -> Iterator[None]:
+    """Commits happen, and the answer to each second one does not come, the first included.
+
+    Args:
+        always: Whether the answer to none comes.
+    """
+    with (
+        mock.patch.object(SQLiteDialect_pysqlite, "do_commit", _lossy(SQLiteDialect_pysqlite, always)),
+        mock.patch.object(PGDialect_psycopg, "do_commit", _lossy(PGDialect_psycopg, always)),
+    ):
+        yield
+
+
+def _lossy(dialect: Any, always: bool) -> Callable[[Any, Any], None]:
+    commit, commits = dialect.do_commit, 0
+    error = psycopg.OperationalError if dialect is PGDialect_psycopg else sqlite3.OperationalError
+
+    def do_commit(self: Any, connection: Any) -> None:
+        nonlocal commits
+        commit(self, connection)
+        commits += 1
+        if always or commits % 2:
+            raise error("the connection was closed unexpectedly")
+
+    return do_commit
 
 
 def _verdict(place: int, said: bool | AbstainReason.ValueType) -> Verdict:

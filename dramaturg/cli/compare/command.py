@@ -17,6 +17,7 @@ from dramaturg.cli.platform import fail, output
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
 from dramaturg.summaries.labels import HumanLabels
+from dramaturg.summaries.setups import setup_changes
 
 app = typer.Typer()
 
@@ -34,6 +35,9 @@ POLICIES = {
     "worst-case": accuracy_pb2.ABSTENTION_POLICY_WORST_CASE,
 }
 """What an abstention counts as, by name."""
+
+WITHHELD = "GO is withheld because the judges differ from those of the baseline: --despite-changes permits it"
+"""The reason of a gate that would be GO if the judges were the same."""
 
 _FEWEST = 2
 
@@ -80,6 +84,12 @@ def compare(
         bool,
         typer.Option("--anytime", help="Bounds that hold at all looks at runs that go on; they cost power."),
     ] = False,
+    despite_changes: Annotated[
+        bool,
+        typer.Option(
+            "--despite-changes", help="Let the gate be GO although judges differ from those of the baseline."
+        ),
+    ] = False,
     power: Annotated[
         float, typer.Option(min=0.5, max=0.999, help="Power of the minimum detectable effect.")
     ] = 0.8,
@@ -102,7 +112,8 @@ def compare(
     one sample are taken together. The gate is GO where the lower bound of the difference lies above minus the
     margin, NO-GO where a run is shown to be worse and its interval is not within the margin, else
     INCONCLUSIVE. The bound holds whatever the samples that were not seen lose; --largest-task-loss states
-    less.
+    less. Where judges, their versions, models or prompts differ, that is said first, and GO needs
+    --despite-changes or --labels.
 
     Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 the comparison failed.
 
@@ -138,6 +149,10 @@ def compare(
     response = call_alignment(target, lambda stub: stub.CompareRuns(request), failed=FAILED)
     left_out += gold.left_out if gold else []
     tell(left_out)
+    changes = setup_changes({run.name: run.setups for run in runs})
+    if changes and gold is None and not despite_changes and response.gate == compare_pb2.GATE_GO:
+        response.gate = compare_pb2.GATE_INCONCLUSIVE
+        response.gate_reasons.append(WITHHELD)
     chosen: dict[str, Any] = {
         "baseline": request.baseline,
         "value": "agrees with people" if gold is not None else runs[0].comparability.value,
@@ -151,6 +166,7 @@ def compare(
         "gate_scope": "every-criterion" if every_criterion else "all-items",
         "permutations": permutations,
         "seed": seed,
+        "setup_changes": changes,
     }
     if as_json:
         print_json({**chosen, **report.as_json(response)}, left_out)

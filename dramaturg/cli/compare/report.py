@@ -51,10 +51,12 @@ NOT_AGREEMENT = (
 def print_comparison(
     response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
 ) -> None:
-    """Prints a line for each comparison under each policy, and what the gate says.
+    """Prints what differs between the judges, a line for each comparison under each policy, and the gate.
 
     Without abstentions all policies give the same figures, and one line is printed.
     """
+    for change in chosen["setup_changes"]:
+        console.print(f"the setup changed: {change}", style="yellow")
     heads = (
         "baseline",
         "run's",

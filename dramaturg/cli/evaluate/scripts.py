@@ -13,6 +13,7 @@ from dramaturg.cli.options import (
     GroupBy,
     JudgeModels,
     Judges,
+    MaxMissingGoldAnswers,
     Mechanism,
     ModelGroups,
     ShadowWait,
@@ -31,6 +32,7 @@ def scripts(
     model: JudgeModels = None,
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
+    max_missing_gold_answers: MaxMissingGoldAnswers = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
@@ -43,7 +45,8 @@ def scripts(
     the order of the rows.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
-    4 fewer than 0.9 of the judgements were made, 130 interrupted.
+    4 fewer than 0.9 of the judgements were made, or more samples than --max-missing-gold-answers permits
+    were judged without the gold answer that they asked for, 130 interrupted.
 
     For example:
 
@@ -75,6 +78,7 @@ def scripts(
             judged=verdicts_judged,
             options=summary_options(group_by, model_groups=model_group),
             judges=overrides.judges,
+            max_missing_gold_answers=max_missing_gold_answers,
         ),
     )
 

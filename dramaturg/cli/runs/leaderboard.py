@@ -46,6 +46,8 @@ def leaderboard(
         return
     console = output()
     print_tables(console, _board_table(board))
+    for notice in board.notices:
+        console.print(f"note: {notice}", style="yellow")
     if not board.final:
         console.print("the run has not ended: these figures will change", style="yellow")
 
@@ -54,6 +56,7 @@ def _describe_board(board: GetLeaderboardResponse) -> dict[str, Any]:
     return {
         "measure": board.measure,
         "final": board.final,
+        "notices": list(board.notices),
         "models": [_describe_entry(entry) for entry in board.entries],
     }
 

@@ -20,6 +20,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.run_text import describe
 from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.run_text import (
     describe_hindrance,
     describe_progress,
@@ -160,6 +161,7 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
     yield "progress", describe_progress(run.progress, run.state)
     yield "incident", describe_hindrance(run.progress, time.time())
     yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
+    yield "gold answers", describe_missing(run.progress.gold_answers)
     yield "interrupted", str(run.progress.interrupted_sample_count or "")
     yield "dataset", run.dataset.uri or _source(run.spec.dataset)
     yield "rows", f"{run.dataset.row_count:,} valid, {run.dataset.invalid_row_count:,} not"

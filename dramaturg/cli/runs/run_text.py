@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunIncident, RunState
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.results.run_text import kind_name, outcome_name, state_name
 from dramaturg.summaries.samples import usage_summary
 
@@ -48,6 +49,9 @@ def describe(run: Run) -> dict[str, Any]:
         "abstained": progress.abstention_count,
         "abstentions": dict(sorted(progress.abstentions_by_reason.items())),
         "coverage": progress.coverage if progress.HasField("coverage") else None,
+        "gold_answers": _describe_gold_answers(progress.gold_answers)
+        if progress.HasField("gold_answers")
+        else None,
         "usage": usage_summary(progress.usage),
         "samples_per_second": progress.samples_per_second if known_rate else None,
         "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
@@ -70,6 +74,14 @@ def describe(run: Run) -> dict[str, Any]:
         "update_time": _time(run.update_time),
         "end_time": _time(run.end_time),
         "version": run.created_by_version,
+    }
+
+
+def _describe_gold_answers(figures: GoldAnswerFigures) -> dict[str, Any]:
+    return {
+        "samples": figures.sample_count,
+        "missing": figures.missing_count,
+        "missing_by_reason": dict(sorted(figures.missing_by_reason.items())),
     }
 
 

@@ -31,6 +31,8 @@ def show(console: Terminal, summary: Summary) -> None:
         tables += _of_groups(names, rows)
     tables.append(panel_table(summary.scripts.panels))
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
+    missing = summary.scripts.gold_answers.missing_by_reason
+    tables.append(abstention_table("no gold answer because", missing, "samples"))
     print_tables(console, *tables)
     if summary.scripts.variants:
         print_tables(console, _variants(summary.scripts.variants))

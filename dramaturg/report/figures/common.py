@@ -7,6 +7,7 @@ from typing import Any
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelDifference, Summary
 from dramaturg.kinds import find_summary_kind
 from dramaturg.report.charts import bars, interval_of
@@ -33,6 +34,7 @@ from dramaturg.report.tables import (
     samples_link,
     words,
 )
+from dramaturg.results.gold_answers import describe_missing
 
 SIGNIFICANT = 0.05
 """Adjusted p-values below are called significant."""
@@ -127,8 +129,12 @@ def leaderboard(summary: Summary, module: Any) -> Section:
         )
     unranked = [entry.model or "(unnamed)" for entry in entries if not entry.rank]
     share = percent(summary.options.minimum_coverage)
-    lines = [f"Unranked, because their coverage is below {share}: {', '.join(unranked)}."]
-    return Section("Leaderboard", [table], note.strip(), lines if unranked else ())
+    lines = []
+    if unranked:
+        lines.append(f"Unranked, because their coverage is below {share}: {', '.join(unranked)}.")
+    if missing := describe_missing(summary.scripts.gold_answers):
+        lines.append(f"{missing}.")
+    return Section("Leaderboard", [table], note.strip(), lines)
 
 
 def _entry_row(
@@ -182,10 +188,11 @@ def general_sections(summary: Summary) -> Iterator[Section]:
     if summary.abstentions_by_reason:
         total = summary.judgement_count
         note = f"Abstentions by reason, of {total:,} judgements."
-        rows = _reason_rows(summary.abstentions_by_reason, total, "reason")
+        rows = _reason_rows(summary.abstentions_by_reason, total, lambda reason: samples_link(reason=reason))
         yield Section("Abstentions", [_reason_table("Abstentions by reason", rows)], note)
     if summary.failures_by_reason:
-        rows = _reason_rows(summary.failures_by_reason, summary.sample_count, "")
+        failed = samples_link(outcome="failed")
+        rows = _reason_rows(summary.failures_by_reason, summary.sample_count, lambda _: failed)
         note = f"Samples without a result by reason, of {summary.sample_count:,} samples."
         yield Section("Failed samples", [_reason_table("Failed samples by reason", rows)], note)
     if summary.model_failures:
@@ -208,10 +215,23 @@ def _sentence(text: str) -> str:
     return whole if whole.endswith((".", "?", "!")) else f"{whole}."
 
 
-def _reason_rows(counts: Mapping[str, int], total: int, name: str) -> Sequence[Sequence[Cell]]:
+def missing_gold_answers(figures: GoldAnswerFigures) -> Iterator[Section]:
+    """The samples that were judged without the gold answer that they asked for; none if there are none."""
+    if figures.missing_count:
+        rows = _reason_rows(figures.missing_by_reason, figures.sample_count, None)
+        note = (
+            "Samples that were judged without a gold answer, because it could not be written, by reason, of "
+            f"{figures.sample_count:,} samples that asked for one."
+        )
+        yield Section("Missing gold answers", [_reason_table("Missing gold answers by reason", rows)], note)
+
+
+def _reason_rows(
+    counts: Mapping[str, int], total: int, link_of: Callable[[str], str] | None
+) -> Sequence[Sequence[Cell]]:
     rows = []
     for bar in bars(counts, total):
-        link = samples_link(reason=bar.name) if name else samples_link(outcome="failed")
+        link = link_of(bar.name) if link_of else ""
         drawn = Cell(f"{bar.count:,}", interval=interval_of(bar.length, (0, bar.length), (0, 100)))
         rows.append([Cell(words(bar.name)), count(bar.count, link), Cell(percent_of(bar.share)), drawn])
     return rows

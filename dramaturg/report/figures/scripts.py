@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     VariantAgreement,
     VerdictFigures,
 )
-from dramaturg.report.figures.common import percent_of, ranking_lead
+from dramaturg.report.figures.common import missing_gold_answers, percent_of, ranking_lead
 from dramaturg.report.figures.panels import panel_sections
 from dramaturg.report.figures.verdicts import by_model_table, criteria_table
 from dramaturg.report.tables import (
@@ -56,6 +56,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     for names, rows in by_grouping(summary.options, figures):
         yield _group(names, rows, models)
     yield from panel_sections(summary.scripts.panels, "candidates")
+    yield from missing_gold_answers(summary.scripts.gold_answers)
     if summary.scripts.variants:
         yield Section(
             "Variants",

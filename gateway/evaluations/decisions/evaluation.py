@@ -14,8 +14,8 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.usage import total_usage
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.calls import Timeouts, ask, judge_options
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.decisions.plan import CHOICES, DecisionsPlan, Question
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import (
     AttributeFigures,
     RatingFigures,
@@ -24,20 +22,12 @@ from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.statistics import Statistics, estimate_of
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
+from gateway.evaluations.summary import KindFigures, KindSummary
 
 
 class DialoguesKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DialogueResult]]:
         yield {**sample.dialogue.tags, **sample.tags}, sample.dialogue
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        # No judge is asked about a refusal.
-        refused = {
-            reply.model for reply in sample.dialogue.replies if reply.failure_reason == ABSTAIN_REASON_REFUSED
-        }
-        asked = [row for row in rows if not refused & {row.model, row.label}]
-        yield from super().answers(sample, asked)
 
     def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
         result = sample.dialogue

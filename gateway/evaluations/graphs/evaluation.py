@@ -16,8 +16,8 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     MeasuredGraph,
 )
 from dramaturg.judge.usage import total_usage
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan
 from gateway.evaluations.graphs.predictions import GraphMaker

@@ -22,9 +22,9 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.results.names import abstention_name
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.panels import decide
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from google.protobuf.message import Message
@@ -11,6 +10,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_TEXT, EventMat
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.graphs.judged_matches import EventJudges
@@ -47,7 +47,7 @@ class GraphMeasurer:
         if self._plan.distance_mode is not None:
             wanted.append(self._compare(measured, self._plan.distance_mode, same_events=foreign is None))
         # In the order of the measures, regardless of which fails first.
-        for failures in await asyncio.gather(*wanted):
+        for failures in await gather_all(wanted):
             measured.failures.extend(failures)
 
     async def _measure_failure(self, measured: MeasuredGraph) -> None:
@@ -62,7 +62,7 @@ class GraphMeasurer:
         wanted = [] if writes else [self._check_and_score(blank)]
         if self._plan.distance_mode is not None:
             wanted.append(self._compare(blank, self._plan.distance_mode, same_events=not writes))
-        for failures in await asyncio.gather(*wanted):
+        for failures in await gather_all(wanted):
             measured.failures.extend(failures)
         if blank.HasField("score"):
             measured.score.CopyFrom(blank.score)
@@ -126,7 +126,7 @@ class GraphMeasurer:
             wanted.insert(0, self._compare_by_meaning(measured, embedder, mode, matches, place))
         if judged:
             wanted.insert(0, self._compare_by_judges(measured, mode))
-        return [failure for failures in await asyncio.gather(*wanted) for failure in failures]
+        return [failure for failures in await gather_all(wanted) for failure in failures]
 
     async def _compare_by_judges(
         self, measured: MeasuredGraph, mode: pb.DistanceMode.ValueType

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary, SummaryOptions
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
-from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.statistics import Statistics
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
+from gateway.evaluations.summary import KindFigures, KindSummary
 
 MAX_SCORES = 200_000
 """The most scores of one request (``graph.v1.ScoreEdgesRequest``)."""
@@ -22,14 +20,6 @@ MAX_SCORES = 200_000
 class GraphsKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], GraphsResult]]:
         yield {**sample.graphs.tags, **sample.tags}, sample.graphs
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        yield from super().answers(sample, rows)
-        for graph in sample.graphs.graphs:
-            # Whether an answer abstained is known of all answers on a graph together.
-            abstained = not graph.HasField("distance")
-            for made in graph.event_matches.provenances:
-                yield JudgeAnswer(RUBRIC_JUDGE.name, made.registered_name, made, abstained)
 
     def figures(self, options: SummaryOptions) -> GraphsFigures:
         del options

@@ -14,8 +14,8 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import WriteScenarioReq
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.authoring.duplicates import repeats
 from dramaturg.judge.usage import total_usage
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.calls import Timeouts, ask, judge_options
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.embedding import embed_by
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure

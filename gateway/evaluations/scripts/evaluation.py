@@ -27,9 +27,9 @@ from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scripts.gold_answer import find_gold_answer

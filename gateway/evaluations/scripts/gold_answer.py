@@ -65,7 +65,8 @@ async def _write(
 
     response = await call_judge(assignment.judge, synthesize, left=longest, longest=longest)
     if isinstance(response, Failure):
-        return GoldAnswer(failure=f"The judge {assignment.judge.name!r} {response.explanation}.")
+        failure = f"The judge {assignment.judge.name!r} {response.explanation}."
+        return GoldAnswer(failure=failure, failure_reason=response.reason)
     answer = _read(response)
     answer.provenance.registered_name = assignment.judge.name
     return answer
@@ -73,8 +74,11 @@ async def _write(
 
 def _read(response: SynthesizeResponse) -> GoldAnswer:
     answer = GoldAnswer(pool_ids=response.pool_ids, provenance=response.provenance, failure=response.failure)
-    if not answer.failure and not any(step.text.strip() for step in response.script.steps):
+    if answer.failure:
+        answer.failure_reason = response.failure_reason
+    elif not any(step.text.strip() for step in response.script.steps):
         answer.failure = "The synthesizer answered without steps."
+        answer.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY
     if not answer.failure:
         answer.script.CopyFrom(response.script)
     return answer

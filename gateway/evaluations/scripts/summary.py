@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, GoldAnswerFigures
 from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary, SummaryOptions
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.results.gold_answers import count, describe_missing, missing_reason
 from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
 from dramaturg.summaries.variants import VariantVerdicts
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter
 
 STEPS = "steps"
 """The tag that scripts have by themselves beside the topic: the candidate's number of steps."""
@@ -29,22 +29,20 @@ class JudgedCandidate(NamedTuple):
     candidate: CandidateResult
     task_id: str
     tags: Mapping[str, str]
+    missing_gold_answer: str | None = None
+    """See ``dramaturg.results.gold_answers.missing_reason``."""
 
 
 class ScriptsKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedCandidate]]:
         task, tags = sample.scripts.task, {**sample.scripts.tags, **sample.tags}
+        missing = missing_reason(sample.scripts)
         for candidate in sample.scripts.candidates:
             own = {TOPIC: task.topic, STEPS: str(len(candidate.script.steps)), **sample.tags}
-            yield own, JudgedCandidate(candidate, task.id, tags)
+            yield own, JudgedCandidate(candidate, task.id, tags, missing)
 
     def model_of(self, part: JudgedCandidate) -> str:
         return part.candidate.model
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        del rows
-        for candidate in sample.scripts.candidates:
-            yield from answers_of(candidate.assessments)
 
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
         result = sample.scripts
@@ -73,9 +71,12 @@ class ScriptsFigures(KindFigures):
         self._perturbed = PerturbedVerdicts()
         self._variants = VariantVerdicts()
         self._panels = PanelCounter()
+        self._gold_answers = GoldAnswerFigures()
 
     def add(self, parts: Sequence[JudgedCandidate]) -> None:
         self._candidates += len(parts)
+        if parts:
+            count(self._gold_answers, parts[0].missing_gold_answer)
         self._verdicts.add(
             (one.candidate.model, verdict) for one in parts for verdict in one.candidate.verdicts
         )
@@ -90,6 +91,10 @@ class ScriptsFigures(KindFigures):
         if tags:
             return
         summary.scripts.candidate_count = self._candidates
+        if self._gold_answers.sample_count:
+            summary.scripts.gold_answers.CopyFrom(self._gold_answers)
+        if missing := describe_missing(self._gold_answers):
+            summary.notices.append(missing)
         if self._perturbed.fault_count or self._perturbed.unperturbed_count:
             self._write_perturbations(summary, statistics)
         for variant, request in self._variants.requests().items():

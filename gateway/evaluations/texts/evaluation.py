@@ -19,9 +19,9 @@ from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
+from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
 from gateway.evaluations.shadows import ShadowCalls

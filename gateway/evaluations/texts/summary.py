@@ -11,7 +11,6 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_UNPARSABLE,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
@@ -22,8 +21,8 @@ from dramaturg.results.texts import score_of
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics, estimate_of
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter
 
 
 class JudgedText(NamedTuple):
@@ -43,11 +42,6 @@ class TextsKindSummary(KindSummary):
         scales = _scales(result)
         for text in result.texts:
             yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
-
-    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
-        del rows
-        for text in sample.texts.texts:
-            yield from answers_of(text.assessments)
 
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
         result = sample.texts

@@ -207,8 +207,9 @@ class RunOrchestrator:
             return
         conclusion = conclude(run.spec.policy, run.counts)
         if conclusion.outcome != run_pb2.RUN_OUTCOME_JUDGED:
-            example = await self._threads(self._store.unjudged_sample, self._id)
-            conclusion = conclude(run.spec.policy, run.counts, words_of(example))
+            gold_answer = conclusion.outcome == run_pb2.RUN_OUTCOME_GOLD_ANSWERS_MISSING
+            example = await self._threads(self._store.unjudged_sample, self._id, gold_answer=gold_answer)
+            conclusion = conclude(run.spec.policy, run.counts, words_of(example, gold_answer=gold_answer))
         await self._end(conclusion)
 
     async def _end(self, conclusion: Conclusion) -> None:

@@ -18,6 +18,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunOutcome, RunPolicy, RunSample, RunState
 from dramaturg.results.abstentions import NOT_ASKED, abstention_words, judgement_reasons
 from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, describe_unjudged, failure_name
+from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.results.names import reason_name
 from gateway.evaluations.calls import SeenIdentity
 from gateway.runs.records import Counts, Incident, SeenJudge
@@ -103,7 +104,8 @@ def conclude(given: RunPolicy, counts: Counts, words: str = "") -> Conclusion:
     Args:
         given: The policy of the run.
         counts: The progress of the run.
-        words: The error of a failed sample or the rationale of an abstention, to be quoted.
+        words: The error of a failed sample, the rationale of an abstention or the failure of a gold answer,
+            to be quoted.
     """
     exceeded = too_many_failed(given, counts) or too_many_abstained(given, counts)
     coverage = counts.coverage or 0.0
@@ -117,6 +119,9 @@ def conclude(given: RunPolicy, counts: Counts, words: str = "") -> Conclusion:
     elif coverage < least:
         state, outcome = run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_LOW_COVERAGE
         said = f"the coverage is {coverage:.3g}; the policy asks for {least:.3g}"
+    elif missing := _too_many_missing(given, counts):
+        reason = f"{missing}. {words}" if words else missing
+        return Conclusion(run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_GOLD_ANSWERS_MISSING, reason)
     else:
         return Conclusion(run_pb2.RUN_STATE_SUCCEEDED, run_pb2.RUN_OUTCOME_JUDGED, "")
     reason = f"{said}: {_unjudged(counts)}"
@@ -132,11 +137,17 @@ def conclude_early(given: RunPolicy, counts: Counts) -> Conclusion | None:
     return Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED, reason)
 
 
-def words_of(sample: RunSample | None) -> str:
-    """Returns the error of a failed sample, or the words of an abstention of a result, in one line."""
+def words_of(sample: RunSample | None, *, gold_answer: bool = False) -> str:
+    """Returns the error of a failed sample, or the words of an abstention of a result, in one line.
+
+    Args:
+        sample: The sample. None: there are no words.
+        gold_answer: Whether the words are those of its missing gold answer instead.
+    """
     if sample is None:
         return ""
-    words = sample.error.message or abstention_words(sample)
+    failure = sample.scripts.gold_answer.failure
+    words = failure if gold_answer else sample.error.message or abstention_words(sample)
     line = " ".join(words.split())
     return line if len(line) <= _MAX_WORDS else f"{line[:_MAX_WORDS]}..."
 
@@ -165,6 +176,13 @@ def too_many_abstained(policy: RunPolicy, counts: Counts) -> str:
     if unexpected <= policy.max_abstained_fraction * counts.judgements:
         return ""
     return f"the policy allows {policy.max_abstained_fraction:.4g} of all judgements to abstain"
+
+
+def _too_many_missing(policy: RunPolicy, counts: Counts) -> str:
+    """Why missing gold answers make a run partial whose samples are all done. Empty: they do not."""
+    limited = policy.HasField("max_missing_gold_answer_fraction")
+    most = policy.max_missing_gold_answer_fraction if limited else None
+    return too_many_missing(counts.gold_answers, most)
 
 
 def _unexpected(by_reason: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import PanelVote
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, ShadowAssessment
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, GoldAnswer, ShadowAssessment
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
@@ -37,8 +37,10 @@ _ABSTENTIONS = frozenset(
     }
 )
 _ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
-_NO_PART = tuple(one.DESCRIPTOR.full_name for one in (PanelVote, ShadowAssessment, ShadowJudgement))
-"""Messages whose abstentions leave no gap in a result."""
+_NO_PART = tuple(
+    one.DESCRIPTOR.full_name for one in (PanelVote, ShadowAssessment, ShadowJudgement, GoldAnswer)
+)
+"""Messages whose abstentions leave no gap in a result, or one that ``RunKind.preparation`` covers."""
 
 Finds = Callable[[Any], Any]
 """Returns the message that abstained, or None."""

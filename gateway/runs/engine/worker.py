@@ -15,8 +15,8 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.fair_semaphore import FairSemaphore
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.runs.engine import metrics
 from gateway.runs.engine.leases import ClusterMembership

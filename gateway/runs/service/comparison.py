@@ -18,6 +18,7 @@ from dramaturg.summaries.comparison import (
     outcome_flips,
     read_samples,
 )
+from dramaturg.summaries.setups import setup_changes
 from gateway.evaluations.judge_agreement import JudgeAgreement
 from gateway.evaluations.statistics import Statistics
 from gateway.processes.process import Ask
@@ -71,6 +72,7 @@ def compare_runs(
         ],
         flip_count=len(flips),
         left_out=left_out,
+        setup_changes=setup_changes({run.name: run.setups for run in runs}),
     )
     yield made.SerializeToString()
 

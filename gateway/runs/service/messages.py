@@ -71,6 +71,8 @@ def progress(record: RunRecord, store: RunStore) -> RunProgress:
         failures_by_reason=counts.failures_by_reason,
         coverage=counts.coverage,
     )
+    if counts.gold_answers.sample_count:
+        known.gold_answers.CopyFrom(counts.gold_answers)
     if record.state not in ACTIVE:
         return known
     known.running_count = store.running_samples(record.id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 from dramaturg.datasets import DatasetError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
 from gateway.evaluations.kind import EvaluationContext
@@ -96,7 +96,7 @@ class Preflight:
         budget = spec.budget
         limited = bool(budget.max_cost_usd or budget.max_token_count)
         check_usage = limited and not budget.estimate_unreported_usage
-        checks = await asyncio.gather(*(self._check_model(use, check_usage=check_usage) for use in uses))
+        checks = await gather_all([self._check_model(use, check_usage=check_usage) for use in uses])
         if violations := list(_unkeepable(budget, [check for check in checks if check is not None])):
             raise invalid_fields(violations)
 

@@ -14,6 +14,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.report.groupings import GroupingFinder
+from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.kinds import SUMMARIES, run_kind
@@ -75,8 +76,12 @@ def rank(ask: Ask, run: RunRecord, request: pb.GetLeaderboardRequest, store: Run
     for entry in entries:
         if entry.model in usage:
             entry.usage.CopyFrom(usage[entry.model])
+    missing = describe_missing(run.counts.gold_answers)
     response = pb.GetLeaderboardResponse(
-        entries=entries, measure=measure or primary_measure(kind.name, known), final=run.state not in ACTIVE
+        entries=entries,
+        measure=measure or primary_measure(kind.name, known),
+        final=run.state not in ACTIVE,
+        notices=[missing] if missing else [],
     )
     yield response.SerializeToString()
 

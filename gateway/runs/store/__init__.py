@@ -7,6 +7,8 @@ from functools import cache
 from gateway.runs.store.base import (
     DatasetOffsetError,
     DatasetQuotaError,
+    JudgeInUseError,
+    JudgeMissingError,
     RequestIdReusedError,
     RunStore,
     StoreError,
@@ -15,6 +17,8 @@ from gateway.runs.store.base import (
 __all__ = [
     "DatasetOffsetError",
     "DatasetQuotaError",
+    "JudgeInUseError",
+    "JudgeMissingError",
     "RequestIdReusedError",
     "RunStore",
     "StoreError",

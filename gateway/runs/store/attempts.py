@@ -26,14 +26,16 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
+from dramaturg.results.gold_answers import count, missing_reason
 from dramaturg.results.names import abstention_name
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, spending, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
-from gateway.runs.store.database import insert, was_retried
+from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
 
 _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
@@ -63,6 +65,9 @@ def finish(
         for result in outcome.results
         if is_abstention(result)
     )
+    gold_answers = GoldAnswerFigures.FromString(run.gold_answers or b"")
+    for outcome in done:
+        count(gold_answers, missing_reason(outcome.sample.scripts))
     spent = total_usage([outcome.usage for outcome in done])
     _add_model_usage(connection, run.number, [outcome.sample for outcome in done])
     recovers = any(
@@ -77,6 +82,7 @@ def finish(
         judgements=run.judgements + judgements,
         abstentions=dump_json(reasons),
         usage=add_usage(Usage.FromString(run.usage), spent).SerializeToString(),
+        gold_answers=gold_answers.SerializeToString(),
         throughput=throughput.add(run.throughput, clock, run.succeeded + run.failed + len(done)),
         incident=None if recovers else run.incident,
         **runs.progress_event(run),
@@ -106,14 +112,13 @@ def begin_again(
 ) -> RunRecord | None:
     """See ``RunStore.begin_again``."""
     run = runs.lock(connection, run_id)
-    if run is None:
+    if run is None or run.state in ACTIVE:
         return None
-    if run.state in ACTIVE:
-        return runs.required(connection, run_id) if was_retried(connection) and run.attempt > 1 else None
     chosen = _in_scope(run.number, scope)
     counts = _counts_without(connection, run, chosen)
     reset = run_samples.update().where(chosen)
-    connection.execute(reset.values(state=SAMPLE_STATE_PENDING, executor=None, crashes=0, failure=None))
+    pending = {"state": SAMPLE_STATE_PENDING, "executor": None, "crashes": 0}
+    connection.execute(reset.values(**pending, failure=None, missing_gold_answer=None))
     runs.change(
         connection,
         run.number,
@@ -156,14 +161,16 @@ def _store_outcomes(connection: sa.Connection, number: int, done: Sequence[Sampl
     insert(connection, run_outcomes, messages)
     rows = [result_row(number, place, result) for one in done for place, result in enumerate(one.results)]
     insert(connection, run_results, rows)
-    indices = defaultdict[tuple[int, str | None], list[int]](list)
+    indices = defaultdict[tuple[int, str | None, str | None], list[int]](list)
     failures = _failures(done)
     for outcome in done:
         index = outcome.sample.index
-        indices[outcome.sample.state, failures.get(index)].append(index)
-    for (state, failure), group in indices.items():
+        missing = missing_reason(outcome.sample.scripts)
+        indices[outcome.sample.state, failures.get(index), missing].append(index)
+    for (state, failure, missing), group in indices.items():
         ended = run_samples.update().where(samples.among(number, group))
-        connection.execute(ended.values(state=state, executor=None, failure=failure))
+        values = {"state": state, "executor": None, "failure": failure, "missing_gold_answer": missing}
+        connection.execute(ended.values(values))
     return len(rows)
 
 
@@ -228,6 +235,14 @@ def _counts_without(
     )
     failures = Counter(json.loads(run.failures))
     failures.subtract({row.failure: row.samples for row in connection.execute(by_failure)})
+    gold_answers = GoldAnswerFigures.FromString(run.gold_answers or b"")
+    by_gold_answer = (
+        sa.select(run_samples.c.missing_gold_answer, sa.func.count().label("samples"))
+        .where(chosen)
+        .group_by(run_samples.c.missing_gold_answer)
+    )
+    for row in connection.execute(by_gold_answer):
+        count(gold_answers, row.missing_gold_answer, -row.samples)
     done = sa.select(run_samples.c.sample).where(chosen, run_samples.c.state == SAMPLE_STATE_SUCCEEDED)
     by_reason = (
         sa.select(run_results.c.outcome, run_results.c.reason, sa.func.count().label("judgements"))
@@ -245,4 +260,5 @@ def _counts_without(
         "failures": dump_json(+failures),
         "judgements": run.judgements - sum(row.judgements for row in judged),
         "abstentions": dump_json(+reasons),
+        "gold_answers": gold_answers.SerializeToString(),
     }

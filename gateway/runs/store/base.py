@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
@@ -43,6 +43,13 @@ from gateway.runs.records import (
 class StoreError(RuntimeError):
     """The store is unreachable or not writable. The message names it and the reason."""
 
+    repeat: Callable[[], Any] | None = None
+    """Completes the write that failed, with the result of the method. Absent: nothing was written.
+
+    A caller that retries a write calls this, and not the method again: whether the write took effect may be
+    unknown, and this makes it take effect once.
+    """
+
 
 class RequestIdReusedError(ValueError):
     """A request id was used before with another spec."""
@@ -64,10 +71,37 @@ class DatasetQuotaError(ValueError):
     """The datasets of a tenant would exceed its quota."""
 
 
+class JudgeInUseError(ValueError):
+    """Registered judges need a judge.
+
+    Args:
+        panels: The names of the panels that it is a member of.
+        shadows: The names of its shadows.
+    """
+
+    def __init__(self, panels: Sequence[str], shadows: Sequence[str]) -> None:
+        super().__init__(f"panels {panels} and shadows {shadows} use the judge")
+        self.panels = panels
+        self.shadows = shadows
+
+
+class JudgeMissingError(ValueError):
+    """A judge that a registration needs is not registered.
+
+    Args:
+        name: Its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the judge {name!r} is not registered")
+        self.name = name
+
+
 class RunStore(Protocol):
     """Stores runs. All methods block and are thread-safe; each is one transaction unless it says otherwise.
 
-    Any number of processes use one store at once. A method with a tenant treats the runs of other tenants as
+    Any number of processes use one store at once. A write takes effect once, even if the connection is lost
+    during its commit. A method with a tenant treats the runs of other tenants as
     absent. Each method raises StoreError if the store is unavailable.
     """
 
@@ -217,8 +251,13 @@ class RunStore(Protocol):
 
     # Results.
 
-    def unjudged_sample(self, run_id: str) -> RunSample | None:
-        """A sample with the commonest failure, else the commonest reason of abstentions; None: neither."""
+    def unjudged_sample(self, run_id: str, *, gold_answer: bool = False) -> RunSample | None:
+        """A sample with the commonest failure, else the commonest reason of abstentions; None: neither.
+
+        Args:
+            run_id: The run.
+            gold_answer: Whether it is one with the commonest reason of missing gold answers instead.
+        """
 
     def list_samples(
         self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()
@@ -269,19 +308,40 @@ class RunStore(Protocol):
     def registered_judge(self, tenant: str, role: str, name: str) -> RegisteredJudge | None:
         """A judge that a tenant registered; None if it does not exist."""
 
-    def register_judge(self, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
+    def register_judge(
+        self, tenant: str, judge: JudgeRegistration, most: int, needed: Collection[str] = ()
+    ) -> bool | None:
         """Adds a judge of a tenant.
+
+        Args:
+            tenant: The tenant.
+            judge: The judge.
+            most: The most judges of the tenant.
+            needed: The registered judges of the role that its panel and shadow name.
 
         Returns:
             Whether it was added; False if the tenant has one of that role and name, None if it has ``most``
             judges.
+
+        Raises:
+            JudgeMissingError: A needed judge was removed.
         """
 
-    def update_judge(self, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
-        """Replaces a judge of a tenant if it has the revision. Returns whether it was replaced."""
+    def update_judge(
+        self, tenant: str, judge: JudgeRegistration, revision: int, needed: Collection[str] = ()
+    ) -> bool:
+        """Replaces a judge of a tenant if it has the revision. Returns whether it was replaced.
+
+        Raises:
+            JudgeMissingError: A needed judge (see ``register_judge``) was removed.
+        """
 
     def remove_judge(self, tenant: str, role: str, name: str) -> bool:
-        """Removes a judge of a tenant. Returns whether it existed."""
+        """Removes a judge of a tenant. Returns whether it existed.
+
+        Raises:
+            JudgeInUseError: A registered panel or shadow of the tenant needs it.
+        """
 
     # Events.
 

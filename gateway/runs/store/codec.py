@@ -14,6 +14,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunIncident, RunSpec
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from gateway.runs.records import Counts, RunRecord, SampleWork
 from gateway.runs.store import throughput
 from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs, sanitize
@@ -75,6 +76,7 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
             abstentions_by_reason=reasons,
             interrupted=row.interrupted,
             usage=Usage.FromString(row.usage),
+            gold_answers=GoldAnswerFigures.FromString(row.gold_answers or b""),
         ),
         manifest=DatasetManifest.FromString(row.manifest or b""),
         version=row.version,

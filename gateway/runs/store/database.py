@@ -1,4 +1,8 @@
-"""Opens the database of a store, and runs transactions that are retried after a lost connection."""
+"""Opens the database of a store, and runs transactions that are retried after a lost connection.
+
+A transaction that writes takes effect once, even if the acknowledgement of its commit is lost, see
+``Database.write``.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,33 @@ import os
 import random
 import threading
 import time
+import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.runs.store.base import StoreError
+from gateway.runs.store.tables import run_writers
 
 Result = TypeVar("Result")
 Work = Callable[[sa.Connection], Result]
 
 WRITES = "dramaturg_writes"
 """The execution option of connections whose transactions write."""
-_RETRIED = "dramaturg_retried"
 
 _FIRST_WAIT_SECONDS = 0.05
 _MAX_WAIT_SECONDS = 1.0
 _BUSY_SECONDS = 30
 _POOL_SIZE = 8
 _CONNECT_SECONDS = 5
+_WRITER_RETENTION_SECONDS = 7 * 24 * 3600
 
 # SQLSTATE classes and codes (PostgreSQL, appendix A) of transient errors: connection exceptions, transaction
 # rollbacks (deadlock, serialisation), a server that stops or starts, no free connection.
@@ -89,6 +98,65 @@ def lock_file(engine: sa.Engine, name: str) -> IO[str]:
     return lock
 
 
+@dataclass
+class _Writer:
+    """A row of ``run_writers``. One operation at a time uses it."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    operation: int = 0
+
+
+class _Operation(Generic[Result]):
+    """The work of a transaction that takes effect once, however often it is attempted.
+
+    Args:
+        work: The work.
+        writer: Numbers the operation, and is used by no other until this one ends.
+    """
+
+    def __init__(self, work: Work[Result], writer: _Writer) -> None:
+        writer.operation += 1
+        self.writer = writer
+        self.is_committing = False
+        """Whether the last attempt came to its commit, so that an error leaves its outcome unknown."""
+        self._work = work
+        self._results: list[Result] = []
+
+    def __call__(self, connection: sa.Connection) -> Result:
+        self.is_committing = False
+        if self._begin(connection):
+            self._results[:] = [self._work(connection)]
+        # Else an earlier attempt was committed: the last one that came to its commit.
+        self.is_committing = True
+        return self._results[0]
+
+    def _begin(self, connection: sa.Connection) -> bool:
+        """Records the operation in its own transaction. Returns False if an earlier attempt was committed.
+
+        Waits for an earlier attempt whose commit is in progress, which holds the row.
+        """
+        now = int(time.time())
+        values = {"writer": self.writer.id, "number": self.writer.operation, "now": now}
+        begun = connection.execute(_begin_statement(connection.dialect.name), values).first() is not None
+        if self.writer.operation == 1:
+            old = run_writers.c.time < now - _WRITER_RETENTION_SECONDS
+            connection.execute(run_writers.delete().where(old))
+        return begun
+
+
+@cache
+def _begin_statement(dialect: str) -> Any:
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    new = insert(run_writers).values(
+        id=sa.bindparam("writer"), operation=sa.bindparam("number"), time=sa.bindparam("now")
+    )
+    return new.on_conflict_do_update(
+        index_elements=["id"],
+        set_={"operation": new.excluded.operation, "time": new.excluded.time},
+        where=run_writers.c.operation < new.excluded.operation,
+    ).returning(run_writers.c.id)
+
+
 class Database:
     """Runs transactions.
 
@@ -100,10 +168,10 @@ class Database:
 
     def __init__(self, engine: sa.Engine, name: str, retry_seconds: float) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**{WRITES: True})
-        self._retrying_writer = engine.execution_options(**{WRITES: True, _RETRIED: True})
+        self._writing_engine = engine.execution_options(**{WRITES: True})
         self._retry_seconds = retry_seconds
         self.name = name
+        self._writers = deque[_Writer]()
         # SQLite has one writer at a time, and waiters in its busy handler sleep for up to 100 ms too long.
         self._write_lock: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
@@ -125,23 +193,31 @@ class Database:
         Raises:
             StoreError: The database is unavailable.
         """
-        return self._retry(lambda _: self._once(self._engine, work))
+        return self._retry(partial(self._once, self._engine, work))
 
     def write(self, work: Work[Result]) -> Result:
         """Runs a transaction and commits it, or rolls it back.
 
-        The work may run more than once. If the connection is lost during the commit, its outcome is unknown,
-        so the work must detect its own earlier effect (``was_retried``).
+        The work may run more than once, and takes effect once: if the acknowledgement of a commit is lost,
+        the next attempt finds the operation committed, and the result is that of the committed attempt.
+
+        Raises:
+            StoreError: The database is unavailable. Whether the work took effect may be unknown; ``repeat``
+                completes the same operation.
+        """
+        try:
+            writer = self._writers.pop()
+        except IndexError:
+            writer = _Writer()
+        return self._complete(_Operation(work, writer))
+
+    def migrate(self, work: Work[Result]) -> Result:
+        """Runs a transaction that changes tables. It may take effect twice, so that the work must permit it.
 
         Raises:
             StoreError: The database is unavailable.
         """
-
-        def once(retried: bool) -> Result:
-            with self._write_lock:
-                return self._once(self._retrying_writer if retried else self._writer, work)
-
-        return self._retry(once)
+        return self._retry(partial(self._once, self._writing_engine, work))
 
     def now(self, connection: sa.Connection) -> int:
         """The time of the clock that all users of the database share, in microseconds since 1970."""
@@ -156,26 +232,42 @@ class Database:
         """Closes the connections."""
         self._engine.dispose()
 
+    def _complete(self, operation: _Operation[Result]) -> Result:
+        def once() -> Result:
+            with self._write_lock:
+                return self._once(self._writing_engine, operation)
+
+        try:
+            result = self._retry(once, lambda: operation.is_committing)
+        except StoreError as error:
+            # The writer stays with the operation: its row is what tells whether it was committed.
+            error.repeat = partial(self._complete, operation)
+            raise
+        except BaseException:
+            self._writers.append(operation.writer)
+            raise
+        self._writers.append(operation.writer)
+        return result
+
     @staticmethod
     def _once(engine: sa.Engine, work: Work[Result]) -> Result:
         with engine.begin() as connection:
             return work(connection)
 
-    def _retry(self, once: Callable[[bool], Result]) -> Result:
+    def _retry(self, once: Callable[[], Result], is_committing: Callable[[], bool] = lambda: False) -> Result:
         give_up = time.monotonic() + self._retry_seconds
         wait = _FIRST_WAIT_SECONDS
-        retried = False
         while True:
             try:
-                return once(retried)
+                return once()
             except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
                 if isinstance(error, sa.exc.IntegrityError | sa.exc.ProgrammingError | sa.exc.DataError):
                     raise  # a defect of the program, not of the database
-                if not self._is_transient(error) or time.monotonic() + wait > give_up:
+                is_transient = is_committing() or self._is_transient(error)
+                if not is_transient or time.monotonic() + wait > give_up:
                     raise StoreError(f"the run store {self.name} is unavailable: {_reason(error)}") from error
             time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads replicas, guards nothing
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
-            retried = True
 
     def _is_transient(self, error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> bool:
         if self.is_sqlite:
@@ -185,11 +277,6 @@ class Database:
         state = getattr(error.orig, "sqlstate", None)
         # Without a state no server answered.
         return error.connection_invalidated or state is None or str(state).startswith(_TRANSIENT_STATES)
-
-
-def was_retried(connection: sa.Connection) -> bool:
-    """Whether this transaction lost its connection before, perhaps after its commit."""
-    return bool(connection.get_execution_options().get(_RETRIED))
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -15,7 +15,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat
 from gateway.runs.records import DatasetRecord, NewDataset
 from gateway.runs.store.base import DatasetOffsetError, DatasetQuotaError
 from gateway.runs.store.codec import pack, unpack
-from gateway.runs.store.database import was_retried
 from gateway.runs.store.tables import dataset_chunks, datasets
 
 _CHUNKS_PER_DELETE = 50
@@ -80,8 +79,6 @@ def append(
         return None
     end = position + len(content)
     if row.received != position:
-        if was_retried(connection) and row.received == end:
-            return _record(row)
         raise DatasetOffsetError(row.received)
     connection.execute(
         dataset_chunks.insert().values(dataset=row.number, position=position, content=pack(content))

@@ -20,6 +20,7 @@ from gateway.runs.store.tables import (
     metadata,
     run_judges,
     run_spending,
+    run_writers,
 )
 
 Step = Callable[[sa.Connection], None]
@@ -72,6 +73,16 @@ def _add_label_sets(connection: sa.Connection) -> None:
         table.create(connection)
 
 
+def _add_writers(connection: sa.Connection) -> None:
+    run_writers.create(connection)
+
+
+def _add_gold_answers(connection: sa.Connection) -> None:
+    kind = sa.LargeBinary().compile(connection.dialect)
+    connection.execute(sa.text(f"ALTER TABLE runs ADD COLUMN gold_answers {kind}"))
+    connection.execute(sa.text("ALTER TABLE run_samples ADD COLUMN missing_gold_answer TEXT"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _add_incident,
     3: _add_spending,
@@ -81,6 +92,8 @@ STEPS: Mapping[int, Step] = {
     7: _add_datasets,
     8: _add_registrations,
     9: _add_label_sets,
+    10: _add_writers,
+    11: _add_gold_answers,
 }
 """The change to each version above 1. An empty database gets the newest tables at once."""
 
@@ -106,10 +119,11 @@ def migrate(
     Raises:
         StoreError: A newer program wrote the store, or the store is unavailable.
     """
-    while (
-        database.write(lambda connection: _advance(connection, database.name, tables, steps, target)) < target
-    ):
-        pass
+    reached = 0
+    while reached < target:
+        reached = database.migrate(
+            lambda connection: _advance(connection, database.name, tables, steps, target)
+        )
 
 
 def _advance(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from gateway.runs.records import RegisteredJudge
+from gateway.runs.store.base import JudgeInUseError, JudgeMissingError
 from gateway.runs.store.tables import judges, sanitize
-
-_KEY = ("tenant", "role", "name")
 
 
 def find_all(connection: sa.Connection) -> Sequence[RegisteredJudge]:
@@ -26,26 +24,30 @@ def find(connection: sa.Connection, tenant: str, role: str, name: str) -> Regist
     return None if row is None else _record(row)
 
 
-def add(connection: sa.Connection, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
+def add(
+    connection: sa.Connection, tenant: str, judge: JudgeRegistration, most: int, needed: Collection[str]
+) -> bool | None:
     """See ``RunStore.register_judge``."""
-    if connection.dialect.name == "postgresql":
-        # Registrations of a tenant take turns, so that the maximum holds.
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(sanitize(tenant)))))
+    _lock(connection, tenant)
     if find(connection, tenant, judge.role, judge.name) is not None:
         return False
+    _check_needed(connection, tenant, judge.role, needed)
     mine = sa.select(sa.func.count()).where(judges.c.tenant == sanitize(tenant))
     if connection.execute(mine).scalar_one() >= most:
         return None
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    new = insert(judges).values(
+    new = judges.insert().values(
         tenant=tenant, role=judge.role, name=judge.name, registration=judge.SerializeToString(), revision=1
     )
-    added = new.on_conflict_do_nothing(index_elements=_KEY).returning(judges.c.revision)
-    return connection.execute(added).first() is not None
+    connection.execute(new)
+    return True
 
 
-def replace(connection: sa.Connection, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+def replace(
+    connection: sa.Connection, tenant: str, judge: JudgeRegistration, revision: int, needed: Collection[str]
+) -> bool:
     """See ``RunStore.update_judge``."""
+    _lock(connection, tenant)
+    _check_needed(connection, tenant, judge.role, needed)
     where = _is(tenant, judge.role, judge.name) & (judges.c.revision == revision)
     values = {"registration": judge.SerializeToString(), "revision": revision + 1}
     return connection.execute(judges.update().where(where).values(values)).rowcount > 0
@@ -53,7 +55,29 @@ def replace(connection: sa.Connection, tenant: str, judge: JudgeRegistration, re
 
 def remove(connection: sa.Connection, tenant: str, role: str, name: str) -> bool:
     """See ``RunStore.remove_judge``."""
+    _lock(connection, tenant)
+    query = sa.select(judges).where(judges.c.tenant == sanitize(tenant), judges.c.role == sanitize(role))
+    own = [_record(row).judge for row in connection.execute(query.order_by(judges.c.name))]
+    panels = [one.name for one in own if name in (member.judge for member in one.panel.members)]
+    shadows = [one.name for one in own if one.shadow.of == name]
+    if panels or shadows:
+        raise JudgeInUseError(panels, shadows)
     return connection.execute(judges.delete().where(_is(tenant, role, name))).rowcount > 0
+
+
+def _lock(connection: sa.Connection, tenant: str) -> None:
+    """Makes changes of a tenant's judges take turns, so that what one has checked holds until it commits.
+
+    SQLite has one writer at a time.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(sanitize(tenant)))))
+
+
+def _check_needed(connection: sa.Connection, tenant: str, role: str, needed: Collection[str]) -> None:
+    for name in needed:
+        if find(connection, tenant, role, name) is None:
+            raise JudgeMissingError(name)
 
 
 def _is(tenant: str, role: str, name: str) -> sa.ColumnElement[bool]:

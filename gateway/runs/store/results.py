@@ -54,9 +54,14 @@ def list_results(
     return found
 
 
-def unjudged_sample(connection: sa.Connection, run_id: str) -> RunSample | None:
+def unjudged_sample(connection: sa.Connection, run_id: str, *, gold_answer: bool) -> RunSample | None:
     """See ``RunStore.unjudged_sample``."""
     number = runs.number_of(connection, run_id)
+    missing = (
+        sa.select(sa.func.min(run_samples.c.sample))
+        .where(run_samples.c.run == number, run_samples.c.missing_gold_answer != "")
+        .group_by(run_samples.c.missing_gold_answer)
+    )
     failed = (
         sa.select(sa.func.min(run_samples.c.sample))
         .where(run_samples.c.run == number, run_samples.c.failure.is_not(None))
@@ -67,7 +72,7 @@ def unjudged_sample(connection: sa.Connection, run_id: str) -> RunSample | None:
         .where(run_results.c.run == number, run_results.c.outcome == OUTCOME_ABSTAIN)
         .group_by(run_results.c.reason)
     )
-    for query in (failed, abstained):
+    for query in (missing,) if gold_answer else (failed, abstained):
         commonest = query.order_by(sa.func.count().desc()).limit(1)
         index = connection.execute(commonest).scalar_one_or_none()
         if index is not None:

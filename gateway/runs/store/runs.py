@@ -21,7 +21,6 @@ from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.store import throughput
 from gateway.runs.store.base import RequestIdReusedError
 from gateway.runs.store.codec import RUN_COLUMNS, pack, run_record, unpack
-from gateway.runs.store.database import was_retried
 from gateway.runs.store.tables import RUN_PARTS, run_labels, run_specs, runs, sanitize
 
 IS_WANTED = (runs.c.id == sa.bindparam("wanted")) & runs.c.deleted.is_(False)
@@ -165,9 +164,9 @@ def begin_preparation(connection: sa.Connection, run_id: str) -> int:
     row = lock(connection, run_id)
     if row is None:
         return 0
-    begun: int = row.preparations + (not was_retried(connection))
-    connection.execute(runs.update().where(runs.c.number == row.number).values(preparations=max(1, begun)))
-    return max(1, begun)
+    begun: int = row.preparations + 1
+    connection.execute(runs.update().where(runs.c.number == row.number).values(preparations=begun))
+    return begun
 
 
 def end_preparation(connection: sa.Connection, run_id: str) -> None:
@@ -197,10 +196,8 @@ def change_state(
 ) -> RunRecord | None:
     """See ``RunStore.change_state``; ``clock`` is the time of the store in microseconds."""
     row = lock(connection, run_id)
-    if row is None or (attempt is not None and row.attempt != attempt):
+    if row is None or row.state not in expected or (attempt is not None and row.attempt != attempt):
         return None
-    if row.state not in expected:
-        return required(connection, run_id) if was_retried(connection) and row.state == to else None
     # An incident belongs to the state in which it occurred.
     values: dict[str, Any] = {
         "state": to,
@@ -224,10 +221,7 @@ def update_spec(
     row = lock(connection, run_id)
     if row is None:
         raise KeyError(run_id)
-    present = required(connection, run_id)
-    if was_retried(connection) and present.spec == spec:
-        return present
-    if expected is not None and present.spec != expected:
+    if expected is not None and required(connection, run_id).spec != expected:
         return None
     replace_spec(connection, row.number, spec)
     change(connection, row.number, **state_event(row))

@@ -24,7 +24,7 @@ from gateway.runs.store.codec import (
     unpack,
     unpack_message,
 )
-from gateway.runs.store.database import insert, was_retried
+from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
 
 _ROWS_AT_ONCE = 5000
@@ -85,8 +85,7 @@ def take(
         return ()
     number: int = run.number
     begun = connection.execute(_PENDING_AMONG, {"its_run": number, "indices": indices}).all()
-    before = {None, executor} if was_retried(connection) else {None}
-    interrupted = {row.sample for row in begun if row.executor not in before}
+    interrupted = {row.sample for row in begun if row.executor is not None}
     if interrupted:
         again = run_samples.update().where(among(number, list(interrupted)))
         connection.execute(again.values(crashes=run_samples.c.crashes + 1))
@@ -197,4 +196,4 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
 def _state_row(number: int, row: SampleRow) -> tuple[Any, ...]:
     valid = row.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
-    return number, row.sample, state, valid, None, 0, row.failure
+    return number, row.sample, state, valid, None, 0, row.failure, None

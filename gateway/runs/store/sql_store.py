@@ -239,8 +239,10 @@ class SqlRunStore(RunStore):
     def model_usage(self, run_id: str) -> Mapping[str, Usage]:
         return self._database.read(lambda connection: results.model_usage(connection, run_id))
 
-    def unjudged_sample(self, run_id: str) -> RunSample | None:
-        return self._database.read(lambda connection: results.unjudged_sample(connection, run_id))
+    def unjudged_sample(self, run_id: str, *, gold_answer: bool = False) -> RunSample | None:
+        return self._database.read(
+            lambda connection: results.unjudged_sample(connection, run_id, gold_answer=gold_answer)
+        )
 
     def tag_names(self, run_id: str) -> Sequence[str]:
         names: set[str] = set()
@@ -269,12 +271,18 @@ class SqlRunStore(RunStore):
     def registered_judge(self, tenant: str, role: str, name: str) -> RegisteredJudge | None:
         return self._database.read(lambda connection: registrations.find(connection, tenant, role, name))
 
-    def register_judge(self, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
-        return self._database.write(lambda connection: registrations.add(connection, tenant, judge, most))
-
-    def update_judge(self, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+    def register_judge(
+        self, tenant: str, judge: JudgeRegistration, most: int, needed: Collection[str] = ()
+    ) -> bool | None:
         return self._database.write(
-            lambda connection: registrations.replace(connection, tenant, judge, revision)
+            lambda connection: registrations.add(connection, tenant, judge, most, needed)
+        )
+
+    def update_judge(
+        self, tenant: str, judge: JudgeRegistration, revision: int, needed: Collection[str] = ()
+    ) -> bool:
+        return self._database.write(
+            lambda connection: registrations.replace(connection, tenant, judge, revision, needed)
         )
 
     def remove_judge(self, tenant: str, role: str, name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 11
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -95,6 +95,8 @@ runs = sa.Table(
     sa.Column("failures", sa.Text, nullable=False, default="{}"),
     # common.v1.Usage.
     sa.Column("usage", sa.LargeBinary, nullable=False, default=b""),
+    # evaluation.v1.GoldAnswerFigures; absent: none.
+    sa.Column("gold_answers", sa.LargeBinary),
     # JSON: see ``throughput``.
     sa.Column("throughput", sa.Text, nullable=False, default="[]"),
     # evaluation.v1.RunIncident; absent: none.
@@ -165,6 +167,8 @@ run_samples = sa.Table(
     sa.Column("crashes", sa.Integer, nullable=False, default=0),
     # The reason of a failed sample, as counted in runs.failures. Absent: it did not fail.
     sa.Column("failure", sa.Text),
+    # Why it was judged without a gold answer, as ``dramaturg.results.gold_answers.missing_reason`` says.
+    sa.Column("missing_gold_answer", sa.Text),
     sa.Index("run_samples_by_state", "run", "state", "sample"),
     sa.Index(
         "run_samples_begun",
@@ -249,6 +253,17 @@ run_executors = sa.Table(
     sa.Column("expires", sa.BigInteger, nullable=False),
 )
 """The leases of the gateways."""
+
+run_writers = sa.Table(
+    "run_writers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    # The number of its last operation that was committed.
+    sa.Column("operation", sa.BigInteger, nullable=False),
+    # When that began, in seconds since 1970, by the clock of its process.
+    sa.Column("time", sa.BigInteger, nullable=False),
+)
+"""The writers of all processes. Each operation is recorded in its own transaction, see ``Database.write``."""
 
 run_judges = sa.Table(
     "run_judges",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED
 from dramaturg.judge import VERSION
 from dramaturg.judge.answers import StepsForm
 from dramaturg.judge.excerpts import ExcerptLimits, constraints_excerpt, goal_excerpt
@@ -62,6 +63,7 @@ class LlmSynthesizer:
         return SynthesizeResponse(
             script=Script(steps=[Step(text=step) for step in answer.value or ()]),
             failure=answer.abstention.explanation if answer.abstention else "",
+            failure_reason=answer.abstention.reason if answer.abstention else ABSTAIN_REASON_UNSPECIFIED,
             pool_ids=pool.ids,
             provenance=answer.provenance,
         )

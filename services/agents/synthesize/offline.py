@@ -11,6 +11,7 @@ import numpy as np
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.text_pool import parse
@@ -52,7 +53,9 @@ class OfflineSynthesizer:
             request.candidates,
         )
         if not pool.scripts:
-            return SynthesizeResponse(failure=_failure(len(request.candidates)))
+            return SynthesizeResponse(
+                failure=_failure(len(request.candidates)), failure_reason=ABSTAIN_REASON_NOT_SUPPORTED
+            )
         embedded = await self._embeddings.embed(pool.steps)
         return await until_cancelled(asyncio.to_thread, _choose, pool, embedded)
 

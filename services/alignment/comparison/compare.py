@@ -16,6 +16,7 @@ from services.alignment.comparison.model import Compared, Design, Gate, PolicyCo
 from services.alignment.comparison.paired import minimum_detectable_effect
 from services.alignment.correlation.measure import CorrelationDifference, Series, correlate
 from services.alignment.errors import too_large
+from services.alignment.estimates import Estimate
 
 MAX_GROUPS = 2000
 """The most groups of one answer."""
@@ -101,8 +102,8 @@ def _under_policy(
     difference, tested = pairs.difference(level), pairs.test()
     return PolicyComparison(
         policy=policy,
-        baseline_mean=pairs.mean(pairs.old, level).of(total),
-        system_mean=pairs.mean(pairs.new, level).of(total),
+        baseline_mean=_on_scale(pairs.mean(pairs.old, level), design).of(total),
+        system_mean=_on_scale(pairs.mean(pairs.new, level), design).of(total),
         difference=difference.of(total),
         better=int((pairs.new > pairs.old).sum()),
         worse=int((pairs.new < pairs.old).sum()),
@@ -112,6 +113,16 @@ def _under_policy(
         lower_bound=pairs.lower_bound(level),
         lower_bound_method=pairs.bound_method if design.loss is not None else "",
     )
+
+
+def _on_scale(mean: Estimate, design: Design) -> Estimate:
+    """A mean whose interval is cut at the ends of the scale, beyond which no mean lies."""
+    lower, upper = mean.lower, mean.upper
+    if lower is not None and design.lowest is not None:
+        lower = max(lower, design.lowest)
+    if upper is not None and design.highest is not None:
+        upper = min(upper, design.highest)
+    return replace(mean, lower=lower, upper=upper)
 
 
 def _correlation(runs: Runs, design: Design, both: Mask, system: str) -> CorrelationDifference | None:

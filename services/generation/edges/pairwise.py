@@ -21,6 +21,7 @@ from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.edges.numbered_events import scenario_excerpt
@@ -120,12 +121,7 @@ async def _side_by_side(work: Callable[[T], Coroutine[Any, Any, R]], items: Sequ
         async with turns:
             return await work(item)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(in_turn(item)) for item in items]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await gather_all([in_turn(item) for item in items])
 
 
 TOP_LOGPROBS = 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
@@ -11,8 +10,9 @@ from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import merge
+from dramaturg.service.concurrency import gather_all
 from services.judging.pairs.prompts_by_kind import PairPrompts
-from services.judging.pairs.rounds import Answered, Round
+from services.judging.pairs.rounds import Round
 from services.judging.pairs.settings import PairLimits
 from services.judging.pairs.votes import combine, vote
 
@@ -59,13 +59,7 @@ class LlmPairJudge:
             Round(self._asker, self._prompts, self._limits, request, order, logprobs=self._logprobs)
             for order in _ORDERS[request.order]
         ]
-        # If one round fails, the other is cancelled and awaited.
-        outcomes = await asyncio.gather(*(one.play() for one in rounds), return_exceptions=True)
-        answered: list[Answered] = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            answered.append(outcome)
+        answered = await gather_all([one.play() for one in rounds])
         roles: Sequence[pb.Role | None] = request.roles or [None]
         ballots = zip(*(one.ballots for one in answered), strict=True)
         response = combine([vote(role, own) for role, own in zip(roles, ballots, strict=True)])

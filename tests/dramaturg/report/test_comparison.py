@@ -65,7 +65,8 @@ def test_changes_come_first_in_both_directions(report: Path) -> None:
     html = report.read_text(encoding="utf-8")
     lead = "new against old: 8 of 140 judgements got worse and 1 better, 1 changed to or from an abstention"
     assert lead in html
-    assert "The setup changed." in html
+    change = "new: the judge &#39;strict&#39; of critic has the version &#39;llm-critic 2&#39;"
+    assert html.index("The setup changed: ") < html.index(change) < html.index(lead)
     worse, better, abstained = (
         html.index(f">{title}</h2>") for title in ("Got worse", "Got better", "Abstentions that changed")
     )

@@ -174,6 +174,18 @@ def test_an_unranked_model_is_listed_as_such() -> None:
     assert "3 timed out" in html
 
 
+def test_missing_gold_answers_are_beside_the_ranking_and_in_a_section() -> None:
+    samples = [sample("scripts", place) for place in range(3)]
+    samples[1].scripts.gold_answer.Clear()
+    samples[1].scripts.gold_answer.failure = "It declined."
+    samples[1].scripts.gold_answer.failure_reason = verdict_pb2.ABSTAIN_REASON_REFUSED
+    html = page(samples)
+    words = "1 of 3 samples were judged without the gold answer that they asked for (REFUSED 1)."
+    assert html.count(words) == 2  # beside the leaderboard, and among the limits of the figures
+    assert ">Missing gold answers</h2>" in html
+    assert "Missing gold answers" not in page(samples[:1])
+
+
 def test_cells_link_to_their_samples() -> None:
     html = page([sample("scripts", place) for place in range(3)])
     assert 'href="#measure=no_duplicate_steps&amp;outcome=fail"' in html

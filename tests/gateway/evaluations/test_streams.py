@@ -13,7 +13,6 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     EvaluateScriptsResponse,
     ScriptsResult,
 )
-from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.streams import Emit, Evaluation
 
 RESULT = ScriptsResult(task=Task(goal="Make tea"))
@@ -57,24 +56,33 @@ async def test_what_came_before_it_broke_is_told() -> None:
         await anext(events)
 
 
-async def test_one_that_breaks_cancels_those_beside_it() -> None:
-    cancelled = asyncio.Event()
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_what_it_cancels_has_ended_when_it_ends(how: str) -> None:
+    cancelled, may_end, ended = asyncio.Event(), asyncio.Event(), False
 
-    async def wait() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
+    class Slow(Told):
+        async def work(self, emit: Emit) -> ScriptsResult:
+            nonlocal ended
+            emit(assessment=CandidateAssessment(candidate_id="a"))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+                await may_end.wait()
+                ended = True
+            return RESULT
 
-    async def fail() -> None:
+    events = Slow().events()
+    await anext(events)
+    await anext(events)
+    if how == "closed":
+        ending = asyncio.create_task(events.aclose())
+    else:
+        ending = asyncio.create_task(anext(events))  # type: ignore[arg-type] # it is a coroutine
         await asyncio.sleep(0)
-        raise KeyError
-
-    with pytest.raises(ExceptionGroup):
-        await gather_all([wait(), fail()])
-    assert cancelled.is_set()
-    with pytest.raises(KeyError):
-        await gather_all([fail()])
-    assert await gather_all([asyncio.sleep(0, 1), asyncio.sleep(0, 2)]) == [1, 2]
-    assert await gather_all([]) == []
+        ending.cancel()
+    await cancelled.wait()
+    assert not ending.done()
+    may_end.set()
+    await asyncio.wait([ending])
+    assert ended

@@ -39,7 +39,7 @@ from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store import open_store
+from gateway.runs.store import open_reader, open_store
 from gateway.servicer import JudgeDirectoryServicer
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.auth import Holder, holder, token_settings
@@ -470,3 +470,28 @@ async def test_a_judge_that_panels_and_shadows_need_is_not_removed(sqlite_url: s
         await client.remove_judge("critic", "both")
         await client.remove_judge("critic", "theirs")
         assert await names(client) == ["fake"]
+
+
+async def test_the_check_and_the_change_are_one_transaction(sqlite_url: str) -> None:
+    """Two gateways: what one of them has not read yet is checked all the same."""
+    slow: dict[str, Any] = {"judges_poll_seconds": 3600}
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        gateway(sqlite_url, **slow) as target,
+        DramaturgClient(target) as client,
+    ):
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
+        other = await asyncio.to_thread(open_reader, sqlite_url)
+        panel = JudgePanel(members=[PanelMember(judge="theirs")])
+        other.register_judge("", JudgeRegistration(role="critic", name="both", panel=panel), 9, ["theirs"])
+        with pytest.raises(ServiceError, match="used by the panels both;"):
+            await client.remove_judge("critic", "theirs")
+        assert other.remove_judge("", "critic", "both")
+        assert other.remove_judge("", "critic", "theirs")
+        shadow = JudgeShadow(of="theirs")
+        with pytest.raises(ServiceError, match="needs the judge 'theirs', which was removed") as refused:
+            await client.register_judge(
+                JudgeRegistration(role="critic", name="next", target=theirs.target, shadow=shadow)
+            )
+        assert fields_of(refused.value) == ["judge"]
+        assert other.registered_judges() == []

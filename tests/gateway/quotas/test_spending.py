@@ -17,6 +17,7 @@ from gateway.quotas import spending
 from gateway.quotas.spending import DailySpending
 from gateway.runs.records import Spending
 from gateway.runs.store import RunStore, StoreError, open_store
+from tests.support.runs import lost_acknowledgements
 
 
 @pytest.fixture
@@ -63,6 +64,22 @@ async def test_an_outage_of_the_store_omits_nothing(store: RunStore, monkeypatch
         monkeypatch.undo()
         await until(lambda: store.spent_today("a").tokens == 5)
         assert (await spent.today("a", fresh=True)).tokens == 5
+
+
+async def test_a_write_of_unknown_outcome_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending, "_RETRY_SECONDS", 0.01)
+    store = open_store(f"sqlite:///{tmp_path}/runs.sqlite3", retry_seconds=0)
+    spent = DailySpending()
+    async with spent.persisted(store):
+        with lost_acknowledgements():
+            spent.add("a", usage(5))
+            await until(lambda: "a" in spent._failed)
+            spent.add("a", usage(2))
+            await until(lambda: not spent._unwritten)
+        assert (await spent.today("a", fresh=True)).tokens == 7
+    store.close()
 
 
 async def test_an_amount_written_during_a_read_is_not_missed(

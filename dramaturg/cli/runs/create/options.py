@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -52,6 +52,7 @@ from dramaturg.datasets.row_file import STANDARD_INPUT
 def _create(
     evaluation: str,
     own: Message,
+    limits: Mapping[str, float | None],
     file: Annotated[
         str,
         typer.Argument(
@@ -144,6 +145,7 @@ def _create(
             max_abstained_fraction=max_abstained_fraction,
             min_coverage=min_coverage,
             fail_fast_sample_count=fail_fast,
+            **limits,
         ),
         budget=make_budget(max_cost_usd, max_tokens, estimate_usage=estimate_usage),
         limits=make_limits(concurrency, priority),
@@ -195,7 +197,7 @@ async def _upload(client: DramaturgClient, spec: RunSpec, file: str) -> None:
         spec.dataset.dataset_id = dataset.id
 
 
-def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[..., None]]:
+def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Message]], Callable[..., None]]:
     """A command that creates a run.
 
     Its options are those of every run (the parameters of ``_create``) and those of the function, which sets
@@ -203,8 +205,13 @@ def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[.
 
     Args:
         evaluation: The evaluation's name in ``RunSpec``.
+        limits: The options that set optional fields of ``RunPolicy``, by field.
     """
-    common = list(inspect.signature(_create, eval_str=True).parameters.values())[2:]
+    common = list(inspect.signature(_create, eval_str=True).parameters.values())[3:]
+    policy = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in limits.items()
+    ]
 
     def decorate(own: Callable[..., Message]) -> Callable[..., None]:
         mine = list(inspect.signature(own, eval_str=True).parameters.values())
@@ -216,11 +223,11 @@ def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[.
                 row = own(**passed)
             except ValueError as error:
                 fail(str(error))
-            _create(evaluation, row, **taken)
+            _create(evaluation, row, {name: given[name] for name in limits}, **taken)
 
         # An option may belong to both: the models under test.
         names = {one.name for one in common}
-        parameters = [*common, *(one for one in mine if one.name not in names)]
+        parameters = [*common, *(one for one in mine if one.name not in names), *policy]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__doc__ = own.__doc__

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.judge_selection import Overrides
-from dramaturg.cli.options import GoldAnswer, Mechanism
+from dramaturg.cli.options import GoldAnswer, MaxMissingGoldAnswers, Mechanism
 from dramaturg.cli.runs.create.options import command_of
 
 
-@command_of("scripts")
+@command_of("scripts", max_missing_gold_answer_fraction=MaxMissingGoldAnswers)
 def scripts(
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,

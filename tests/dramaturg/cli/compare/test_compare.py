@@ -255,6 +255,93 @@ def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, second: str) -> 
     assert run(old, folders[second]).exit_code == 2
 
 
+def judged_by(path: Path, judge: str = "llm", **made: str) -> str:
+    """Two hundred tasks of two criteria, of which nearly all pass, by a judge."""
+    results = []
+    for task in range(200):
+        result = scripts_result(f"t{task}", {"a": dict.fromkeys(CRITERIA, task < 190)})
+        one = result.candidates[0].assessments.add(role="critic", judge=judge)
+        one.assessment.verdicts.extend(result.candidates[0].verdicts)
+        provenance = one.assessment.provenance
+        provenance.name, provenance.version = "llm-critic", made.get("version", "1")
+        provenance.completions.add(answered_model=made.get("model", "a"))
+        provenance.prompts.add(name="critique", sha256=made.get("prompt", "ab"))
+        results.append(result)
+    return write_results(path, results)
+
+
+@pytest.mark.parametrize(
+    ("made", "change"),
+    [
+        ({"judge": "ours"}, "the judges of critic are 'ours', not 'llm'"),
+        ({"version": "2"}, "the judge 'llm' of critic has the version 'llm-critic 2', not 'llm-critic 1'"),
+        ({"model": "b"}, "the judge 'llm' of critic has the model 'b', not 'a'"),
+        ({"prompt": "cd"}, "the judge 'llm' of critic has other prompts (critique)"),
+    ],
+)
+def test_judges_that_differ_are_named_first_and_withhold_go(
+    tmp_path: Path, made: dict[str, str], change: str
+) -> None:
+    old, new = judged_by(tmp_path / "old"), judged_by(tmp_path / "new", **made)
+    table = run(old, new)
+    assert table.exit_code == 3
+    assert table.stdout.startswith(f"the setup changed: new: {change}\n")
+    assert table.stdout.rstrip().endswith("INCONCLUSIVE")
+    assert table.stdout.count("--despite-changes") == 1
+    code, found = answer(old, new)
+    assert (code, found["gate"], found["setup_changes"]) == (3, "INCONCLUSIVE", [f"new: {change}"])
+    assert found["gate_reasons"][-1].endswith("--despite-changes permits it")
+    despite = run(old, new, "--despite-changes")
+    assert despite.exit_code == 0
+    assert despite.stdout.startswith("the setup changed: ")
+    assert answer(old, judged_by(tmp_path / "same"))[1]["setup_changes"] == []
+
+
+def test_a_worse_run_of_other_judges_stays_no_go(tmp_path: Path) -> None:
+    old, results = judged_by(tmp_path / "old"), []
+    for task in range(200):
+        result = scripts_result(f"t{task}", {"a": dict.fromkeys(CRITERIA, task < 100)})
+        one = result.candidates[0].assessments.add(role="critic", judge="ours")
+        one.assessment.verdicts.extend(result.candidates[0].verdicts)
+        results.append(result)
+    code, found = answer(old, write_results(tmp_path / "new", results))
+    assert (code, found["gate"]) == (1, "NO-GO")
+    assert found["setup_changes"] == ["new: the judges of critic are 'ours', not 'llm'"]
+
+
+def test_labels_of_people_let_other_judges_go(tmp_path: Path) -> None:
+    old, new = judged_by(tmp_path / "old"), judged_by(tmp_path / "new", model="b")
+    labels = tmp_path / "labels.csv"
+    rows = [
+        f"t{task}/a,{criterion},ann,{'PASS' if task < 190 else 'FAIL'}\n"
+        for task in range(200)
+        for criterion in CRITERIA
+    ]
+    labels.write_text("item,criterion,annotator,label\n" + "".join(rows), encoding="utf-8")
+    code, found = answer(old, new, "--labels", str(labels))
+    assert (code, found["gate"]) == (0, "GO")
+    assert found["setup_changes"] == ["new: the judge 'llm' of critic has the model 'b', not 'a'"]
+
+
+def test_shares_lie_between_0_and_1(tmp_path: Path) -> None:
+    """Student's interval of few scores near an end of the scale is wider than the scale."""
+    folders = []
+    for name, score in (("old", 5), ("new", 1)):
+        results = []
+        for task in range(4):
+            result = TextsResult(criteria=[CLEAR])
+            result.task.id = f"t{task}"
+            one = result.texts.add(text_id="a", model="a")
+            one.verdicts.append(scored("clear", 3 if not task else score))
+            results.append(result)
+        folders.append(write_results(tmp_path / name, results))
+    whole = answer(*folders)[1]["comparisons"][0]["policies"]["wrong"]
+    old, new = whole["baseline_mean_interval"], whole["system_mean_interval"]
+    assert (old[1], new[0]) == (1.0, 0.0)
+    assert 0 < new[1] < 1
+    assert 0 < old[0] < 1
+
+
 def test_one_folder_is_not_enough(tmp_path: Path) -> None:
     assert run(folder(tmp_path / "old", 3, 5)).exit_code == 2
 

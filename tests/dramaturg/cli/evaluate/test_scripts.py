@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from typer.testing import CliRunner
 
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
@@ -27,7 +28,7 @@ from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
 from tests.support.evaluations import in_a_thread
 from tests.support.figures import figure, verdict_counts
-from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
+from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request, steps
 
 USAGE = {
     "prompt_token_count",
@@ -337,3 +338,34 @@ def test_missing_figures_are_a_failure(tmp_path: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 1
     assert found["problems"] == ["the gateway computed no summary: gone"]
     assert (found["sample_count"], found["failed_sample_count"], found["judgement_count"]) == (1, 0, 14)
+
+
+async def test_missing_gold_answers_are_told_and_make_the_result_partial(tmp_path: Path) -> None:
+    async def decline(request: Any) -> SynthesizeResponse:
+        if request.task.id == "t1":
+            return SynthesizeResponse(
+                failure="It declined.", failure_reason=verdict_pb2.ABSTAIN_REASON_REFUSED
+            )
+        return SynthesizeResponse(script=steps("Boil water."))
+
+    rows = write(tmp_path / "rows.jsonl", *(sample(number) for number in range(4)))
+    words = "1 of 4 samples were judged without the gold answer that they asked for (REFUSED 1)"
+    async with gateway_target(*agents(Fake("synthesize", decline))) as target:
+        command = ("evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out")
+        partial = await dramaturg(*command)
+        permitted = await dramaturg(*command, "--max-missing-gold-answers", "0.25", "--json")
+        unasked = await dramaturg(*command, "--gold-answer", "none", "--max-missing-gold-answers", "0")
+    assert partial.code == 4, partial.err
+    assert f"{words}; a share of 0.1 is allowed. It declined." in partial.err
+    assert f"note: {words}" in " ".join(partial.out.split())
+    assert "no gold answer because" in partial.out
+    assert permitted.code == 0, permitted.err
+    assert permitted.json["scripts"]["gold_answers"] == {
+        "sample_count": 4,
+        "missing_count": 1,
+        "missing_by_reason": {"REFUSED": 1},
+    }
+    assert permitted.json["notices"] == [words]
+    assert unasked.code == 0, unasked.err
+    results = read_jsonl(tmp_path / "out" / "results.jsonl")
+    assert not [result for result in results if "goldAnswer" in result or "gold_answer" in result]

@@ -15,6 +15,7 @@ import grpc
 import pytest
 from pyarrow import parquet
 
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits
@@ -40,6 +41,7 @@ class Judges:
         self.open.set()
         self.asked = 0
         self.has_key = True
+        self.declines = False
 
     def _check_key(self) -> None:
         if not self.has_key:
@@ -56,6 +58,12 @@ class Judges:
                 failed(assessment.verdicts[0].criterion, rationale="A step is missing.")
             )
         return assessment
+
+    async def write(self, request: Any) -> Any:
+        if self.declines and request.task.id == "t0":
+            reason = ABSTAIN_REASON_REFUSED
+            return SynthesizeResponse(failure="It declined.", failure_reason=reason)
+        return await Fake("synthesize").respond(request)
 
     async def perform(self, request: Any) -> Any:
         del request
@@ -81,7 +89,12 @@ async def target(judges: Judges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A gateway that keeps runs."""
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "true")
     monkeypatch.setenv("DRAMATURG_RUNS_DATASET_FOLDERS", json.dumps([str(tmp_path / "shared")]))
-    mine = {"critic": judges.criticise, "execute": judges.perform, "commonsense": judges.walk}
+    mine = {
+        "synthesize": judges.write,
+        "critic": judges.criticise,
+        "execute": judges.perform,
+        "commonsense": judges.walk,
+    }
     fakes = agents(*(Fake(role, judge) for role, judge in mine.items()))
     async with gateway_target(*fakes, runs={}) as address:
         monkeypatch.setenv("DRAMATURG_TARGET", address)
@@ -237,6 +250,28 @@ async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
     await runs("watch", run, code=1)
     judges.has_key = True
     assert (await runs("resume", run, "--watch", "--json", code=4)).json["outcome"] == "LOW_COVERAGE"
+
+
+async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, judges: Judges) -> None:
+    judges.declines = True
+    words = f"1 of {SAMPLES} samples were judged without the gold answer that they asked for (REFUSED 1)"
+    partial = await runs("create", "scripts", rows, "--watch", "--json", code=4)
+    assert (partial.json["state"], partial.json["outcome"]) == ("PARTIAL", "GOLD_ANSWERS_MISSING")
+    assert partial.json["state_reason"] == f"{words}; a share of 0.1 is allowed. It declined."
+    assert partial.json["gold_answers"] == {
+        "samples": SAMPLES,
+        "missing": 1,
+        "missing_by_reason": {"REFUSED": 1},
+    }
+    run = partial.json["id"]
+    assert words in (await runs("show", run)).out
+    assert f"note: {words}" in (await runs("leaderboard", run)).out
+    assert (await runs("leaderboard", run, "--json")).json["notices"] == [words]
+    assert "no gold answer because" in (await runs("summary", run)).out
+    permitted = await runs(
+        "create", "scripts", rows, "--max-missing-gold-answers", "0.5", "--watch", "--json"
+    )
+    assert permitted.json["gold_answers"]["missing"] == 1
 
 
 async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judges: Judges) -> None:

@@ -15,6 +15,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Verdi
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
+from dramaturg.results.gold_answers import missing_reason
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.evaluations.judge_answers import CORRECTIONS
@@ -96,6 +97,7 @@ async def test_the_result_comes_before_the_callers_deadline() -> None:
     assert reasons(result, *CRITIC.criteria) == {"TIMED_OUT"}
     assert passes(result) == set(ABSEVAL) - set(CRITIC.criteria)
     assert result.gold_answer.failure == "The judge 'fake' did not answer in time."
+    assert result.gold_answer.failure_reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT
 
 
 async def test_cancelling_the_call_cancels_the_judges() -> None:
@@ -173,21 +175,29 @@ async def test_without_a_gold_answer_the_critic_is_asked_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "failure"),
+    ("answer", "failure", "reason"),
     [
-        (SynthesizeResponse(), "The synthesizer answered without steps."),
-        (SynthesizeResponse(script=steps(" ")), "The synthesizer answered without steps."),
-        (SynthesizeResponse(failure="refused"), "refused"),
-        (SynthesizeResponse(failure="refused", script=steps("x")), "refused"),
+        (SynthesizeResponse(), "The synthesizer answered without steps.", "EMPTY"),
+        (SynthesizeResponse(script=steps(" ")), "The synthesizer answered without steps.", "EMPTY"),
+        (SynthesizeResponse(failure="refused"), "refused", "UNSPECIFIED"),
+        (SynthesizeResponse(failure="refused", script=steps("x")), "refused", "UNSPECIFIED"),
+        (
+            SynthesizeResponse(failure="refused", failure_reason=verdict_pb2.ABSTAIN_REASON_REFUSED),
+            "refused",
+            "REFUSED",
+        ),
     ],
 )
-async def test_a_gold_answer_without_steps_says_why(answer: SynthesizeResponse, failure: str) -> None:
+async def test_a_gold_answer_without_steps_says_why(
+    answer: SynthesizeResponse, failure: str, reason: str
+) -> None:
     async def synthesize(request: Any) -> SynthesizeResponse:
         return answer
 
     async with gateway_client(*agents(Fake("synthesize", synthesize))) as client:
         result = await evaluate_result(client, scripts_request(1))
     assert result.gold_answer.failure == failure
+    assert missing_reason(result) == reason
     assert not result.gold_answer.script.steps
     assert passes(result) == set(ABSEVAL)
 

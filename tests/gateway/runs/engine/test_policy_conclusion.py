@@ -16,15 +16,22 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunPolicy, RunSample, SampleError
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from gateway.runs.engine.policy import FailFast, conclude, words_of
 from gateway.runs.records import Counts
 from tests.support.runs import judged
 
+MAX_MISSING = "max_missing_gold_answer_fraction"
 KEY = "the provider 'p' answered 401: no such key"
 
 
-def counts(samples: int = 10, failed: int = 0, judgements: int = 0, **abstained: int) -> Counts:
+def counts(
+    samples: int = 10, failed: int = 0, judgements: int = 0, missing: int = 0, **abstained: int
+) -> Counts:
     return Counts(
+        gold_answers=GoldAnswerFigures(
+            sample_count=samples, missing_count=missing, missing_by_reason={"REFUSED": missing}
+        ),
         samples=samples,
         succeeded=samples - failed,
         failed=failed,
@@ -55,6 +62,11 @@ def counts(samples: int = 10, failed: int = 0, judgements: int = 0, **abstained:
         ({"max_failed_count": 0}, counts(failed=2, judgements=56), "FAILED", "POLICY_EXCEEDED"),
         ({"max_abstained_fraction": 0.0}, counts(judgements=70, REFUSED=1), "FAILED", "POLICY_EXCEEDED"),
         ({}, counts(), "SUCCEEDED", "JUDGED"),
+        ({}, counts(judgements=70, missing=1), "SUCCEEDED", "JUDGED"),
+        ({}, counts(judgements=70, missing=2), "PARTIAL", "GOLD_ANSWERS_MISSING"),
+        ({}, counts(judgements=70, missing=10, REFUSED=8), "PARTIAL", "LOW_COVERAGE"),
+        ({MAX_MISSING: 0}, counts(judgements=70, missing=1), "PARTIAL", "GOLD_ANSWERS_MISSING"),
+        ({MAX_MISSING: 1}, counts(judgements=70, missing=10), "SUCCEEDED", "JUDGED"),
     ],
 )
 def test_the_end_of_a_run(policy: dict[str, Any], done: Counts, state: str, outcome: str) -> None:

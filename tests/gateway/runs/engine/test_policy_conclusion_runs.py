@@ -6,10 +6,12 @@ from typing import Any
 
 import grpc
 
-from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy
-from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_FAILED_OR_ABSTAINED
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy, ScriptsRunOptions
+from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED_OR_ABSTAINED
+from dramaturg.api.evaluation.v1.scripts_pb2 import GOLD_ANSWER_SOURCE_NONE
 from dramaturg.service.errors import ServiceError
 from tests.support.engines import runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass
@@ -85,3 +87,45 @@ async def test_samples_that_all_fail_are_counted_by_reason(sqlite_url: str) -> N
         assert "'nobody'" in run.state_reason
         assert runs.store.begin_again(run.id, RERUN_SCOPE_FAILED_OR_ABSTAINED) is not None
         assert runs.get(run.id).counts.failures_by_reason == {}
+
+
+async def test_gold_answers_that_are_missing_make_a_run_partial_until_a_rerun_has_them(
+    store_url: str,
+) -> None:
+    refused = 2
+
+    async def synthesize(request: Any) -> Any:
+        nonlocal refused
+        if refused:
+            refused -= 1
+            reason = verdict_pb2.ABSTAIN_REASON_REFUSED
+            return SynthesizeResponse(failure="The model declined.", failure_reason=reason)
+        return await Fake("synthesize").respond(request)
+
+    async with runs_with(store_url, Fake("synthesize", synthesize)) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(10)))
+        assert (run.state, run.outcome) == (
+            run_pb2.RUN_STATE_PARTIAL,
+            run_pb2.RUN_OUTCOME_GOLD_ANSWERS_MISSING,
+        )
+        assert run.state_reason == (
+            "2 of 10 samples were judged without the gold answer that they asked for (REFUSED 2); a share of "
+            "0.1 is allowed. The model declined."
+        )
+        assert run.counts.abstentions == 0
+        assert runs.store.begin_again(run.id, RERUN_SCOPE_ALL) is not None
+        assert not runs.get(run.id).counts.gold_answers.sample_count
+        await runs.engine.submit(run.id)
+        run = await runs.ended(run.id)
+    assert (run.outcome, run.counts.gold_answers.sample_count) == (run_pb2.RUN_OUTCOME_JUDGED, 10)
+
+
+async def test_samples_that_ask_for_no_gold_answer_miss_none(sqlite_url: str) -> None:
+    options = ScriptsRunOptions(gold_answer_source=GOLD_ANSWER_SOURCE_NONE)
+    policy = RunPolicy(max_missing_gold_answer_fraction=0)
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(
+            await runs.create(scripts_spec(scripts=options, policy=policy), script_rows(3))
+        )
+    assert run.outcome == run_pb2.RUN_OUTCOME_JUDGED
+    assert not run.counts.gold_answers.ByteSize()

@@ -23,6 +23,11 @@ async def test_runs_are_compared(tmp_path: Path) -> None:
     before, after = samples("scripts"), samples("scripts")
     verdict = after[0].scripts.candidates[0].verdicts[0]
     verdict.outcome = verdict_pb2.OUTCOME_FAIL
+    for some, version in ((before, "1.0"), (after, "9.9")):
+        assessed = some[0].scripts.candidates[0].assessments.add(role="critic", judge="llm")
+        assessed.assessment.verdicts.append(verdict)
+        assessed.assessment.provenance.name = "llm-critic"
+        assessed.assessment.provenance.version = version
     store_run(address_of(tmp_path), "before", before)
     store_run(address_of(tmp_path), "after", after)
     async with client(tmp_path, "alignment") as gateway:
@@ -33,6 +38,9 @@ async def test_runs_are_compared(tmp_path: Path) -> None:
     assert (flip.run_id, flip.sample_id, flip.subject, flip.aspect) == ("after", "t1", "a", "adequacy")
     assert (flip.baseline_outcome, flip.outcome) == ("passed", "failed")
     assert found.flip_count == 1
+    assert found.setup_changes == [
+        "after: the judge 'llm' of critic has the version 'llm-critic 9.9', not 'llm-critic 1.0'"
+    ]
     assert found.comparison.comparisons
     assert twice.value.violations[0].field == "run_ids"
 

@@ -21,7 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, AbstainReason
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_REFUSED,
+    ABSTAIN_REASON_TIMED_OUT,
+    OUTCOME_ABSTAIN,
+    AbstainReason,
+)
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
@@ -31,6 +36,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswer
+from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from gateway.runs.records import RunRecord, SampleOutcome
 from gateway.runs.store import RunStore, open_store
@@ -45,8 +52,20 @@ _verdicts = st.dictionaries(
     st.lists(st.one_of(st.booleans(), st.sampled_from([1, 4, 6])), max_size=3),
     max_size=3,
 )
+_gold_answers = st.sampled_from(
+    [
+        None,
+        GoldAnswer(),
+        GoldAnswer(failure="no", failure_reason=ABSTAIN_REASON_TIMED_OUT),
+        GoldAnswer(failure="no", failure_reason=ABSTAIN_REASON_REFUSED),
+        GoldAnswer(failure="no"),
+    ]
+)
 _outcomes = st.lists(
-    st.one_of(st.builds(failed, st.integers(0, 11)), st.builds(judged, st.integers(0, 11), _verdicts)),
+    st.one_of(
+        st.builds(failed, st.integers(0, 11)),
+        st.builds(judged, st.integers(0, 11), _verdicts, gold_answer=_gold_answers),
+    ),
     max_size=6,
 )
 
@@ -136,6 +155,11 @@ class Counting(RuleBasedStateMachine):
         assert counts.judgements == len(results)
         assert counts.abstentions == sum(reasons.values())
         assert dict(counts.abstentions_by_reason) == dict(reasons)
+        gold_answers = [one.scripts.gold_answer for one in succeeded if one.scripts.HasField("gold_answer")]
+        missing = Counter(abstention_name(one.failure_reason) for one in gold_answers if one.failure)
+        assert counts.gold_answers.sample_count == len(gold_answers)
+        assert counts.gold_answers.missing_count == missing.total()
+        assert dict(counts.gold_answers.missing_by_reason) == missing
         assert counts.usage.prompt_token_count == self.spent
         assert counts.interrupted == self.interrupted
         assert self.store.running_samples("run") == len(self.begun)

@@ -1,27 +1,15 @@
-"""PostgreSQL that goes away, in the middle of what is done and in the moment of a commit."""
+"""PostgreSQL that goes away in the middle of what is done."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from dramaturg.api.evaluation.v1.run_pb2 import (
-    RUN_STATE_PREPARING,
-    RUN_STATE_RUNNING,
-    RUN_STATE_SUCCEEDED,
-    DatasetManifest,
-)
-from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from gateway.runs.store import StoreError, open_store
 from tests.support.postgres import PostgresServer
-from tests.support.runs import create, judged, spec
+from tests.support.runs import create, judged
 
 
 @pytest.mark.slow
@@ -62,49 +50,4 @@ def test_an_outage_that_lasts_is_named(postgres_url: str, postgres_server: Postg
     finally:
         postgres_server.start()
     assert store.get_run("run") is not None
-    store.close()
-
-
-@contextmanager
-def connections_lost_after_commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The next commit happens, and its answer does not come."""
-    lost: list[str] = []
-    commit: Callable[[Any, Any], None] = PGDialect_psycopg.do_commit
-
-    def do_commit(self: Any, connection: Any) -> None:
-        commit(self, connection)
-        if not lost:
-            lost.append("commit")
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PGDialect_psycopg, "do_commit", do_commit)
-        yield lost
-    assert lost
-
-
-def test_what_was_committed_unheard_is_not_done_twice(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(postgres_url)
-    with connections_lost_after_commit(monkeypatch):
-        create(store)
-    with connections_lost_after_commit(monkeypatch):
-        create(store, "other", samples=3)
-    with connections_lost_after_commit(monkeypatch):
-        work = store.take_samples("other", [0, 1], "g")
-    assert [one.crashes for one in work] == [0, 0]
-    with connections_lost_after_commit(monkeypatch):
-        store.finish_samples("other", 1, [judged(0, {"m": [True]})])
-    store.set_manifest("other", DatasetManifest(sha256="x"))
-    with connections_lost_after_commit(monkeypatch):
-        assert store.change_state("other", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING]) is not None
-    with connections_lost_after_commit(monkeypatch):
-        assert store.update_spec("other", spec(models=["m"]), expected=spec()) is not None
-    store.change_state("other", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
-    with connections_lost_after_commit(monkeypatch):
-        assert store.begin_again("other", RERUN_SCOPE_ALL) is not None
-    run = store.get_run("other")
-    assert run is not None
-    assert (run.attempt, run.counts.interrupted, run.counts.usage.prompt_token_count) == (2, 0, 5)
     store.close()

@@ -12,12 +12,16 @@ Result = TypeVar("Result")
 async def gather_all(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Returns the results of all coroutines, in order. A failure or a cancellation cancels the others.
 
+    All have ended when it returns or raises, so that nothing is bought for a result that nobody gets.
+
     Raises:
-        Exception: The error of a single coroutine.
-        ExceptionGroup: The errors of several coroutines.
+        Exception: The first error of a coroutine.
     """
     if len(work) == 1:  # a single coroutine needs no task
         return [await work[0]]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in work]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
