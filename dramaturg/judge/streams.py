@@ -17,7 +17,7 @@ MAX_ATTEMPTS = 4
 MAX_REQUEST_BYTES = 4_000_000
 """The maximum size of the items of one request in bytes. gRPC servers accept 4 MiB by default."""
 MAX_UNREQUESTED = 100
-"""The maximum number of responses of one call that belong to no requested item. The next one ends the call."""
+"""The maximum number of responses of one call that belong to no requested item."""
 
 _FIRST_BACKOFF_SECONDS = 0.1
 _END_OF_STREAM_SECONDS = 1.0

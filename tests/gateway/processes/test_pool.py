@@ -20,7 +20,6 @@ from dramaturg.testing import until
 from gateway.processes import pool as pool_module
 from gateway.processes.pool import ProcessPool, no_answer
 from gateway.processes.process import Ask, ProcessLimits, TaskError
-from gateway.processes.worker import CPU_SECONDS
 from tests.support.processes import worker_processes
 
 LIMITS = ProcessLimits(64 << 20)

@@ -25,7 +25,7 @@ from gateway.evaluations.scripts import reading
 from gateway.http import messages
 from gateway.http.settings import HttpSettings
 from gateway.judges import identity
-from gateway.processes import pool, worker
+from gateway.processes import pool, process
 from gateway.quotas import recent_calls, spending
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
@@ -44,7 +44,7 @@ SETS = limits_of(CreateLabelSetRequest.DESCRIPTOR.fields_by_name["sample_size"])
 PROCESSES = GatewaySettings.model_fields["worker_processes"].default
 NUMBERS = (
     f"a row {formats.MAX_LINE_BYTES >> 20} MiB decoded",
-    f"{worker.CPU_SECONDS // 60} minutes of processor time; three deaths",
+    f"{process.CPU_SECONDS // 60} minutes of processor time; three deaths",
     f"a form {visit.MAX_FORM_BYTES >> 20} MiB and {visit.MAX_FIELDS} fields",
     f"{console._SIGN_IN_BYTES >> 10} KiB before the sign-in",
     f"{sessions.MAX_SESSIONS_OF_OWNER} sessions of a visitor, {sessions.MAX_SESSIONS:,} in all",
@@ -60,7 +60,9 @@ NUMBERS = (
     f"the thread of a long page computes for {recent_calls.SHARE:g} of the time",
     f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
-    f"{estimator._CONCURRENT_READS} at once each, 1 of one tenant",
+    f"{preflight.READ_BYTES >> 20} MiB, {preflight.READ_BLANK_LINES:,} blank lines",
+    f"blank lines and {preflight.READ_CPU_SECONDS} s of processor time for `CreateRun`",
+    f"{estimator.READ_CPU_SECONDS} s for `EstimateRun`",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
     f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
     f"as of up to {spending._CACHE_SECONDS:g} seconds ago",
@@ -86,7 +88,7 @@ def test_a_limit_that_is_named_is_that_of_the_code(number: str) -> None:
 
 def test_numbers_in_words_are_those_of_the_code() -> None:
     assert ingest.MAX_DEATHS == 3
-    assert preflight._CONCURRENT_READS == estimator._CONCURRENT_READS
+    assert ingest.MAX_CONCURRENT_DATASETS == 2
     assert usage.MAX_AMOUNT == 10**12
     assert judge_answers.MAX_LATENCY_SECONDS == 24 * 3600
 
