@@ -19,7 +19,7 @@ from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.testing import until
 from gateway.processes import pool as pool_module
 from gateway.processes.pool import ProcessPool, no_answer
-from gateway.processes.process import Ask, ProcessLimits, TaskError
+from gateway.processes.process import CPU_SECONDS, Ask, ProcessLimits, TaskError
 from tests.support.processes import worker_processes
 
 LIMITS = ProcessLimits(64 << 20)
