@@ -12,11 +12,13 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
 from dramaturg.datasets import formats
 from dramaturg.judge import text_pool, usage
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
+from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service import server
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.interceptors import large_responses
 from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
@@ -31,7 +33,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
 from gateway.runs.engine import ingest, pacing
 from gateway.runs.labels import servicer as labels
-from gateway.runs.service import preflight, report_cache
+from gateway.runs.service import pages, preflight, report_cache
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.support.command_line import ROOT
@@ -63,6 +65,9 @@ NUMBERS = (
     f"{preflight.READ_BYTES >> 20} MiB, {preflight.READ_BLANK_LINES:,} blank lines",
     f"blank lines and {preflight.READ_CPU_SECONDS} s of processor time for `CreateRun`",
     f"{estimator.READ_CPU_SECONDS} s for `EstimateRun`",
+    f"more than {MAX_UNREQUESTED} answers of a stream",
+    f"{pages.MAX_PAGE_BYTES >> 20} MiB a page, {large_responses.MAX_RESPONSES_OF_TENANT} pages of one tenant",
+    f"built or not yet received, {large_responses.MAX_RESPONSES} of all",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
     f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
     f"as of up to {spending._CACHE_SECONDS:g} seconds ago",
