@@ -12,7 +12,7 @@ from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.threads import StoppedError, ThreadPool
-from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import is_small, sample_reader
 from gateway.runs.records import RunRecord, is_active_attempt
@@ -80,6 +80,8 @@ def read_samples(
         raise UnreadableDatasetError(f"the dataset {error}") from error
     except ServiceError as error:
         raise UnreadableDatasetError(f"the dataset cannot be read: {error.message}") from error
+    except OutOfTimeError as error:  # it would take as long again
+        raise UnreadableDatasetError(f"the dataset cannot be read: {error}") from error
     manifest = DatasetManifest()
     manifest.CopyFrom(reader.manifest)
     if run.spec.dataset.WhichOneof("source") == "dataset_id":
