@@ -2,7 +2,8 @@
 
 A call goes to the default service of its role with its deadline and request id; errors are returned
 unchanged. A judge in quarantine, or of another version than the expected one, is not called. A call takes a
-slot of the judge and has its timeout; a response has the limits of ``gateway.evaluations.judge_answers``.
+slot of the judge and has its timeout; a response has the limits of ``gateway.evaluations.judge_answers``, and
+a stream that of ``dramaturg.judge.streams.MAX_UNREQUESTED``.
 Several roles share the contract JudgeService: the metadata ``dramaturg-role`` names the role of a call.
 """
 
@@ -21,12 +22,14 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
+from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid, to_error_status
 from gateway.evaluations.calls import refusal
 from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
 from gateway.judges.registry import Judge, Registry
+from gateway.quotas.items import count_items
 
 ROLE_METADATA = "dramaturg-role"
 """The metadata key of the role, for contracts that several roles share."""
@@ -131,13 +134,19 @@ async def _pass_stream(
     async with _calling(judge):
         stream = call(judge.channel)(request)
         try:
-            while True:
+            for _ in range(count_items(request) + MAX_UNREQUESTED):
                 # The time that the caller takes to read is not the judge's.
                 async with _timed(judge, timeout):
                     response = await stream.read()
                 if response is grpc.aio.EOF:
                     return
                 yield _limited(response, judge)
+            raise _failed(
+                judge,
+                grpc.StatusCode.INTERNAL,
+                error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
+                f"gave {MAX_UNREQUESTED} answers that were not requested",
+            )
         finally:
             stream.cancel()
 

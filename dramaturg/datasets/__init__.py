@@ -6,7 +6,7 @@ how it is written. See docs/datasets.md.
 
 from __future__ import annotations
 
-from dramaturg.datasets.errors import DatasetError
+from dramaturg.datasets.errors import DatasetError, DatasetLimitError
 from dramaturg.datasets.formats import Format, format_of
 from dramaturg.datasets.reader import DatasetReader, Manifest
 from dramaturg.datasets.rows import InvalidRow, Row, sample_id
@@ -14,6 +14,7 @@ from dramaturg.datasets.source import is_remote, local_path, open_source
 
 __all__ = [
     "DatasetError",
+    "DatasetLimitError",
     "DatasetReader",
     "Format",
     "InvalidRow",

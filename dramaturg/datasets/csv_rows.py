@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -25,15 +25,20 @@ _BOOLEANS = {"true": True, "false": False}
 csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_LENGTH))
 
 
-def read_csv(file: LineSource, message: Descriptor) -> Iterator[Record]:
+def read_csv(file: LineSource, message: Descriptor, skip: Callable[[], None]) -> Iterator[Record]:
     """The rows of a file that is open in binary.
+
+    Args:
+        file: The file.
+        message: The type of the rows.
+        skip: Called for each blank line.
 
     Raises:
         DatasetError: The header is wrong.
     """
     lines = _Text(file)
     records = csv.reader(lines, strict=True)
-    columns = _header(records, message)
+    columns = _header(records, message, skip)
     while columns:
         first = lines.number + 1
         lines.begin_record()
@@ -46,6 +51,8 @@ def read_csv(file: LineSource, message: Descriptor) -> Iterator[Record]:
             return
         if cells:
             yield _record(first, columns, cells)
+        else:
+            skip()
 
 
 class _Text(Iterator[str]):
@@ -70,10 +77,12 @@ class _Text(Iterator[str]):
         return line.decode()
 
 
-def _header(records: Iterator[list[str]], message: Descriptor) -> list[Column]:
+def _header(records: Iterator[list[str]], message: Descriptor, skip: Callable[[], None]) -> list[Column]:
     """The columns. None: there is no header and so no row."""
+    names: list[str] = []
     try:
-        names = next((cells for cells in records if cells), [])
+        while (cells := next(records, None)) is not None and not (names := cells):
+            skip()
     except (ValueError, csv.Error) as error:
         raise DatasetError(f"has a header that {_described(error)}", 1) from error
     return list(find_columns(names, message))

@@ -20,6 +20,10 @@ class DatasetError(Exception):
         self.line = line
 
 
+class DatasetLimitError(DatasetError):
+    """A dataset that has more than a limit allows."""
+
+
 def missing(what: str, package: str) -> DatasetError:
     """The error where an optional package is not installed."""
     return DatasetError(f'is {what}, which needs {package}: pip install "{EXTRA}"')

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,15 @@ class LineError(ValueError):
         self.problem = problem
 
 
-def read_json_lines(file: LineSource, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
+def read_json_lines(
+    file: LineSource, max_line_bytes: int = MAX_LINE_BYTES, skip: Callable[[], None] = lambda: None
+) -> Iterator[Record]:
     """The rows of a file that is open in binary.
 
     Args:
         file: The file.
         max_line_bytes: The longest line, in bytes. A longer one is invalid.
+        skip: Called for each blank line.
     """
     lines = Lines(file, max_line_bytes)
     while True:
@@ -51,6 +54,8 @@ def read_json_lines(file: LineSource, max_line_bytes: int = MAX_LINE_BYTES) -> I
                 return
             if text.strip():
                 yield Record(lines.number, parse_json(text))
+            else:
+                skip()
         except (LongLineError, ValueError) as error:
             yield Record(lines.number, None, Violation("", str(error)))
         except MemoryError:

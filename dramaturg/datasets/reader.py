@@ -18,7 +18,7 @@ from dramaturg.datasets.csv_rows import read_csv
 from dramaturg.datasets.errors import DatasetError
 from dramaturg.datasets.formats import Format
 from dramaturg.datasets.json_lines import read_json_lines
-from dramaturg.datasets.limits import BoundedFile, check_row_count, count_rows
+from dramaturg.datasets.limits import BlankLines, BoundedFile, check_row_count, count_rows
 from dramaturg.datasets.meter import CHUNK_BYTES, Meter, read_to_end
 from dramaturg.datasets.parquet import read_parquet
 from dramaturg.datasets.records import Record
@@ -67,7 +67,8 @@ class DatasetReader(Generic[Request]):
         row_limit: The number of rows to read, valid or not. None: all.
         filled: Required top-level fields that may be empty here, because the caller fills them.
         max_rows: The most rows of the dataset, valid or not; they are counted before the first is read, which
-            needs a seekable file. None: any number. A smaller row limit makes the count unnecessary.
+            needs a seekable file. None: any number. A smaller row limit makes the count unnecessary. The
+            dataset may have as many blank lines.
         max_bytes: The most bytes of the dataset, decompressed and decoded. None: any number.
 
     Raises:
@@ -93,6 +94,7 @@ class DatasetReader(Generic[Request]):
         self._filled = filled
         is_bounded = max_rows is None or (row_limit is not None and row_limit <= max_rows)
         self._max_rows = None if is_bounded else max_rows
+        self._blank = BlankLines(max_rows)
         self._max_bytes = max_bytes
         self._meter = Meter(file)
         self._row_count = 0
@@ -148,8 +150,10 @@ class DatasetReader(Generic[Request]):
         metered = cast("BinaryIO", io.BufferedReader(self._meter, CHUNK_BYTES))
         file = BoundedFile(_unpacked(metered), self._max_bytes)
         line = 0
+        skip = self._blank.add
+        is_csv = self._format is Format.CSV
         try:
-            for record in read_csv(file, message) if self._format is Format.CSV else read_json_lines(file):
+            for record in read_csv(file, message, skip) if is_csv else read_json_lines(file, skip=skip):
                 line = record.line
                 yield record
         except _DAMAGED as error:

@@ -16,6 +16,8 @@ MAX_ATTEMPTS = 4
 """The maximum number of calls for the same items."""
 MAX_REQUEST_BYTES = 4_000_000
 """The maximum size of the items of one request in bytes. gRPC servers accept 4 MiB by default."""
+MAX_UNREQUESTED = 100
+"""The maximum number of responses of one call that belong to no requested item."""
 
 _FIRST_BACKOFF_SECONDS = 0.1
 _END_OF_STREAM_SECONDS = 1.0
@@ -69,7 +71,7 @@ async def collect_responses(
 
     A stream is broken by UNAVAILABLE after its first response; before that, the channel itself repeats the
     call. At most ``MAX_ATTEMPTS`` calls are made. Each item has one response. Repeated, unknown and
-    malformed responses are dropped.
+    malformed responses are dropped; a stream with more than ``MAX_UNREQUESTED`` of them is cut there.
 
     Args:
         keys: The items. Calls repeat until each has a response.
@@ -77,24 +79,27 @@ async def collect_responses(
         key_of: The item of a response, None where it belongs to none.
 
     Yields:
-        Items and their responses, as they arrive. Items that the stream omits are missing.
+        Items and their responses, as they arrive. Items that the stream omits, or had not answered when it
+        was cut, are missing.
 
     Raises:
         grpc.aio.AioRpcError: The call failed, and items are unanswered.
     """
     missing = dict.fromkeys(keys)
     for attempt in range(MAX_ATTEMPTS):
-        answered = len(missing)
+        answered, unrequested = len(missing), 0
         stream = call(list(missing))
         try:
             async for response in stream:
                 # gRPC yields None where the bytes do not parse as the response.
-                if response is None:
+                key = None if response is None else key_of(response)
+                if response is None or key is None or key not in missing:
+                    unrequested += 1
+                    if unrequested > MAX_UNREQUESTED:
+                        break
                     continue
-                key = key_of(response)
-                if key is not None and key in missing:
-                    del missing[key]
-                    yield key, response
+                del missing[key]
+                yield key, response
                 if not missing:
                     await _end(stream)
                     break

@@ -75,6 +75,10 @@ class Contract:
     """The models that the service calls. None: it calls none."""
     unlimited: frozenset[str] = frozenset()
     """The methods, by name, that have no time limit but the deadline of the caller."""
+    large: frozenset[str] = frozenset()
+    """The methods, by name, with responses of megabytes. A tenant is given few of them at once
+    (``interceptors.large_responses``); the others wait.
+    """
     minimum_default_seconds: float = 0
     """A server whose ``default_deadline_seconds`` is not above it refuses to start."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)

@@ -42,10 +42,12 @@ class FairSemaphore:
 
     Args:
         total: The number of slots.
+        per_tenant: The most slots of one tenant. None: any number.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, per_tenant: int | None = None) -> None:
         self._free = total
+        self._per_tenant = per_tenant
         self._shares: dict[str, list[FairShare]] = {}
         """By tenant. Tenants, and the shares of each tenant, are ordered by their last turn."""
         self._pending = 0
@@ -90,7 +92,7 @@ class FairSemaphore:
     async def acquire(self, share: FairShare) -> None:
         """Takes one slot of a share, waiting until one is free. Pair it with ``release``."""
         # While a slot is free, no waiter is entitled to it.
-        if self._free and share.used < share.limit and not share.waiting:
+        if self._free and share.used < share.limit and not share.waiting and self._may_take(share.tenant):
             self._grant(share)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -126,12 +128,18 @@ class FairSemaphore:
         share.used += 1
         self._free -= 1
 
+    def _may_take(self, tenant: str) -> bool:
+        most = self._per_tenant
+        return most is None or sum(share.used for share in self._shares[tenant]) < most
+
     def _next(self) -> FairShare | None:
         """The share that gets the next slot; None if no share waits for one."""
         wanting: list[FairShare] = []
         fewest = None
         for shares in self._shares.values():
             used = sum(share.used for share in shares)
+            if self._per_tenant is not None and used >= self._per_tenant:
+                continue
             if (fewest is None or used < fewest) and (wants := [one for one in shares if one.wants_slot]):
                 wanting, fewest = wants, used
                 if not used:

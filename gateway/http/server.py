@@ -21,7 +21,9 @@ from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
 from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.front import Backend
+from dramaturg.service.interceptors.large_responses import MAX_RESPONSES, MAX_RESPONSES_OF_TENANT
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
+from dramaturg.service.threads import TenantTurns
 from gateway.http import connect, grpc_web
 from gateway.http.bodies import ENCODINGS, Body
 from gateway.http.forwarding import Exchange, from_service_error
@@ -98,6 +100,8 @@ class HttpServer:
         self._announce = announce
         self._with_console = console
         self._console: Console | None = None
+        self._large: frozenset[str] = frozenset()
+        self._turns = TenantTurns(MAX_RESPONSES, MAX_RESPONSES_OF_TENANT)
         self._runner: web.ServerRunner | None = None
         self._in_progress = 0
 
@@ -126,6 +130,9 @@ class HttpServer:
             for service in services
             for method in service.methods
         }
+        self._large = frozenset(
+            f"/{contract.full_name}/{method}" for contract in backend.contracts for method in contract.large
+        )
         # A caller that goes away cancels its call.
         server = web.Server(
             self._handle,
@@ -242,8 +249,33 @@ class HttpServer:
         if timeout is not None:
             timeout = max(0.0, timeout - (time.monotonic() - started))
         channel = self._backend.channel
-        async with Exchange(channel, request.path, metadata, timeout, requests, refusal) as exchange:
-            return await answer.send(exchange, codec)
+        if request.path not in self._large:
+            async with Exchange(channel, request.path, metadata, timeout, requests, refusal) as exchange:
+                return await answer.send(exchange, codec)
+        limit = self._backend.settings.maximum_deadline_seconds
+        response: web.StreamResponse | None = None
+        try:
+            # The server's own slot is free again when the answer is here, whether or not its caller reads it.
+            async with asyncio.timeout(limit if timeout is None else min(timeout, limit)):
+                turn = await self._turns.take(self._tenant(metadata))
+                try:
+                    async with Exchange(
+                        channel, request.path, metadata, timeout, requests, refusal
+                    ) as exchange:
+                        response = await answer.send(exchange, codec)
+                    await response.prepare(request)
+                    await response.write_eof()
+                    return response
+                finally:
+                    turn.end()
+        except TimeoutError:
+            if response is not None and request.transport is not None:
+                request.transport.abort()
+            raise _too_late("the answer was not sent in time") from None
+
+    def _tenant(self, metadata: Metadata) -> str:
+        caller = self._backend.find_caller(metadata)
+        return "" if caller is None else caller.tenant
 
     def _has_credentials(self, request: web.BaseRequest, metadata: Metadata) -> bool:
         """Whether the body of a request may be read. Certificates do not identify callers over HTTP."""
@@ -374,6 +406,12 @@ def _unknown_method() -> ServiceError:
     )
 
 
+def _too_late(message: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, message
+    )
+
+
 async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> bytes:
     """The only message of a body.
 
@@ -388,11 +426,7 @@ async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> byte
                     raise UnreadableMessageError.of("the body has more than one message")
                 found = message
     except TimeoutError:
-        raise ServiceError(
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-            error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
-            f"the body did not arrive within {timeout:g} s",
-        ) from None
+        raise _too_late(f"the body did not arrive within {timeout:g} s") from None
     if found is None:
         raise UnreadableMessageError.of("the body has no message")
     return found

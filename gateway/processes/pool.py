@@ -17,6 +17,7 @@ from gateway.processes.process import (
     QUESTION,
     Arguments,
     LimitedProcess,
+    OutOfTimeError,
     ProcessDiedError,
     ProcessLimits,
     Task,
@@ -82,7 +83,7 @@ class ProcessPool:
 
         Raises:
             ServiceError: The task raised it; UNAVAILABLE: its process died; RESOURCE_EXHAUSTED: it needs too
-                much memory, or its caller kept it waiting while others waited.
+                much memory or processor time, or its caller kept it waiting while others waited.
         """
         if self._here is not None:
             pieces = self._stream_here(self._here, tenant, answer, task, *args, **kwargs)
@@ -207,6 +208,13 @@ class _CallerTimeLimit:
 
 
 def _died(error: Exception) -> ServiceError:
+    if isinstance(error, OutOfTimeError):
+        # It would take as long again.
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            error_reason_pb2.ERROR_REASON_TOO_LARGE,
+            f"the work cannot be done: {error}",
+        )
     logger.error("a process ended during its task: %s", error)
     return ServiceError(
         grpc.StatusCode.UNAVAILABLE,

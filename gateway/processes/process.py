@@ -12,6 +12,7 @@ import logging
 import os
 import pickle
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -37,6 +38,8 @@ SETUP, TASK, ANSWER = b"U", b"T", b"A"
 PIECE, QUESTION, DONE, FAILED = b"P", b"Q", b"D", b"F"
 """The frames from a process: a part of the result; a question; the end of a task; its error."""
 
+CPU_SECONDS = 1800
+"""The processor time that a task may take, unless its limits state another."""
 _MAX_FRAME_BYTES = 1 << 30
 _STOP_CHECK_MILLISECONDS = 500
 _SHOWN_ERRORS = 2000
@@ -50,6 +53,10 @@ Task = Callable[Concatenate[Ask, Arguments], Iterator[bytes]]
 
 class ProcessDiedError(Exception):
     """The process died. The message has the reason."""
+
+
+class OutOfTimeError(ProcessDiedError):
+    """The task took more than the processor time of its limits."""
 
 
 class TaskError(Exception):
@@ -66,6 +73,8 @@ class ProcessLimits:
     """Whether it may ask the metadata address of the node for credentials."""
     modules: Sequence[str] = ()
     """The modules whose code does not count, besides that of the first task."""
+    cpu_seconds: int = CPU_SECONDS
+    """The processor time that each task may take."""
 
 
 class LimitedProcess:
@@ -106,6 +115,7 @@ class LimitedProcess:
             ServiceError: The task raised it.
             TaskError: The task failed otherwise.
             ProcessDiedError: The process died.
+            OutOfTimeError: The process died since the task took too much processor time.
             StoppedError: ``is_stopped`` returned True.
         """
         with self._use:
@@ -167,6 +177,8 @@ class LimitedProcess:
 
     def _died(self, started: _Started) -> ProcessDiedError:
         code = started.process.wait()
+        if code == -signal.SIGXCPU:
+            return OutOfTimeError(f"it took more than {self._limits.cpu_seconds} s of processor time")
         if not self._is_killed:
             logger.error("a process died with code %d: %s", code, started.shown_errors())
         return ProcessDiedError(f"signal {-code}" if code < 0 else f"exit code {code}")
@@ -193,7 +205,11 @@ class _Started:
             raise
         self._input = cast("IO[bytes]", self.process.stdin)
         self.output = _Output(cast("IO[bytes]", self.process.stdout).fileno(), is_stopped)
-        setup = {"memory_bytes": limits.memory_bytes, "modules": [*limits.modules]}
+        setup = {
+            "memory_bytes": limits.memory_bytes,
+            "modules": [*limits.modules],
+            "cpu_seconds": limits.cpu_seconds,
+        }
         with suppress(OSError):
             self.send(SETUP, json.dumps(setup).encode())
 

@@ -35,8 +35,6 @@ from gateway.processes.process import (
     encode_error,
 )
 
-CPU_SECONDS = 1800
-"""The processor time that a task may take."""
 _NICENESS = 10
 _QUEUED_FRAMES = 4
 
@@ -93,7 +91,7 @@ def main() -> None:
         if not is_limited:
             _limit(memory_bytes)
             is_limited = True
-        _limit_time()
+        _limit_time(setup["cpu_seconds"])
         try:
             for piece in task(link.ask, *args, **kwargs):
                 link.send(PIECE, piece)
@@ -124,11 +122,11 @@ def _limit(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes,) * 2)
 
 
-def _limit_time() -> None:
+def _limit_time(seconds: int) -> None:
     """Bounds the processor time of the next task: the limit of the system is for the whole process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    soft = math.ceil(used.ru_utime + used.ru_stime) + CPU_SECONDS
+    soft = math.ceil(used.ru_utime + used.ru_stime) + seconds
     resource.setrlimit(
         resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
     )

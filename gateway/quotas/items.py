@@ -26,7 +26,7 @@ def count_items(request: Any) -> int:
     """The number of items in a request, at least 1."""
     if isinstance(request, EstimateRunRequest):
         return max(1, request.pilot_sample_count)
-    return max(1, sum(len(getattr(request, name)) for name in ITEM_FIELDS[request.DESCRIPTOR.name]))
+    return max(1, sum(len(getattr(request, name)) for name in ITEM_FIELDS.get(request.DESCRIPTOR.name, ())))
 
 
 def with_items(contract: Contract) -> Contract:

@@ -121,9 +121,17 @@ async def serve_runs(
                 description="Keeps labels of people.",
             )
             yield [
-                replace(contract, unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"})),
+                replace(
+                    contract,
+                    unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"}),
+                    large=frozenset({"ListRuns", "ListSamples", "ListResults"}),
+                ),
                 dataset_contract,
-                replace(label_contract, unlimited=frozenset({"ExportLabels"})),
+                replace(
+                    label_contract,
+                    unlimited=frozenset({"ExportLabels"}),
+                    large=frozenset({"ListLabelItems"}),
+                ),
             ]
     finally:
         servicer.close()

@@ -7,8 +7,9 @@ its machine runs out of memory, and the gateway continues.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DATASET_FORMAT_JSONL,
@@ -19,8 +20,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     RunSpec,
 )
-from dramaturg.datasets import DatasetError
+from dramaturg.datasets import DatasetError, DatasetLimitError
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import TenantThreads
 from gateway.processes.process import Ask, LimitedProcess, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.datasets import SampleReader
@@ -35,7 +37,7 @@ SMALL_LINES_BYTES = 2 << 20
 _MODULES = ("pyarrow.compute", "pyarrow.parquet")
 _GZIP = b"\x1f\x8b"
 _HEAD = struct.Struct("!I")
-_SAMPLES, _MANIFEST, _ERROR = b"S", b"M", b"E"
+_SAMPLES, _MANIFEST, _ERROR, _LIMIT = b"S", b"M", b"E", b"L"
 
 Encode = Callable[[SampleReader], Iterator[bytes]]
 """Writes the samples of a dataset, in the process."""
@@ -53,6 +55,7 @@ class IsolatedSampleReader:
 
     Raises:
         DatasetError: From the iteration: the dataset cannot be opened or read to its end.
+        DatasetLimitError: From the iteration: it has more than a limit allows.
         ProcessDiedError: From the iteration: the process died.
         StoppedError: From the iteration.
     """
@@ -95,10 +98,21 @@ class IsolatedSampleReader:
                 kind, content = piece[:1], piece[1:]
                 if kind == _MANIFEST:
                     self._manifest = DatasetManifest.FromString(content)
-                elif kind == _ERROR:
-                    raise DatasetError(content.decode())
+                elif kind in (_ERROR, _LIMIT):
+                    raise (DatasetError if kind == _ERROR else DatasetLimitError)(content.decode())
                 else:
                     yield content
+
+
+class DatasetThreads:
+    """Threads that read datasets. Those of small ones are apart, so that none waits for a large one."""
+
+    def __init__(self) -> None:
+        self._small, self._large = TenantThreads(), TenantThreads()
+
+    def of(self, spec: RunSpec, content: bytes) -> TenantThreads:
+        """The threads of a dataset."""
+        return self._small if is_small(spec, content) else self._large
 
 
 def sample_reader(
@@ -112,17 +126,24 @@ def sample_reader(
 
     The arguments are those of ``IsolatedSampleReader``.
     """
-    if _is_small(spec, content):
+    if is_small(spec, content):
         return SampleReader(spec, content, access)
     return IsolatedSampleReader(spec, content, access, limits, is_stopped)
 
 
-def _is_small(spec: RunSpec, content: bytes) -> bool:
-    """Whether a dataset takes little memory and time, regardless of its rows."""
+def first_valid(reader: SampleReader | IsolatedSampleReader, most: int) -> Iterator[NewSample]:
+    """The first valid samples of a dataset, which is read to its end. Raises as the reader does."""
+    if isinstance(reader, SampleReader):
+        return _first_valid(most, reader)
+    return map(_decode_sample, reader.pieces(partial(_encode_first_valid, most)))
+
+
+def is_small(spec: RunSpec, content: bytes) -> bool:
+    """Whether the content of a request takes little memory and time, regardless of its rows."""
     dataset = spec.dataset
-    if dataset.WhichOneof("source") == "uri" or dataset.format == DATASET_FORMAT_PARQUET:
+    if dataset.WhichOneof("source") != "content" or dataset.format == DATASET_FORMAT_PARQUET:
         return False
-    if content.startswith(_GZIP):
+    if content.startswith(_GZIP) or len(content) > SMALL_LINES_BYTES:
         return False
     lines = max(content.count(b"\n"), content.count(b"\r"))
     if min(lines, dataset.row_limit or lines) > SMALL_ROWS:
@@ -130,11 +151,15 @@ def _is_small(spec: RunSpec, content: bytes) -> bool:
     if len(content) <= SMALL_CONTENT_BYTES:
         return True
     # A line is decoded on its own; a CSV row may have many lines.
-    return (
-        dataset.format in (DATASET_FORMAT_UNSPECIFIED, DATASET_FORMAT_JSONL)
-        and len(content) <= SMALL_LINES_BYTES
-        and max(map(len, content.split(b"\n"))) <= SMALL_CONTENT_BYTES
-    )
+    if dataset.format not in (DATASET_FORMAT_UNSPECIFIED, DATASET_FORMAT_JSONL):
+        return False
+    start = 0
+    while len(content) - start > SMALL_CONTENT_BYTES:
+        end = content.rfind(b"\n", start, start + SMALL_CONTENT_BYTES + 1)
+        if end < 0:
+            return False
+        start = end + 1
+    return True
 
 
 def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess, encode: Encode) -> Iterator[bytes]:
@@ -146,14 +171,27 @@ def _read(ask: Ask, spec: bytes, content: bytes, access: DatasetAccess, encode: 
             yield _SAMPLES + piece
         yield _MANIFEST + reader.manifest.SerializeToString()
     except DatasetError as error:
-        yield _ERROR + str(error).encode()
+        kind = _LIMIT if isinstance(error, DatasetLimitError) else _ERROR
+        yield kind + str(error).encode()
     except ServiceError as error:
         yield _ERROR + f"cannot be read: {error.message}".encode()
     except MemoryError:
         yield _ERROR + b"needs more memory than this gateway gives a dataset"
 
 
-def _encode_samples(samples: SampleReader) -> Iterator[bytes]:
+def _first_valid(most: int, samples: Iterable[NewSample]) -> Iterator[NewSample]:
+    count = 0
+    for sample in samples:
+        if count < most and sample.failure is None:
+            count += 1
+            yield sample
+
+
+def _encode_first_valid(most: int, samples: SampleReader) -> Iterator[bytes]:
+    return _encode_samples(_first_valid(most, samples))
+
+
+def _encode_samples(samples: Iterable[NewSample]) -> Iterator[bytes]:
     for sample in samples:
         message = sample.failure or RunSample(
             index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags

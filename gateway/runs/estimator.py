@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,14 @@ from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, invalid
-from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
+from dramaturg.service.threads import IsStopped, until_cancelled
 from gateway.evaluations.estimates import PlannedCalls
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.registry import Judge
-from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import sample_reader
+from gateway.runs.dataset_process import DatasetThreads, first_valid, sample_reader
 from gateway.runs.datasets import check_dataset
 from gateway.runs.engine.policy import concurrent_samples
 from gateway.runs.service.validation import check_spec
@@ -44,7 +44,8 @@ from gateway.runs.uploads import as_file, ready_dataset
 
 PLANNED_ROWS = 1000
 """The first valid rows that are planned; the calls of all rows are in proportion."""
-_CONCURRENT_READS = 2
+READ_CPU_SECONDS = 120
+"""The most processor time that a process takes to read a dataset for an estimate."""
 _MILLION = 1_000_000
 _CallKey = tuple[Judge, str, str | None]
 
@@ -82,8 +83,8 @@ class Estimator:
     def __init__(self, context: EvaluationContext, access: DatasetAccess, limits: ProcessLimits) -> None:
         self._context = context
         self._access = access
-        self._limits = limits
-        self._threads = TenantThreads(_CONCURRENT_READS, per_tenant=1)
+        self._limits = replace(limits, cpu_seconds=READ_CPU_SECONDS)
+        self._threads = DatasetThreads()
         self.store: RunStore | None = None
 
     async def estimate(self, request: EstimateRunRequest, tenant: str) -> EstimateRunResponse:
@@ -96,9 +97,10 @@ class Estimator:
         check_spec(spec, self._context.registry)
         access = self._access.of(tenant)
         check_dataset(spec.dataset, access)
+        threads = partial(self._threads.of(spec, spec.dataset.content), tenant)
         try:
             rows = await until_cancelled(
-                partial(self._threads, tenant), self._read, spec, tenant, access, request.pilot_sample_count
+                threads, self._read, spec, tenant, access, request.pilot_sample_count
             )
         except StoreError as error:
             raise store_unavailable(error) from error
@@ -129,17 +131,17 @@ class Estimator:
             bare.dataset.content = b"carried apart"
         try:
             with as_file(bare, tenant, self.store, access, is_stopped) as (local, readable):
-                for sample in sample_reader(local, content, readable, self._limits, is_stopped):
-                    if sample.failure is not None:
-                        rows.invalid += 1
-                        continue
-                    rows.valid += 1
-                    if len(rows.first) < pilot:
+                reader = sample_reader(local, content, readable, self._limits, is_stopped)
+                for index, sample in enumerate(first_valid(reader, max(pilot, PLANNED_ROWS))):
+                    if index < pilot:
                         rows.first.append(sample.request)
-                    if rows.valid <= PLANNED_ROWS:
+                    if index < PLANNED_ROWS:
                         request: Any = kind.request_type.FromString(sample.request)
                         kind.apply_spec(request, spec)
                         self._plan(rows, sample.line, request, spec)
+            rows.valid, rows.invalid = reader.manifest.row_count, reader.manifest.invalid_row_count
+        except OutOfTimeError as error:
+            raise invalid("spec.dataset", f"cannot be estimated: {error}; set a row_limit") from error
         except (DatasetError, ProcessDiedError) as error:
             raise invalid("spec.dataset", f"cannot be read: {error}") from error
         return rows

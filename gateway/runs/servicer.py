@@ -151,7 +151,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> AsyncGenerator[pb.WatchRunResponse]:
         """Streams what happens to the run."""
         run = await self._find(request.run_id, context)
-        events = watch(run, request.cursor, self._store, self._caller, self._notifier, self._waits)
+        events = watch(run.id, request.cursor, self._store, self._caller, self._notifier, self._waits)
         async with aclosing(events):
             async for event in events:
                 yield event

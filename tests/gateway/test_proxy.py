@@ -28,6 +28,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import (
     RatingJudgeServiceStub,
     add_RatingJudgeServiceServicer_to_server,
 )
+from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.judge.verdicts import failed, finding, passed
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
@@ -42,6 +43,7 @@ from gateway.proxy import proxy_contracts
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
+from tests.hostile.judges import ID, hostile_judge
 from tests.support.auth import channel_of, holder, token_settings
 
 CHAIN = ScriptGraph(
@@ -222,6 +224,28 @@ async def test_the_usage_that_a_service_claims_is_limited() -> None:
     assert not found.provenance.usage.prompt_token_count
     assert not found.provenance.usage.cost_usd
     assert "prompt_token_count=1000000000" in found.provenance.parameters[CLAIMED_USAGE]
+
+
+async def test_a_stream_of_answers_that_nobody_requested_is_cut() -> None:
+    request = JudgeRequest(
+        task=Task(id="answers about another without end", goal="Make tea"), candidates=[JudgeCandidate(id=ID)]
+    )
+    async with hostile_judge() as target:
+        entry = JudgeEntry(role="critic", name="hostile", target=target)
+        async with (
+            open_registry([entry], calls_per_judge=4) as judges,
+            Server(proxy_contracts(judges), ServerSettings.loopback()) as gateway,
+            open_channel(gateway.target) as channel,
+        ):
+            stream = JudgeServiceStub(channel).Judge(request, timeout=20)
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                [response async for response in stream]
+    error = from_rpc_error(raised.value)
+    assert (error.code, error.reason) == (
+        grpc.StatusCode.INTERNAL,
+        error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
+    )
+    assert error.message.endswith(f"gave {MAX_UNREQUESTED} answers that were not requested")
 
 
 class Slow(RatingJudgeServiceServicer):

@@ -1,4 +1,6 @@
-"""A tenant that does its worst within its quota: ``python -m tests.hostile.noise TARGET TOKEN RUN_ID``.
+"""A tenant that does its worst within its quota.
+
+``python -m tests.hostile.noise TARGET TOKEN RUN_ID ATTACK...`` makes these attacks; all without a name.
 
 It prints an empty JSON object once calls of several attacks have ended, and the number of ended calls by
 attack and status when its input ends.
@@ -12,7 +14,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings
 from dramaturg.testing import until
 from tests.hostile.parsers import PATTERNS
-from tests.support.bombs import GOOD_LINE, dictionary_bomb, empty_rows
+from tests.support.bombs import GOOD_LINE, dictionary_bomb, empty_rows, line_bomb
 
 CALLERS = 3
 """The callers of each attack."""
@@ -39,6 +41,9 @@ FIRST_CALLS, FIRST_ATTACKS = 6, 5
 """The calls, and the kinds of attacks, that have ended when the attack counts as begun."""
 SECONDS = 60.0
 CANDIDATES = 20
+READS, WATCHES = 200, 300
+"""The calls at once of the attacks of a viewer."""
+BOMB_MB = 1000
 
 
 class Noise:
@@ -55,6 +60,7 @@ class Noise:
         self._run_id = run_id
         self._random = random.Random(0)
         self._bomb, self._empty = dictionary_bomb(), empty_rows(1_000_000)
+        self._blank = line_bomb(BOMB_MB)
 
     async def wide_evaluations(self) -> None:
         pattern = self._random.choice(PATTERNS)
@@ -110,6 +116,21 @@ class Noise:
         run = self._random.choice(runs)
         await _read(self._runs.WatchRun(pb.WatchRunRequest(run_id=run.id), timeout=5))
 
+    async def bursts_of_pages(self) -> None:
+        request = pb.ListSamplesRequest(run_id=self._run_id, page_size=1000)
+        calls = [self._runs.ListSamples(request, timeout=SECONDS) for _ in range(READS // CALLERS)]
+        await _all_ended(calls)
+
+    async def watches_of_an_ended_run(self) -> None:
+        request = pb.WatchRunRequest(run_id=self._run_id)
+        streams = [self._runs.WatchRun(request, timeout=SECONDS) for _ in range(WATCHES // CALLERS)]
+        await _all_ended([_read(stream) for stream in streams])
+
+    async def blank_datasets(self) -> None:
+        spec = RunSpec(dataset=Dataset(content=self._blank))
+        spec.scripts.SetInParent()
+        await self._runs.CreateRun(pb.CreateRunRequest(spec=spec), timeout=SECONDS)
+
     async def datasets(self) -> None:
         content, form = self._random.choice(
             [
@@ -123,11 +144,18 @@ class Noise:
         await self._runs.CreateRun(pb.CreateRunRequest(spec=spec), timeout=SECONDS)
 
     def attacks(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        return {
-            name: getattr(self, name)
-            for name in vars(type(self))
-            if not name.startswith("_") and name != "attacks"
-        }
+        return {name: getattr(self, name) for name in ATTACKS}
+
+
+ATTACKS = tuple(name for name in vars(Noise) if not name.startswith("_") and name != "attacks")
+"""The names of the attacks."""
+
+
+async def _all_ended(calls: Sequence[Awaitable[object]]) -> None:
+    """Waits for all calls; raises the first error."""
+    for end in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(end, BaseException):
+            raise end
 
 
 async def _read(stream: Any) -> None:
@@ -157,11 +185,10 @@ async def _main() -> None:
             if not names or name in names
             for _ in range(CALLERS)
         ]
-        kinds = min(FIRST_ATTACKS, len(callers) // CALLERS)
+        calls, kinds = min(FIRST_CALLS, len(callers)), min(FIRST_ATTACKS, len(callers) // CALLERS)
         # Each call ends by its timeout, also on a busy machine.
         await until(
-            lambda: ends.total() >= FIRST_CALLS and len({end.split()[0] for end in ends}) >= kinds,
-            2 * SECONDS,
+            lambda: ends.total() >= calls and len({end.split()[0] for end in ends}) >= kinds, 2 * SECONDS
         )
         sys.stdout.write("{}\n")
         sys.stdout.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.service.threads import IsStopped, StoppedError
 from dramaturg.testing import until
-from gateway.runs.dataset_process import sample_reader
-from gateway.runs.records import NewSample
+from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
+from gateway.runs.datasets import SampleReader
 from tests.hostile.gateway import public_gateway
 from tests.support.bombs import GOOD_LINE
 
@@ -27,7 +26,7 @@ ENDLESS = b'{"task": {"goal": "endless"}}\n'
 
 
 class Reader:
-    """Reads datasets; ENDLESS until its caller has gone."""
+    """Makes readers of datasets, which read ENDLESS until their caller has gone."""
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
@@ -35,10 +34,9 @@ class Reader:
 
     def __call__(
         self, spec: RunSpec, content: bytes, access: Any, limits: Any, is_stopped: IsStopped
-    ) -> Iterator[NewSample]:
+    ) -> SampleReader | IsolatedSampleReader:
         if content != ENDLESS:
-            yield from sample_reader(spec, content, access, limits, is_stopped)
-            return
+            return sample_reader(spec, content, access, limits, is_stopped)
         self.begun += 1
         while not is_stopped():
             self._tick.wait(0.01)

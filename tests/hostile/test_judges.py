@@ -31,7 +31,7 @@ MOST_BYTES = 4 * MAX_ANSWER_BYTES
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[DramaturgClient]:
+async def gateway(judge_seconds: float = JUDGE_SECONDS) -> AsyncIterator[DramaturgClient]:
     """A gateway with an honest judge of each role and hostile critics beside it."""
     async with AsyncExitStack() as stack:
         hostile = [Fake("critic", name="hostile", target=await stack.enter_async_context(hostile_judge()))]
@@ -43,7 +43,7 @@ async def gateway() -> AsyncIterator[DramaturgClient]:
         yield await stack.enter_async_context(
             gateway_client(
                 *judges,
-                judge_timeout_seconds=JUDGE_SECONDS,
+                judge_timeout_seconds=judge_seconds,
                 identity_timeout_seconds=0.5,
                 # In quarantine a judge is not called: only the first misbehaviours would be tried.
                 quarantine_breaches=0,
@@ -172,6 +172,14 @@ async def test_no_misbehaviour_of_a_judge_reaches_another() -> None:
         count = len(MISBEHAVIOURS) + len(IDENTITIES)
         assert (await client.check_judge("critic", "hostile")).health == JUDGE_HEALTH_SERVING
         report(misbehaviours=count, growth_mb=first)
+
+
+async def test_a_stream_about_candidates_that_nobody_asked_for_ends_before_the_timeout_of_the_judge() -> None:
+    async with gateway(judge_seconds=10 * SECONDS) as client, asyncio.timeout(SECONDS):
+        request = asked("answers about another without end", "hostile")
+        (candidate,) = (await evaluate_result(client, request, 10 * SECONDS)).candidates
+    (hostile,) = [one.assessment for one in candidate.assessments if one.judge == "hostile"]
+    assert {verdict.outcome for verdict in hostile.verdicts} == {OUTCOME_ABSTAIN}
 
 
 @pytest.mark.endurance

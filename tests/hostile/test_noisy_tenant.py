@@ -21,9 +21,10 @@ import grpc
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunSpec
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from gateway.runs.records import ACTIVE
+from tests.hostile.noise import ATTACKS
 from tests.support.auth import Holder, channel_of, holder, write_tokens
 from tests.support.bombs import GOOD_LINE
 from tests.support.command_line import ROOT
@@ -33,7 +34,7 @@ from tests.support.gateway import agents
 from tests.support.processes import ServiceProcess
 
 NOISY, QUIET = holder("team-a", "operator"), holder("team-b", "operator")
-QUOTA = {"max_concurrent_calls": 200, "requests_per_minute": 6000, "max_active_runs": 3}
+QUOTA = {"max_concurrent_calls": 400, "requests_per_minute": 6000, "max_active_runs": 3}
 SAMPLES = 1000
 ROUNDS = 6
 """How often latencies are measured alone, beside processes that compute and beside the attack, in turn: the
@@ -52,6 +53,8 @@ FEWEST_ATTACKS = 5
 MOST_GROWTH_MB = 400
 MOST_WORKERS_MB = 1200
 """Of two processes that compute reports and two that read datasets, with their code."""
+MOST_KEPT_MB = 64
+"""What a gateway holds more than before once an attack has ended."""
 
 
 @dataclass
@@ -112,10 +115,10 @@ async def gateway(folder: Path) -> AsyncIterator[ServiceProcess]:
             await process.stop()
 
 
-async def run_of(channel: grpc.aio.Channel, rows: int) -> str:
+async def run_of(channel: grpc.aio.Channel, rows: int, line: bytes = GOOD_LINE) -> str:
     """A run that has ended."""
     stub: Any = RunServiceStub(channel)
-    spec = RunSpec(dataset=Dataset(content=GOOD_LINE * rows))
+    spec = RunSpec(dataset=Dataset(content=line * rows))
     spec.scripts.SetInParent()
     run = (await stub.CreateRun(pb.CreateRunRequest(spec=spec), timeout=60)).run
     async with asyncio.timeout(120):
@@ -161,7 +164,13 @@ async def quieten(channel: grpc.aio.Channel, pid: int) -> None:
     """Cancels the runs of a tenant, and waits until the gateway takes a small share of a processor."""
     stub: Any = RunServiceStub(channel)
     request = pb.ListRunsRequest(states=ACTIVE)
-    for run in (await stub.ListRuns(request, timeout=60)).runs:
+    runs: Sequence[Run] | None = None
+    async with asyncio.timeout(MOST_IDLE_SECONDS):
+        while runs is None:
+            with suppress(grpc.aio.AioRpcError):  # the attack used the tenant's quota up
+                runs = (await stub.ListRuns(request, timeout=60)).runs
+            await asyncio.sleep(CHECK_SECONDS)
+    for run in runs:
         with suppress(grpc.aio.AioRpcError):  # it has ended
             await stub.CancelRun(pb.CancelRunRequest(run_id=run.id), timeout=60)
     async with asyncio.timeout(MOST_IDLE_SECONDS):
@@ -249,3 +258,52 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
     assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(figures, ROUNDS * COUNT)
     assert growth < MOST_GROWTH_MB
     assert workers < MOST_WORKERS_MB
+
+
+LARGE_LINE = GOOD_LINE.replace(b"1. Boil.", b"1. Boil. " + b"Wait. " * 3_000)
+"""Of a sample of 18 kB."""
+LARGE_SAMPLES = 500
+"""Their page ends at the size of a page."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Path, attack: str) -> None:
+    async with (
+        gateway(tmp_path) as process,
+        channel_of(process.target, tmp_path, NOISY) as noisy,
+        channel_of(process.target, tmp_path, QUIET) as quiet,
+    ):
+        large, small = await asyncio.gather(run_of(noisy, LARGE_SAMPLES, LARGE_LINE), run_of(quiet, 1))
+        caller = await child(
+            "tests.hostile.caller", process.target, token_of(tmp_path, QUIET), small, str(COUNT)
+        )
+        await caller.ask()
+        token = token_of(tmp_path, NOISY)
+        before, peak = process.memory_mb(), 0.0
+        noise = await child("tests.hostile.noise", process.target, token, large, attack, niceness=NICENESS)
+        await noise.ask()
+        alone: dict[str, list[float]] = defaultdict(list)
+        beside: dict[str, list[float]] = defaultdict(list)
+        for _ in range(ROUNDS):
+            noise.process.send_signal(signal.SIGSTOP)
+            await quieten(noisy, process.pid)
+            add(alone, await caller.ask())
+            noise.process.send_signal(signal.SIGCONT)
+            add(beside, await caller.ask())
+            peak = max(peak, process.memory_mb())
+        ends, _ = await asyncio.gather(noise.end(), caller.end())
+        await quieten(noisy, process.pid)
+        kept = process.memory_mb() - before
+    p99 = {
+        name: [round(percentile(values[name], 0.99) * 1000, 1) for values in (alone, beside)]
+        for name in alone
+    }
+    ratios = {name: round(after / first, 1) for name, (first, after) in p99.items()}
+    report(
+        attack=attack, p99_alone_beside_ms=p99, p99_ratios=ratios, peak_mb=round(peak - before),
+        kept_mb=round(kept), ends=ends,
+    )  # fmt: skip
+    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(alone, ROUNDS * COUNT)
+    assert kept < MOST_KEPT_MB

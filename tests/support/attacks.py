@@ -10,7 +10,8 @@ import gzip
 import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -106,31 +107,52 @@ async def bombs(target: str, token: str) -> Ends:
 
 async def small_bombs(target: str, token: str) -> Ends:
     """Messages of 15 kB that inflate to 15 MB, within the limit of a message: 400 at once."""
-    host, _, port = target.rpartition(":")
     packed = gzip.compress(_message(15 << 20))
     data = b"\x01" + len(packed).to_bytes(4, "big") + packed
+    async with _open_calls(target, token, _SYNTHESIZE, data, 400, {"grpc-encoding": "gzip"}) as count:
+        await asyncio.sleep(_HELD_SECONDS)
+    return Counter({"sent": count})
+
+
+@asynccontextmanager
+async def silent_calls(
+    target: str, token: str, method: str, message: bytes, count: int
+) -> AsyncIterator[None]:
+    """Calls whose client reads nothing, until the end of an ``async with`` block."""
+    data = b"\x00" + len(message).to_bytes(4, "big") + message
+    async with _open_calls(target, token, method, data, count):
+        yield
+
+
+@asynccontextmanager
+async def _open_calls(
+    target: str, token: str, method: str, data: bytes, count: int, encoding: Mapping[str, str] | None = None
+) -> AsyncIterator[int]:
+    """Sends the requests of calls; yields how many. Reads nothing."""
+    host, _, port = target.rpartition(":")
     fields = {
         ":method": "POST",
         ":scheme": "http",
-        ":path": _SYNTHESIZE,
+        ":path": method,
         ":authority": target,
         "content-type": "application/grpc",
         "te": "trailers",
-        "grpc-encoding": "gzip",
+        **(encoding or {}),
         **dict(_metadata(token)),
     }
     headers = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
     # As many on a connection as its first window lets through (RFC 9113, section 6.9.2).
     streams = [_frame(1, 4, stream, headers) + _frame(0, 1, stream, data) for stream in (1, 3, 5, 7)]
     writers = []
-    for _ in range(100):
+    for _ in range(count // len(streams)):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(_PREFACE + b"".join(streams))
         writers.append(writer)
-    await asyncio.sleep(_HELD_SECONDS)
-    for writer in writers:
-        writer.close()
-    return Counter({"sent": len(writers) * len(streams)})
+    try:
+        yield len(writers) * len(streams)
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -57,3 +57,8 @@ def empty_rows(count: int) -> bytes:
 def blank_bomb(megabytes: int) -> bytes:
     """Blank lines, compressed."""
     return gzip.compress((b" " * 1023 + b"\n") * (megabytes << 10), 9)
+
+
+def line_bomb(megabytes: int) -> bytes:
+    """Line ends alone, compressed."""
+    return gzip.compress(b"\n" * (1 << 20), 9) * megabytes

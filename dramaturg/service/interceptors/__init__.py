@@ -12,6 +12,7 @@ They run in this order, the outermost first:
 7. ``Deadlines`` ends it at its deadline.
 8. ``Gates`` passes it through the gate of its contract.
 9. ``Validation`` refuses a request that breaks a limit.
+10. ``LargeResponses`` bounds the large responses that a tenant has not received yet.
 
 Interceptors of gRPC that are given to the server follow, in their order, and then the servicer. Health, and
 reflection if it is open to all callers, pass none of them: a full server must answer probes.
@@ -19,7 +20,7 @@ reflection if it is open to all callers, pass none of them: a full server must a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -32,6 +33,7 @@ from dramaturg.service.interceptors.call import Call, DamagedMessage
 from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.interceptors.error_mapping import ErrorMapping
+from dramaturg.service.interceptors.large_responses import LargeResponses
 from dramaturg.service.interceptors.request_context import RequestContexts
 from dramaturg.service.interceptors.telemetry import CallTelemetry
 from dramaturg.service.interceptors.validation import Validation
@@ -64,6 +66,11 @@ def server_interceptor(
             return 1
         return max(1, weight(call.request))
 
+    def named(select: Callable[[Contract], frozenset[str]]) -> frozenset[str]:
+        return frozenset(
+            f"/{contract.full_name}/{method}" for contract in contracts for method in select(contract)
+        )
+
     retry_after = settings.overload_retry_seconds
     return InterceptorChain(
         guard,
@@ -71,11 +78,7 @@ def server_interceptor(
             RequestContexts(
                 default_deadline=settings.default_deadline_seconds,
                 maximum_deadline=settings.maximum_deadline_seconds,
-                unlimited={
-                    f"/{contract.full_name}/{method}"
-                    for contract in contracts
-                    for method in contract.unlimited
-                },
+                unlimited=named(lambda contract: contract.unlimited),
             ),
             CallTelemetry(),
             AccessLog(),
@@ -85,6 +88,7 @@ def server_interceptor(
             Deadlines(floor=settings.minimum_deadline_seconds),
             Gates({contract.full_name: contract.gate for contract in contracts}, weigh),
             Validation(settings.max_message_bytes),
+            LargeResponses(named(lambda contract: contract.large)),
         ),
         settings.max_message_bytes,
         further,

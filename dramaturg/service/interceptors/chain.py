@@ -99,8 +99,13 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
                 call.send = context.write
             else:
                 call.send = partial(_keep, call)
-            await chain(call)
-            return call.response
+            try:
+                await chain(call)
+                return call.response
+            finally:
+                # A call refers to itself by its functions: it would be freed by a search for garbage alone,
+                # which is rare, and hold its messages until then.
+                call.send, call.request, call.response = _send_nothing, None, None
 
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             serve,
@@ -132,6 +137,10 @@ def _servicer(behaviour: Any, *, stream: bool) -> Proceed:
 
 async def _keep(call: Call, response: Any) -> None:
     call.response = response
+
+
+async def _send_nothing(response: Any) -> None:
+    del response
 
 
 def _sized(parse: Callable[[bytes], Any] | None, max_bytes: int) -> Callable[[bytes], tuple[Any, int]]:

@@ -12,9 +12,9 @@ from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.threads import StoppedError, ThreadPool
-from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import sample_reader
+from gateway.runs.dataset_process import is_small, sample_reader
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.row_reader import read_rows
 from gateway.runs.store.base import RunStore, StoreError
@@ -23,7 +23,7 @@ from gateway.runs.uploads import URI_PREFIX, as_file
 logger = logging.getLogger(__name__)
 
 MAX_CONCURRENT_DATASETS = 2
-"""The datasets that one gateway reads at once."""
+"""The large datasets that one gateway reads at once, and the small ones beside them; of a tenant one each."""
 MAX_DEATHS = 3
 """The deaths of a gateway, or of its reader, while it reads a dataset, after which the run fails."""
 _STATE_CHECK_SECONDS = 0.5
@@ -80,6 +80,8 @@ def read_samples(
         raise UnreadableDatasetError(f"the dataset {error}") from error
     except ServiceError as error:
         raise UnreadableDatasetError(f"the dataset cannot be read: {error.message}") from error
+    except OutOfTimeError as error:  # it would take as long again
+        raise UnreadableDatasetError(f"the dataset cannot be read: {error}") from error
     manifest = DatasetManifest()
     manifest.CopyFrom(reader.manifest)
     if run.spec.dataset.WhichOneof("source") == "dataset_id":
@@ -89,7 +91,7 @@ def read_samples(
 
 
 class DatasetIngest:
-    """Reads datasets in threads of its own, so that large ones delay no run in progress.
+    """Reads datasets in threads of its own, so that large ones delay neither runs in progress nor small ones.
 
     Args:
         store: The run store.
@@ -101,8 +103,8 @@ class DatasetIngest:
         self._store = store
         self._access = access
         self._limits = limits
-        self._threads = ThreadPool(MAX_CONCURRENT_DATASETS)
-        self._slots = FairSemaphore(MAX_CONCURRENT_DATASETS)
+        self._threads = ThreadPool(2 * MAX_CONCURRENT_DATASETS)
+        self._small, self._large = (FairSemaphore(MAX_CONCURRENT_DATASETS, per_tenant=1) for _ in range(2))
         self._is_closed = threading.Event()
         self._unended: set[str] = set()
         """Runs whose reading ended here without the store's knowledge."""
@@ -114,13 +116,18 @@ class DatasetIngest:
             UnreadableDatasetError: The dataset cannot be read, or its reading killed its process three times.
             StoreError: The store is unavailable.
         """
-        async with self._slots.single(run.tenant, run.spec.limits.priority):
+        slots = self._small if await self._threads(self._is_small, run) else self._large
+        async with slots.single(run.tenant, run.spec.limits.priority):
             await self._threads(self._read, run)
 
     def close(self) -> None:
         """Stops reading."""
         self._is_closed.set()
         self._threads.close()
+
+    def _is_small(self, run: RunRecord) -> bool:
+        is_inline = run.spec.dataset.WhichOneof("source") == "content"
+        return is_inline and is_small(run.spec, self._store.content(run.id))
 
     def _read(self, run: RunRecord) -> None:
         if run.id in self._unended:

@@ -117,7 +117,8 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     ) -> pb.ListLabelItemsResponse:
         record = await self._find(request.label_set_id, context)
 
-        async def read(after: int, limit: int) -> list[tuple[int, pb.LabelItem]]:
+        async def read(after: int, limit: int, max_bytes: int) -> list[tuple[int, pb.LabelItem]]:
+            del max_bytes
             found = await self._caller.call(
                 self._store.list_label_items,
                 record.number,

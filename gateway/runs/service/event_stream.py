@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from gateway.runs.notifications import ChangeNotifier
-from gateway.runs.records import ACTIVE, Event, RunRecord
+from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service.messages import describe, progress
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
@@ -24,47 +25,71 @@ Waits = Callable[[], Awaitable[Sequence[str]]]
 """Returns the rate limits that model calls wait for, as text."""
 
 
+class _Step(NamedTuple):
+    """What a watcher is told next, if anything, and the run at that moment."""
+
+    run: RunRecord
+    cursor: int
+    response: WatchRunResponse | None
+
+
 async def watch(
-    run: RunRecord,
+    run_id: str,
     cursor: int,
     store: RunStore,
     caller: ServiceCaller,
     notifier: ChangeNotifier,
     waits: Waits | None = None,
 ) -> AsyncGenerator[WatchRunResponse]:
-    """Yields the events after the cursor until the run has ended or is deleted."""
-    known = await caller.call(store.events_after, run.id, 0, _MAX_EVENTS)
-    # A cursor of another run may be beyond all events of this one.
-    cursor = min(cursor, max((event.cursor for event in known), default=0))
-    with notifier.listen(run.id, progress=True) as listener:
+    """Yields the events after the cursor until the run has ended or is deleted.
+
+    A step is one call of the store. The watch of a run that has ended is one step.
+    """
+    with notifier.listen(run_id, progress=True) as listener:
         sent = time.monotonic()
         while True:
-            events = await caller.call(store.events_after, run.id, cursor, _MAX_EVENTS)
-            silent = not events and time.monotonic() - sent >= _MAX_SILENT_SECONDS
-            if events or (silent and run.state == RUN_STATE_RUNNING):
-                found = await caller.call(store.get_run, run.id)
-                if found is None:
-                    return
-                run = found
-                # The current run covers all events so far.
-                cursor = events[-1].cursor if events else cursor
+            is_due = time.monotonic() - sent >= _MAX_SILENT_SECONDS
+            step = await caller.call(_step, run_id, cursor, is_due, store)
+            if step is None:
+                return
+            run, cursor, response = step
+            if response is not None:
                 sent = time.monotonic()
-                response = await caller.call(_response, run, cursor, events, store)
                 if waits is not None and run.state == RUN_STATE_RUNNING:
                     shown = response.run.progress if response.HasField("run") else response.progress
                     shown.model_waits.extend(await waits())
                 yield response
-            elif run.state not in ACTIVE or await caller.call(store.get_run, run.id) is None:
+            if run.state not in ACTIVE:
                 return
-            else:
+            if response is None:
                 await listener.wait(_POLL_SECONDS)
 
 
-def _response(run: RunRecord, cursor: int, events: Sequence[Event], store: RunStore) -> WatchRunResponse:
-    response = WatchRunResponse(cursor=cursor)
-    response.event_time.FromDatetime(events[-1].time if events else datetime.now(UTC))
+def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | None:
+    """The next step of a watcher. None: the run does not exist. Blocks.
+
+    Args:
+        run_id: The run.
+        cursor: The cursor of the last response. One of another run may be beyond all events of this one.
+        is_due: Whether a running run is told of without an event.
+        store: The run store.
+    """
+    known = store.events_after(run_id, 0, _MAX_EVENTS)
+    run = store.get_run(run_id)
+    if run is not None and run.state not in ACTIVE:
+        # Those until its end.
+        known = store.events_after(run_id, 0, _MAX_EVENTS)
+    if run is None or not known:
+        return None
+    newest = known[-1]
+    events = [event for event in known if event.cursor > cursor]
+    if not events and not (is_due and run.state == RUN_STATE_RUNNING):
+        return _Step(run, min(cursor, newest.cursor), None)
+    response = WatchRunResponse(cursor=newest.cursor)
+    response.event_time.FromDatetime(newest.time if events else datetime.now(UTC))
+    # The run was read after the events, and so covers them.
     if any(event.kind == "state" for event in events):
         response.run.CopyFrom(describe(run, store))
     else:
         response.progress.CopyFrom(progress(run, store))
-    return response
+    return _Step(run, newest.cursor, response)

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.service.errors import invalid
 from gateway.quotas.recent_calls import SHARE
@@ -68,29 +68,37 @@ class RunPages:
 
     async def runs(self, request: pb.ListRunsRequest, tenant: str) -> pb.ListRunsResponse:
         """A page of a tenant's runs, the newest first."""
-        return await self._caller.call(self._runs, request, tenant, _position(request))
 
-    def _runs(self, request: pb.ListRunsRequest, tenant: str, before: Any) -> pb.ListRunsResponse:
-        size = page_size(request, _DEFAULT_RUNS)
+        async def read(
+            before: tuple[datetime, str] | None, limit: int, max_bytes: int
+        ) -> list[tuple[tuple[datetime, str] | None, Run]]:
+            del max_bytes
+            return await self._caller.call(self._runs, request, tenant, before, limit)
+
+        page = await fill_page(read, _position(request), page_size(request, _DEFAULT_RUNS))
+        response = pb.ListRunsResponse(runs=page.items)
+        if page.last is not None:
+            created, run_id = page.last
+            response.next_page_token = next_token(request, [(created - _EPOCH) // _MICROSECOND, run_id])
+        return response
+
+    def _runs(
+        self, request: pb.ListRunsRequest, tenant: str, before: tuple[datetime, str] | None, limit: int
+    ) -> list[tuple[tuple[datetime, str] | None, Run]]:
         runs = self._store.list_runs(
             tenant,
-            limit=size + 1,
+            limit=limit,
             before=before,
             states=list(request.states),
             labels=dict(request.labels),
         )
-        response = pb.ListRunsResponse(runs=describe_all(runs[:size], self._store))
-        if len(runs) > size:
-            last = runs[size - 1]
-            response.next_page_token = next_token(
-                request, [(last.create_time - _EPOCH) // _MICROSECOND, last.id]
-            )
-        return response
+        keys = [(run.create_time, run.id) for run in runs]
+        return [*zip(keys, describe_all(runs, self._store), strict=True)]
 
     async def samples(self, run: RunRecord, request: pb.ListSamplesRequest) -> pb.ListSamplesResponse:
         """A page of a run's samples."""
 
-        async def read(after: int, limit: int) -> list[tuple[int, RunSample]]:
+        async def read(after: int, limit: int, max_bytes: int) -> list[tuple[int, RunSample]]:
             found = await self._read(
                 run.tenant,
                 limit,
@@ -99,6 +107,7 @@ class RunPages:
                 after=after,
                 limit=limit,
                 states=list(request.states),
+                max_bytes=max_bytes,
             )
             return [(sample.index, sample) for sample in found]
 
@@ -112,7 +121,10 @@ class RunPages:
     async def results(self, run: RunRecord, request: pb.ListResultsRequest) -> pb.ListResultsResponse:
         """A page of a run's judgements."""
 
-        async def read(after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], RunResult]]:
+        async def read(
+            after: tuple[int, int], limit: int, max_bytes: int
+        ) -> list[tuple[tuple[int, int], RunResult]]:
+            del max_bytes
             found = await self._read(
                 run.tenant,
                 limit,
@@ -175,7 +187,7 @@ class Page(NamedTuple, Generic[Key, Item]):
 
 
 async def fill_page(
-    read: Callable[[Key, int], Awaitable[Sequence[tuple[Key, Item]]]],
+    read: Callable[[Key, int, int], Awaitable[Sequence[tuple[Key, Item]]]],
     after: Key,
     size: int,
     *,
@@ -184,7 +196,8 @@ async def fill_page(
     """Reads a page up to a number of items and of bytes.
 
     Args:
-        read: Reads at most a number of items after a key, each with its own key.
+        read: Reads at most a number of items after a key, each with its own key. It may end with the item by
+            which they exceed a number of bytes.
         after: The key before the page.
         size: The most items.
         max_bytes: The most bytes.
@@ -193,14 +206,14 @@ async def fill_page(
     total = 0
     while True:
         wanted = min(size + 1 - len(items), _READ_AT_ONCE)
-        found = await read(after, wanted)
+        found = await read(after, wanted, max(max_bytes - total, 0))
         for key, item in found:
             total += item.ByteSize()
             if len(items) == size or (items and total > max_bytes):
                 return Page(items, after)
             items.append(item)
             after = key
-        if len(found) < wanted:
+        if len(found) < wanted and total <= max_bytes:
             return Page(items, None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,18 +18,18 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     PROVIDER_FEATURE_USAGE,
     ProviderCheck,
 )
-from dramaturg.datasets import DatasetError
+from dramaturg.datasets import DatasetError, DatasetLimitError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
 from dramaturg.service.concurrency import gather_all
-from dramaturg.service.errors import ServiceError, Violation, invalid_fields
-from dramaturg.service.threads import IsStopped, TenantThreads, until_cancelled
+from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
+from dramaturg.service.threads import IsStopped, until_cancelled
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.registry import Judge
-from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import sample_reader
+from gateway.runs.dataset_process import DatasetThreads, sample_reader
 from gateway.runs.records import NewSample
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
@@ -39,7 +39,12 @@ PLANNED_ROWS = 20
 """The first valid rows that are planned."""
 READ_ROWS = 200
 """The first rows, valid or not, among which those are sought."""
-_CONCURRENT_READS = 2
+READ_BYTES = 32 << 20
+"""The most bytes, decompressed and decoded, that are read for them."""
+READ_BLANK_LINES = 10_000
+"""The most blank lines that are read for them."""
+READ_CPU_SECONDS = 10
+"""The most processor time that a process takes to read them."""
 
 _UNAVAILABLE = error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE
 _REFUSED = {
@@ -77,9 +82,13 @@ class Preflight:
     ) -> None:
         self._context = context
         self._store = store
-        self._access = access
-        self._limits = limits
-        self._threads = TenantThreads(_CONCURRENT_READS, per_tenant=1)
+        self._access = replace(
+            access,
+            max_rows=READ_BLANK_LINES,
+            max_bytes=READ_BYTES if access.max_bytes is None else min(READ_BYTES, access.max_bytes),
+        )
+        self._limits = replace(limits, cpu_seconds=READ_CPU_SECONDS)
+        self._threads = DatasetThreads()
 
     async def check(self, spec: RunSpec) -> None:
         """Plans the first rows of a spec that carries them, and checks its models.
@@ -88,9 +97,10 @@ class Preflight:
         its answers state token counts, if the budget needs them.
 
         Raises:
-            ServiceError: No row could be planned, with the error of the first; a model cannot be called, with
-                the words of its provider; or the budget limits the cost or the tokens, and the price of a
-                model is unknown or its answers state no token counts.
+            ServiceError: No row could be planned, with the error of the first, or none is found within the
+                limits of this module; a model cannot be called, with the words of its provider; or the budget
+                limits the cost or the tokens, and the price of a model is unknown or its answers state no
+                token counts.
         """
         uses = await self._uses(spec)
         budget = spec.budget
@@ -102,35 +112,39 @@ class Preflight:
 
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
+        first, content = RunSpec(), spec.dataset.content
+        first.CopyFrom(spec)
+        first.dataset.row_limit = min(spec.dataset.row_limit or READ_ROWS, READ_ROWS)
+        threads = partial(self._threads.of(first, content), current().tenant)
         try:
-            rows = await until_cancelled(partial(self._threads, current().tenant), self._first_rows, spec)
+            rows = await until_cancelled(threads, self._first_rows, first, content)
         except StoreError as error:
             raise store_unavailable(error) from error
         return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
 
-    def _first_rows(self, is_stopped: IsStopped, spec: RunSpec) -> Sequence[NewSample]:
-        source = spec.dataset.WhichOneof("source")
+    def _first_rows(self, is_stopped: IsStopped, first: RunSpec, content: bytes) -> Sequence[NewSample]:
+        source = first.dataset.WhichOneof("source")
         if source == "uri":
             return ()
-        first = RunSpec()
-        first.CopyFrom(spec)
-        first.dataset.row_limit = min(spec.dataset.row_limit or READ_ROWS, READ_ROWS)
-        if source == "content":
-            content = spec.dataset.content
-        else:
-            dataset = ready_dataset(self._store, spec.dataset.dataset_id, current().tenant)
+        if source == "dataset_id":
+            dataset = ready_dataset(self._store, first.dataset.dataset_id, current().tenant)
             # A row that ends beyond is not valid, and Parquet cannot be read in part.
             content = next(self._store.dataset_content(dataset), b"")
-            first.dataset.format = spec.dataset.format or dataset.format
+            first.dataset.format = first.dataset.format or dataset.format
         first.dataset.content = b"carried apart"
         rows: list[NewSample] = []
-        # The run reports these errors.
-        with suppress(DatasetError, ProcessDiedError):
+        try:
             for sample in sample_reader(first, content, self._access, self._limits, is_stopped):
                 if sample.failure is None:
                     rows.append(sample)
                 if len(rows) == PLANNED_ROWS:
                     break
+        except (DatasetLimitError, OutOfTimeError) as error:
+            if not rows:
+                why = f"{error} before its first valid row, and no more is read of a new run"
+                raise invalid(f"spec.dataset.{source}", f"{why}: begin it with a valid row") from error
+        except (DatasetError, ProcessDiedError):
+            pass  # The run reports these errors.
         return rows
 
     def _named(self, spec: RunSpec) -> Iterator[ModelUse]:

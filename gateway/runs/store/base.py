@@ -260,9 +260,18 @@ class RunStore(Protocol):
         """
 
     def list_samples(
-        self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()
+        self,
+        run_id: str,
+        *,
+        after: int,
+        limit: int,
+        states: Collection[SampleState.ValueType] = (),
+        max_bytes: int | None = None,
     ) -> Sequence[RunSample]:
-        """Samples by index, above ``after``, with their results, also those of an earlier attempt."""
+        """Samples by index, above ``after``, with their results, also those of an earlier attempt.
+
+        The last one is that with which they exceed ``max_bytes`` together, if any does.
+        """
 
     def list_results(
         self,

@@ -28,6 +28,7 @@ from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
 
 _ROWS_AT_ONCE = 5000
+_ROWS_OF_FETCH = 10
 
 
 def among(number: int, indices: Sequence[int]) -> sa.ColumnElement[bool]:
@@ -109,6 +110,7 @@ def list_samples(
     after: int,
     limit: int,
     states: Collection[SampleState.ValueType],
+    max_bytes: int | None,
 ) -> Sequence[RunSample]:
     """See ``RunStore.list_samples``."""
     query = (
@@ -128,7 +130,17 @@ def list_samples(
     )
     if states:
         query = query.where(run_samples.c.state.in_(states))
-    return [_sample(row) for row in connection.execute(query)]
+    if max_bytes is None:
+        return [_sample(row) for row in connection.execute(query)]
+    found: list[RunSample] = []
+    # PostgreSQL's driver would hold all rows.
+    with connection.execute(query, execution_options={"yield_per": _ROWS_OF_FETCH}) as rows:
+        for row in rows:
+            found.append(_sample(row))
+            max_bytes -= found[-1].ByteSize()
+            if max_bytes < 0:
+                break
+    return found
 
 
 def requests(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:

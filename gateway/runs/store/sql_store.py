@@ -202,11 +202,17 @@ class SqlRunStore(RunStore):
         )
 
     def list_samples(
-        self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()
+        self,
+        run_id: str,
+        *,
+        after: int,
+        limit: int,
+        states: Collection[SampleState.ValueType] = (),
+        max_bytes: int | None = None,
     ) -> Sequence[RunSample]:
         return self._database.read(
             lambda connection: samples.list_samples(
-                connection, run_id, after=after, limit=limit, states=states
+                connection, run_id, after=after, limit=limit, states=states, max_bytes=max_bytes
             )
         )
 

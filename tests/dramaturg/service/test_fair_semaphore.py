@@ -229,3 +229,25 @@ def test_whatever_is_cancelled_no_slot_is_lost(steps: list[str]) -> None:
             assert share.used == 3
 
     asyncio.run(play())
+
+
+async def test_a_tenant_holds_no_more_than_its_part_and_others_pass_it() -> None:
+    semaphore = FairSemaphore(3, per_tenant=1)
+    order: list[str] = []
+    release = asyncio.Event()
+
+    async def hold(tenant: str, name: str, priority: int = 0) -> None:
+        async with semaphore.single(tenant, priority):
+            order.append(name)
+            await release.wait()
+
+    tasks = [asyncio.create_task(hold("a", "first"))]
+    await settle()
+    tasks += [asyncio.create_task(hold("a", "later")), asyncio.create_task(hold("a", "urgent", 1))]
+    await settle()
+    tasks.append(asyncio.create_task(hold("b", "other")))
+    await settle()
+    assert order == ["first", "other"]
+    release.set()
+    await asyncio.gather(*tasks)
+    assert order == ["first", "other", "urgent", "later"]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -19,8 +20,7 @@ from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.testing import until
 from gateway.processes import pool as pool_module
 from gateway.processes.pool import ProcessPool, no_answer
-from gateway.processes.process import Ask, ProcessLimits, TaskError
-from gateway.processes.worker import CPU_SECONDS
+from gateway.processes.process import CPU_SECONDS, Ask, ProcessLimits, TaskError
 from tests.support.processes import worker_processes
 
 LIMITS = ProcessLimits(64 << 20)
@@ -109,6 +109,15 @@ async def test_a_process_is_kept_and_yields_to_others(pool: ProcessPool) -> None
 async def test_the_processor_time_of_earlier_tasks_does_not_count(pool: ProcessPool) -> None:
     limits = [int(await pool.result("a", no_answer, work_and_tell_limit, 1.2)) for _ in range(2)]
     assert limits[1] > limits[0] >= CPU_SECONDS
+
+
+async def test_a_task_that_takes_too_much_processor_time_is_not_to_be_repeated() -> None:
+    pool = ProcessPool(2, replace(LIMITS, cpu_seconds=1))
+    with pytest.raises(ServiceError, match="it took more than 1 s of processor time") as raised:
+        await pool.result("a", no_answer, work_and_tell_limit, 20)
+    assert raised.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert raised.value.retry_after is None
+    pool.close()
 
 
 async def test_a_gateway_with_many_descriptors_has_processes(pool: ProcessPool) -> None:

@@ -12,11 +12,13 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
 from dramaturg.datasets import formats
 from dramaturg.judge import text_pool, usage
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
+from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service import server
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.interceptors import large_responses
 from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
@@ -25,13 +27,13 @@ from gateway.evaluations.scripts import reading
 from gateway.http import messages
 from gateway.http.settings import HttpSettings
 from gateway.judges import identity
-from gateway.processes import pool, worker
+from gateway.processes import pool, process
 from gateway.quotas import recent_calls, spending
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
 from gateway.runs.engine import ingest, pacing
 from gateway.runs.labels import servicer as labels
-from gateway.runs.service import preflight, report_cache
+from gateway.runs.service import pages, preflight, report_cache
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.support.command_line import ROOT
@@ -44,7 +46,7 @@ SETS = limits_of(CreateLabelSetRequest.DESCRIPTOR.fields_by_name["sample_size"])
 PROCESSES = GatewaySettings.model_fields["worker_processes"].default
 NUMBERS = (
     f"a row {formats.MAX_LINE_BYTES >> 20} MiB decoded",
-    f"{worker.CPU_SECONDS // 60} minutes of processor time; three deaths",
+    f"{process.CPU_SECONDS // 60} minutes of processor time; three deaths",
     f"a form {visit.MAX_FORM_BYTES >> 20} MiB and {visit.MAX_FIELDS} fields",
     f"{console._SIGN_IN_BYTES >> 10} KiB before the sign-in",
     f"{sessions.MAX_SESSIONS_OF_OWNER} sessions of a visitor, {sessions.MAX_SESSIONS:,} in all",
@@ -60,7 +62,12 @@ NUMBERS = (
     f"the thread of a long page computes for {recent_calls.SHARE:g} of the time",
     f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
-    f"{estimator._CONCURRENT_READS} at once each, 1 of one tenant",
+    f"{preflight.READ_BYTES >> 20} MiB, {preflight.READ_BLANK_LINES:,} blank lines",
+    f"blank lines and {preflight.READ_CPU_SECONDS} s of processor time for `CreateRun`",
+    f"{estimator.READ_CPU_SECONDS} s for `EstimateRun`",
+    f"more than {MAX_UNREQUESTED} answers of a stream",
+    f"{pages.MAX_PAGE_BYTES >> 20} MiB a page, {large_responses.MAX_RESPONSES_OF_TENANT} pages of one tenant",
+    f"built or not yet received, {large_responses.MAX_RESPONSES} of all",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
     f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
     f"as of up to {spending._CACHE_SECONDS:g} seconds ago",
@@ -86,7 +93,7 @@ def test_a_limit_that_is_named_is_that_of_the_code(number: str) -> None:
 
 def test_numbers_in_words_are_those_of_the_code() -> None:
     assert ingest.MAX_DEATHS == 3
-    assert preflight._CONCURRENT_READS == estimator._CONCURRENT_READS
+    assert ingest.MAX_CONCURRENT_DATASETS == 2
     assert usage.MAX_AMOUNT == 10**12
     assert judge_answers.MAX_LATENCY_SECONDS == 24 * 3600
 

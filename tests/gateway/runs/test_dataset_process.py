@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -17,10 +18,16 @@ import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
-from dramaturg.datasets import DatasetError, Format
+from dramaturg.datasets import DatasetError, DatasetLimitError, Format
 from dramaturg.service.threads import StoppedError
-from gateway.processes.process import ProcessDiedError, ProcessLimits
-from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
+from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
+from gateway.runs.dataset_process import (
+    SMALL_CONTENT_BYTES,
+    IsolatedSampleReader,
+    first_valid,
+    is_small,
+    sample_reader,
+)
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
 from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
@@ -101,6 +108,66 @@ def test_a_dataset_of_too_many_rows_is_refused_before_the_first() -> None:
         samples = iter(isolated(content, form, access))
         with pytest.raises(DatasetError, match="has more than 1,000,000 rows"):
             next(samples)
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [(Format.JSONL, GOOD_LINE), (Format.CSV, b"task.goal\nMake tea\n")],
+)
+@pytest.mark.parametrize("row_limit", [0, 2])
+def test_the_blank_lines_of_a_dataset_are_bounded_like_its_rows(
+    form: Format, row: bytes, row_limit: int
+) -> None:
+    access = DatasetAccess(max_rows=10)
+
+    def read(content: bytes) -> list[NewSample]:
+        return list(SampleReader(spec(form, row_limit=row_limit), content, access))
+
+    assert len(read(b"\n" * 4 + row + b" \n" * (form is Format.JSONL) + b"\r\n" * 5)) == 1
+    for blank in (b"\n" * 11 + row, row + b"\n" * 11):
+        with pytest.raises(DatasetLimitError, match="has more than 10 blank lines"):
+            read(blank)
+    with pytest.raises(DatasetLimitError, match="has more than 10 blank lines"):
+        list(isolated(row + b"\n" * 11, form, access))
+
+
+def test_blank_lines_within_a_cell_of_csv_are_text() -> None:
+    content = b'task.goal\n"Make' + b"\n" * 20 + b'tea"\n'
+    (sample,) = SampleReader(spec(Format.CSV), content, DatasetAccess(max_rows=10))
+    assert sample.line == 2
+
+
+def test_a_dataset_that_takes_too_much_processor_time_ends() -> None:
+    limits = ProcessLimits(256 << 20, cpu_seconds=1)
+    reader = IsolatedSampleReader(spec(), b"{}\n" * 5_000_000, DatasetAccess(), limits)
+    with pytest.raises(OutOfTimeError, match="it took more than 1 s of processor time"):
+        list(first_valid(reader, 1))
+
+
+@pytest.mark.parametrize("form", Format)
+def test_the_first_valid_samples_are_given_and_all_are_counted(form: Format) -> None:
+    content = written(script_rows(30), form) + (b"no row\n" if form is Format.JSONL else b"")
+    for reader in (SampleReader(spec(form), content, DatasetAccess()), isolated(content, form)):
+        assert [sample.index for sample in first_valid(reader, 3)] == [0, 1, 2]
+        assert reader.manifest.row_count == 30
+        assert reader.manifest.invalid_row_count == (form is Format.JSONL)
+
+
+@pytest.mark.parametrize(
+    ("content", "row_limit", "small"),
+    [
+        (GOOD_LINE * 1000, 0, True),
+        (GOOD_LINE * 1001, 0, False),
+        (GOOD_LINE * 20_000, 200, True),
+        (GOOD_LINE * 30_000, 200, False),
+        (b"x" * SMALL_CONTENT_BYTES + b"\n" + b"x" * 10, 0, True),
+        (b"\n" + b"x" * (SMALL_CONTENT_BYTES + 1) + b"\n", 0, False),
+        (b"\n" * (1 << 20), 200, True),
+        (gzip.compress(GOOD_LINE), 0, False),
+    ],
+)
+def test_what_is_small_is_read_here(content: bytes, row_limit: int, small: bool) -> None:
+    assert is_small(spec(row_limit=row_limit), content) == small
 
 
 def test_a_line_of_many_small_values_fails_alone() -> None:

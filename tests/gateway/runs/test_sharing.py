@@ -120,9 +120,12 @@ async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
             await until(lambda: critic.waiting["one"] == 3, 60)
             for _ in range(10):
                 await create(stubs["many"], "many", 1)
-            await until(lambda: len(slow) >= ingest.MAX_CONCURRENT_DATASETS, 60)
+            await until(lambda: len(slow) == 1, 60)
             critic.open.set()
             await succeeded(stubs["one"], run_id)
+            # The next dataset of another tenant is read meanwhile.
+            await succeeded(stubs["one"], await create(stubs["one"], "one", 3))
+            assert len(slow) == 1
         finally:
             reading.set()
         await until(lambda: critic.done.count("many") == 10, 60)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
+from dramaturg.service.interceptors.call import Call
 from dramaturg.service.interceptors.deadline import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
@@ -74,6 +76,22 @@ async def test_a_call_passes_all_interceptors(method: str) -> None:
     async with serve(arities(nothing)) as server, open_channel(server.target) as channel:
         count = await call_arity(channel, method, *requests)
     assert count == (3 if method.endswith("Stream") else 1)
+
+
+@pytest.fixture
+def without_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_garbage_collection")
+@every_arity
+async def test_an_ended_call_and_its_messages_are_freed_at_once(method: str) -> None:
+    async with serve(arities(nothing)) as server, open_channel(server.target) as channel:
+        await call_arity(channel, method, synthesize_request())
+        await until(lambda: not any(isinstance(one, Call) for one in gc.get_objects()))
 
 
 @every_arity

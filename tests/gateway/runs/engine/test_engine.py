@@ -152,6 +152,22 @@ async def test_a_dataset_whose_reader_dies_three_times_fails_the_run(sqlite_url:
     assert later.state == run_pb2.RUN_STATE_SUCCEEDED, "a rerun may try again"
 
 
+async def test_a_dataset_that_takes_too_much_processor_time_is_not_read_again(sqlite_url: str) -> None:
+    killed: set[int] = set()
+    async with runs_with(sqlite_url) as runs:
+        spec = scripts_spec(dataset=Dataset(content=b"x", format=run_pb2.DATASET_FORMAT_PARQUET))
+        run_id = await runs.create(spec, written(script_rows(3), Format.PARQUET))
+        async with asyncio.timeout(60):
+            while (run := runs.get(run_id)).state == run_pb2.RUN_STATE_PREPARING:
+                for child in set(worker_processes()) - killed:
+                    os.kill(child, signal.SIGXCPU)  # as the kernel does
+                    killed.add(child)
+                await asyncio.sleep(0.01)
+    assert len(killed) == 1
+    assert run.state == run_pb2.RUN_STATE_FAILED
+    assert "it took more than 1800 s of processor time" in run.state_reason
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

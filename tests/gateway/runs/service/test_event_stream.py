@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import pytest
@@ -17,6 +18,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.testing import until
 from gateway.runs.records import Incident
 from gateway.runs.service import event_stream
+from gateway.runs.store_calls import ServiceCaller
 from tests.gateway.runs.service.conftest import Service
 from tests.support.runs import judged
 
@@ -82,6 +84,23 @@ async def test_a_stream_continues_from_a_cursor(service: Service) -> None:
     assert await rest(watch(service, ended.cursor)) == []
     # A cursor of another run, beyond all of this one's.
     assert await rest(watch(service, 1 << 40)) == []
+
+
+async def test_the_watch_of_an_ended_run_reads_the_store_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.run(RUN_STATE_SUCCEEDED)
+    calls: list[str] = []
+    call = ServiceCaller.call
+
+    async def note(caller: ServiceCaller, function: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.append(function.__name__)
+        return await call(caller, function, *args, **kwargs)
+
+    monkeypatch.setattr(ServiceCaller, "call", note)
+    (event,) = await rest(watch(service))
+    assert event.run.state == RUN_STATE_SUCCEEDED
+    assert calls == ["get_run", "_step"]
 
 
 async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> None:
