@@ -1,7 +1,12 @@
-"""Logs as JSON, one object a line, on standard error or in a file."""
+"""Logs as JSON, one object a line, on standard error or in a file.
+
+The records of all loggers pass the formatters of this module, which remove credentials
+(``redaction.without_credentials``).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import logging.handlers
@@ -9,7 +14,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -17,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dramaturg.service.context import current
+from dramaturg.service.redaction import may_have_credentials, without_credentials
 from dramaturg.service.telemetry import tracing
 
 # Made once: a call of json.dumps with options makes one each time.
@@ -24,6 +30,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 FILE_BYTES = 10 << 20
 """The most bytes of a log file; a larger one is renamed, and one such file is kept."""
+REFUSALS_A_SECOND = 10
+"""The most records a second of each kind that callers without an identity cause (``RateLimit``)."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -46,14 +54,41 @@ class JsonFormatter(logging.Formatter):
         members |= getattr(record, "fields", {})
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
-        line = f'{{"time": "{_time(record.created)}", '
-        line += _head(record.levelname, record.name, record.getMessage())
-        if members:
-            values = [
-                encode_basestring(value) if type(value) is str else _json(value) for value in members.values()
-            ]
-            line += _form(*members) % tuple(values)
-        return line + "}"
+        message = _message(record)
+        line = _line(record, message, members)
+        if may_have_credentials(line):
+            return _line(record, without_credentials(message), _redacted(members))
+        return line
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:
+        # logging would print the arguments to standard error in place of the record.
+        return f"{record.msg} (with arguments that do not fit)"
+
+
+def _line(record: logging.LogRecord, message: str, members: Mapping[str, object]) -> str:
+    line = f'{{"time": "{_time(record.created)}", '
+    line += _head(record.levelname, record.name, message)
+    if members:
+        values = [
+            encode_basestring(value) if type(value) is str else _json(value) for value in members.values()
+        ]
+        line += _form(*members) % tuple(values)
+    return line + "}"
+
+
+def _redacted(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case dict():
+            return {name: _redacted(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_redacted(one) for one in value]
+    return without_credentials(str(value))
 
 
 def _time(seconds: float) -> str:
@@ -115,6 +150,61 @@ def _alike(logger: str, level: int, message: str, thread: int) -> dict[str, Any]
     return {**vars(logging.LogRecord(logger, level, "", 0, message, None, None)), "taskName": None}
 
 
+class RateLimit(logging.Filter):
+    """Passes ``REFUSALS_A_SECOND`` records of a logger, so that callers without an identity cannot fill the log.
+
+    A record at the end of the second counts the others.
+
+    Args:
+        logger: The logger, which gets the filter.
+        limited: Whether a record counts. Others pass.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, limited: Callable[[logging.LogRecord], bool] = lambda record: True
+    ) -> None:
+        super().__init__()
+        self._logger = logger
+        self._limited = limited
+        self._lock = threading.Lock()
+        self._end = 0.0
+        self._passed = self._dropped = 0
+        logger.addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "counts_dropped", False) or not self._limited(record):
+            return True
+        with self._lock:
+            now = time.monotonic()
+            dropped = self._begin(now) if now >= self._end else 0
+            passes = self._passed < REFUSALS_A_SECOND
+            self._passed += passes
+            self._dropped += not passes
+            first = self._dropped == 1 and not passes
+        self._report(dropped)
+        if first:
+            try:
+                asyncio.get_running_loop().call_later(self._end - now, self._end_second)
+            except RuntimeError:
+                pass  # the next record of the logger reports them
+        return passes
+
+    def _begin(self, now: float) -> int:
+        """Begins a second. Returns the number of records dropped in the last one."""
+        dropped, self._dropped, self._passed, self._end = self._dropped, 0, 0, now + 1.0
+        return dropped
+
+    def _end_second(self) -> None:
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        self._report(dropped)
+
+    def _report(self, dropped: int) -> None:
+        if dropped:
+            extra = {"fields": {"dropped": dropped}, "counts_dropped": True}
+            self._logger.warning("more records than are logged in a second", extra=extra)
+
+
 class LineFormatter(logging.Formatter):
     """Writes a record as one line for people: the level, the message and the fields."""
 
@@ -122,12 +212,12 @@ class LineFormatter(logging.Formatter):
         """The record as one line without control characters."""
         fields = ", ".join(f"{name}: {value}" for name, value in getattr(record, "fields", {}).items())
         error = record.exc_info[1] if record.exc_info else None
-        parts = [f"{record.levelname.lower()}: {record.getMessage()}"]
+        parts = [f"{record.levelname.lower()}: {_message(record)}"]
         if error is not None:
             parts.append(f": {type(error).__name__}: {error}")
         if fields:
             parts.append(f" ({fields})")
-        line = " ".join("".join(parts).split())
+        line = " ".join(without_credentials("".join(parts)).split())
         return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
 
 

@@ -24,6 +24,7 @@ from dramaturg.service.front import Backend
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
 from gateway.http import connect, grpc_web
 from gateway.http.bodies import ENCODINGS, Body
+from gateway.http.connections import ConnectionServer, refusals
 from gateway.http.forwarding import Exchange, from_service_error
 from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
 from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
@@ -127,7 +128,7 @@ class HttpServer:
             for method in service.methods
         }
         # A caller that goes away cancels its call.
-        server = web.Server(
+        server = ConnectionServer(
             self._handle,
             handler_cancellation=True,
             keepalive_timeout=_KEEPALIVE_SECONDS,
@@ -195,7 +196,7 @@ class HttpServer:
         if request.path.count("/") != 2:
             return web.Response(status=404, headers=headers)
         request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
-        answer = _Answer(request, kind, content_type, headers, request_id)
+        answer = _Answer(request, kind, content_type, headers, request_id, method)
         if self._in_progress >= self._backend.settings.max_concurrent_calls:
             return answer.refuse(self._overloaded())
         self._in_progress += 1
@@ -301,7 +302,9 @@ class _Answer:
         content_type: str,
         headers: Mapping[str, str],
         request_id: str,
+        method: MethodDescriptor | None,
     ) -> None:
+        self._method = request.path if method is not None else ""
         self.kind = kind
         self.request_id = request_id
         self._request = request
@@ -321,13 +324,13 @@ class _Answer:
     def refuse(self, error: ServiceError) -> web.Response:
         """The answer to a request that is not forwarded; the log has it like that of a call."""
         fields = {
-            "method": self._request.path,
+            "method": self._method,
             "code": error.code.name,
             "reason": error.reason_name,
             "request_id": self.request_id,
             "peer": _peer(self._request),
         }
-        logs.write(logger, logging.INFO, "refused", fields)
+        logs.write(refusals, logging.INFO, "refused", fields)
         failure = from_service_error(error, self.request_id)
         if self.kind.web:
             return grpc_web.call_error(failure, self._content_type, self._headers)

@@ -1,7 +1,8 @@
 """The audit log: calls that change or cost something, and calls that were refused.
 
 One JSON object a line: time, principal, tenant, peer, method, run id, judge, outcome, reason, request id.
-Neither requests nor credentials are in it.
+Neither requests nor credentials are in it. Of the refused callers without an identity,
+``logs.REFUSALS_A_SECOND`` have a line, and the others are counted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ _LONGEST_RUN_ID = 100
 _LONGEST_JUDGE = 201
 _HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERMISSION_DENIED.name})
+
+
+def _is_of_anybody(record: logging.LogRecord) -> bool:
+    fields = getattr(record, "fields", {})
+    return fields.get("outcome") in _REFUSED and not fields.get("principal")
+
+
+logs.RateLimit(logger, _is_of_anybody)
 
 
 def configure(place: str) -> None:
