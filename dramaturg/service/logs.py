@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -151,17 +152,17 @@ def _alike(logger: str, level: int, message: str, thread: int) -> dict[str, Any]
 
 
 class RateLimit(logging.Filter):
-    """Passes ``REFUSALS_A_SECOND`` records of a logger, so that callers without an identity cannot fill the log.
+    """Passes ``REFUSALS_A_SECOND`` records of a logger; a record at the end of the second counts the others.
 
-    A record at the end of the second counts the others.
+    It limits what callers without an identity cause, so that they cannot fill the log.
 
     Args:
         logger: The logger, which gets the filter.
-        limited: Whether a record counts. Others pass.
+        limited: Whether a record is limited. None: each is.
     """
 
     def __init__(
-        self, logger: logging.Logger, limited: Callable[[logging.LogRecord], bool] = lambda record: True
+        self, logger: logging.Logger, limited: Callable[[logging.LogRecord], bool] | None = None
     ) -> None:
         super().__init__()
         self._logger = logger
@@ -172,7 +173,8 @@ class RateLimit(logging.Filter):
         logger.addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if getattr(record, "counts_dropped", False) or not self._limited(record):
+        """Whether a record is logged."""
+        if hasattr(record, "counts_dropped") or not (self._limited is None or self._limited(record)):
             return True
         with self._lock:
             now = time.monotonic()
@@ -183,10 +185,8 @@ class RateLimit(logging.Filter):
             first = self._dropped == 1 and not passes
         self._report(dropped)
         if first:
-            try:
+            with suppress(RuntimeError):  # without a loop the next record of the logger reports them
                 asyncio.get_running_loop().call_later(self._end - now, self._end_second)
-            except RuntimeError:
-                pass  # the next record of the logger reports them
         return passes
 
     def _begin(self, now: float) -> int:

@@ -32,6 +32,7 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.redaction import without_credentials
 from gateway.judges.identity import deviation
 from gateway.judges.registry import Judge
 
@@ -161,7 +162,7 @@ class JudgeDirectory:
             try:
                 check = await self.check_model(judge)
             except ServiceError as error:
-                entry.model_error = f"{error.code.name}: {error.message}"
+                entry.model_error = f"{error.code.name}: {without_credentials(error.message)}"
             else:
                 if check is not None:
                     entry.model_check.CopyFrom(check)
@@ -280,4 +281,5 @@ def _wrong(error: str) -> Finding:
 
 def _describe(error: object) -> str:
     assert isinstance(error, grpc.aio.AioRpcError)
-    return f"{error.code().name}: {error.details() or 'no details'}"
+    # A judge may quote the token that it is called with.
+    return f"{error.code().name}: {without_credentials(error.details() or 'no details')}"

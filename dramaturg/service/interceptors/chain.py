@@ -27,8 +27,8 @@ from dramaturg.service.interceptors.unread_requests import (
 from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
 from dramaturg.service.wire_counts import SMALL_BYTES, find_excess
 
-
 _UNKNOWN = "/unknown"
+"""The logged name of a method that does not exist."""
 
 
 class InterceptorChain(grpc.aio.ServerInterceptor):
