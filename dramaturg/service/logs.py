@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from dramaturg.service.context import current
-from dramaturg.service.redaction import may_have_credentials, without_credentials
+from dramaturg.service.redaction import without_credentials
 from dramaturg.service.telemetry import tracing
 
 # Made once: a call of json.dumps with options makes one each time.
-_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
+_SHORT = 200
 FILE_BYTES = 10 << 20
 """The most bytes of a log file; a larger one is renamed, and one such file is kept."""
 REFUSALS_A_SECOND = 10
@@ -55,11 +56,15 @@ class JsonFormatter(logging.Formatter):
         members |= getattr(record, "fields", {})
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
-        message = _message(record)
-        line = _line(record, message, members)
-        if may_have_credentials(line):
-            return _line(record, without_credentials(message), _redacted(members))
-        return line
+        line = f'{{"time": "{_time(record.created)}", '
+        line += _head(record.levelname, record.name, _message(record))
+        if members:
+            values = [
+                _text(value) if type(value) is str and len(value) <= _SHORT else _json(value)
+                for value in members.values()
+            ]
+            line += _form(*members) % tuple(values)
+        return line + "}"
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -70,26 +75,24 @@ def _message(record: logging.LogRecord) -> str:
         return f"{record.msg} (with arguments that do not fit)"
 
 
-def _line(record: logging.LogRecord, message: str, members: Mapping[str, object]) -> str:
-    line = f'{{"time": "{_time(record.created)}", '
-    line += _head(record.levelname, record.name, message)
-    if members:
-        values = [
-            encode_basestring(value) if type(value) is str else _json(value) for value in members.values()
-        ]
-        line += _form(*members) % tuple(values)
-    return line + "}"
-
-
 def _redacted(value: Any) -> Any:
+    """A value whose texts have no credentials."""
     match value:
+        case str():
+            return without_credentials(value)
         case None | bool() | int() | float():
             return value
         case dict():
-            return {name: _redacted(one) for name, one in value.items()}
+            return {_redacted(str(name)): _redacted(one) for name, one in value.items()}
         case list() | tuple():
             return [_redacted(one) for one in value]
-    return without_credentials(str(value))
+    return _redacted(str(value))
+
+
+# Methods, codes and peers recur.
+@lru_cache(maxsize=1024)
+def _text(text: str) -> str:
+    return encode_basestring(without_credentials(text))
 
 
 def _time(seconds: float) -> str:
@@ -106,7 +109,7 @@ def _second(second: int) -> str:
 @lru_cache(maxsize=256)
 def _head(level: str, logger: str, message: str) -> str:
     # Most records say what others said before them.
-    return _encode({"level": level, "logger": logger, "message": message})[1:-1]
+    return _encode({"level": level, "logger": logger, "message": without_credentials(message)})[1:-1]
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +122,7 @@ def _json(value: object) -> str:
     # For a number the encoder does a dozen things besides.
     if type(value) is int or (type(value) is float and math.isfinite(value)):
         return repr(value)
-    return _encode(value)
+    return _encode(_redacted(value))
 
 
 def write(logger: logging.Logger, level: int, message: str, fields: Mapping[str, object]) -> None:

@@ -51,12 +51,6 @@ _WEB_TOKEN = re.compile(rf"{_START}eyJ[\w-]{{5,}}\.[\w-]{{5,}}\.[\w-]*")
 _PASSWORD = re.compile(r"(?<=://)[^\s/@:]{0,200}:[^\s/@]+(?=@)")
 
 
-def may_have_credentials(text: str) -> bool:
-    """Whether ``without_credentials`` may change a text. It is quick to tell."""
-    lower = text.lower()
-    return any(sign in lower for sign in _SIGNS)
-
-
 def without_credentials(text: str) -> str:
     """A text without what looks like credentials, whoever's they are.
 
@@ -67,7 +61,11 @@ def without_credentials(text: str) -> str:
     Args:
         text: The text. Lines may be escaped, as ``repr`` writes them.
     """
-    if not may_have_credentials(text):
+    lower = text.lower()
+    for sign in _SIGNS:
+        if sign in lower:
+            break
+    else:
         return text
     text = _HEADER.sub(rf"\1: {REDACTED}", text)
     text = _FIELD.sub(rf"\1={REDACTED}", text)

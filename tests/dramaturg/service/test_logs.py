@@ -111,11 +111,12 @@ def test_a_written_line_is_a_record_like_any_other(logger: logging.Logger, kept:
 def test_no_line_has_credentials_whoever_wrote_it() -> None:
     """In the message, its arguments, the exception, its causes, and the fields."""
     secret = "pl4nted-0123456789"
+
+    def fail() -> None:
+        raise RuntimeError(f"token={secret}") from ValueError(f"b'Authorization: Bearer {secret}\\n'")
+
     try:
-        try:
-            raise ValueError(f"b'Authorization: Bearer {secret}\\n'")
-        except ValueError as cause:
-            raise RuntimeError(f"token={secret}") from cause
+        fail()
     except RuntimeError:
         made = logging.LogRecord(
             "third.party",
@@ -163,7 +164,7 @@ def test_without_a_loop_the_next_record_counts_what_was_dropped(
     logger: logging.Logger, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(logs.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     logs.RateLimit(logger)
     for _ in range(logs.REFUSALS_A_SECOND + 2):
         logger.info("refused")

@@ -131,7 +131,7 @@ async def test_neither_answers_nor_logs_quote_a_request_that_cannot_be_read(tmp_
         for data in MALFORMED.values():
             assert SECRET.encode() not in await exchange(grpc_port, data, seconds=0.2)
         async with grpc.aio.insecure_channel(served.process.target) as channel:
-            method = channel.unary_unary(f"/{SECRET}/{SECRET}", request_serializer=lambda data: data)
+            method: Any = channel.unary_unary(f"/{SECRET}/{SECRET}", request_serializer=lambda data: data)
             for metadata in (
                 [("authorization", f"Bearer {SECRET}")],
                 [("authorization", f"Basic {SECRET}")],
