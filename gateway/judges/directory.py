@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -35,6 +36,8 @@ from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.redaction import without_credentials
 from gateway.judges.identity import deviation
 from gateway.judges.registry import Judge
+
+logger = logging.getLogger(__name__)
 
 MODEL_CHECK_SECONDS = 10.0
 """The timeout of a check of a model."""
@@ -230,7 +233,12 @@ def _classify(
     """The health of a judge by its answers to both calls."""
     for answer in (identity, status):
         if isinstance(answer, BaseException) and not isinstance(answer, grpc.aio.AioRpcError):
-            raise answer
+            if not isinstance(answer, Exception):
+                raise answer
+            # Of whatever one judge has, the list of all does not suffer.
+            logger.error("%s=%s cannot be called", judge.role.name, judge.name, exc_info=answer)
+            cause = f"it cannot be called ({type(answer).__name__}); the log of the gateway has the cause"
+            return Finding(judge_directory_service_pb2.JUDGE_HEALTH_UNREACHABLE, cause)
     identity_code = identity.code() if isinstance(identity, grpc.aio.AioRpcError) else None
     health_code = status.code() if isinstance(status, grpc.aio.AioRpcError) else None
     if identity_code in _UNREACHABLE or (identity_code and health_code in _UNREACHABLE):

@@ -16,8 +16,11 @@ import pytest
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListJudgesRequest
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.service.channel import open_channel
 from dramaturg.service.logs import REFUSALS_A_SECOND
+from dramaturg.service.settings import ChannelSettings
 from tests.support.auth import holder, write_tokens
+from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess
 
@@ -83,7 +86,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[Gateway]:
+async def gateway(folder: Path, **variables: str) -> AsyncIterator[Gateway]:
     port = free_port()
     environment = {
         "DRAMATURG_SERVER_LOG_LEVEL": "DEBUG",
@@ -91,8 +94,13 @@ async def gateway(folder: Path) -> AsyncIterator[Gateway]:
         "DRAMATURG_AUTH_TOKENS_FILE": str(write_tokens(folder, CALLER)),
         "DRAMATURG_AUTH_AUDIT": str(folder / "audit.jsonl"),
         "DRAMATURG_GATEWAY_HTTP__PORT": str(port),
+        **variables,
     }
-    process = ServiceProcess("gateway", folder, environment)
+
+    def connect(target: str) -> grpc.aio.Channel:
+        return open_channel(target, ChannelSettings(tls_ca_file=variables.get("CA")))
+
+    process = ServiceProcess("gateway", folder, environment, connect=connect)
     await process.start()
     try:
         yield Gateway(process, port, folder / "audit.jsonl")
@@ -191,3 +199,22 @@ async def test_callers_without_an_identity_cannot_fill_the_log(tmp_path: Path) -
         audit = [json.loads(line) for line in served.audit.read_text().splitlines()]
         assert sum(line.get("dropped", 1) for line in audit) == 200
         assert len(audit) <= (REFUSALS_A_SECOND + 1) * seconds
+
+
+@pytest.mark.slow
+async def test_connections_without_tls_write_no_line_beside_the_log(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    issued = authority.issue("localhost")
+    variables = {
+        "DRAMATURG_SERVER_TLS_CERTIFICATE_FILE": str(issued.certificate),
+        "DRAMATURG_SERVER_TLS_PRIVATE_KEY_FILE": str(issued.private_key),
+        "CA": str(authority.certificate),
+    }
+    async with gateway(tmp_path, **variables) as served:
+        ports = served.http_port, int(served.process.target.rpartition(":")[2])
+        for port in ports:
+            for data in MALFORMED.values():
+                assert SECRET.encode() not in await exchange(port, data, seconds=0.3)
+        lines = served.lines()
+    assert not [line for line in lines if line["level"] in {"WARNING", "ERROR"}]
+    assert SECRET not in served.process.log.read_text()
