@@ -17,6 +17,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.identity.v1 import identity_service_pb2
 from dramaturg.service import logs
+from dramaturg.service.auth import audit
+from dramaturg.service.auth.caller import ANONYMOUS
 from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
 from dramaturg.service.errors import ServiceError, invalid, too_large
@@ -181,7 +183,8 @@ class HttpServer:
         headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
         if origin is not None:
             if not self._is_allowed(origin):
-                return connect.unary_error(from_service_error(_foreign(origin), ""), headers)
+                known = self._methods.get(request.path)
+                return _Answer(request, _Kind(), "", headers, known).refuse(_foreign(origin))
             headers |= {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
             if request.method == "OPTIONS":
                 return web.Response(status=204, headers={**headers, **_preflight(request)})
@@ -195,8 +198,7 @@ class HttpServer:
             return web.Response(status=415, headers={**headers, "Accept-Post": ", ".join(_KINDS)})
         if request.path.count("/") != 2:
             return web.Response(status=404, headers=headers)
-        request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
-        answer = _Answer(request, kind, content_type, headers, request_id, method)
+        answer = _Answer(request, kind, content_type, headers, method)
         if self._in_progress >= self._backend.settings.max_concurrent_calls:
             return answer.refuse(self._overloaded())
         self._in_progress += 1
@@ -301,12 +303,11 @@ class _Answer:
         kind: _Kind,
         content_type: str,
         headers: Mapping[str, str],
-        request_id: str,
         method: MethodDescriptor | None,
     ) -> None:
         self._method = request.path if method is not None else ""
         self.kind = kind
-        self.request_id = request_id
+        self.request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
         self._request = request
         self._content_type = content_type
         self._headers = headers
@@ -331,6 +332,8 @@ class _Answer:
             "peer": _peer(self._request),
         }
         logs.write(refusals, logging.INFO, "refused", fields)
+        if error.code is grpc.StatusCode.PERMISSION_DENIED:
+            audit.write(fields, caller=ANONYMOUS)
         failure = from_service_error(error, self.request_id)
         if self.kind.web:
             return grpc_web.call_error(failure, self._content_type, self._headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _JUDGING = "dramaturg.api.judging."
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = ("ca_file", "certificate_file", "private_key_file", "token_file")
 _IDENTIFIERS = ("role", "name")
 _ATTEMPTS = 5
@@ -115,7 +117,7 @@ class JudgeRegistrations:
     async def register(self, judge: JudgeRegistration) -> None:
         """Registers a judge of the current tenant. See ``JudgeDirectoryService.RegisterJudge``."""
         store = self._persistent()
-        self._check(judge)
+        self._check(judge, new=True)
         if self._registry.is_configured(judge.role, judge.name):
             raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
         most = self._settings.max_registered_judges
@@ -188,14 +190,34 @@ class JudgeRegistrations:
         panels = [one.name for one in own if name in (member.judge for member in one.panel.members)]
         return panels, [one.name for one in own if one.shadow.of == name]
 
-    def _check(self, judge: JudgeRegistration) -> None:
+    def _check(self, judge: JudgeRegistration, *, new: bool = False) -> None:
         """Checks a registration.
+
+        Args:
+            judge: The registration.
+            new: Whether its name is a new one: names of stored judges do not change.
 
         Raises:
             ServiceError: INVALID_ARGUMENT with every violation.
         """
-        if violations := list(self._violations(judge)):
+        violations = [*(self._name_violations(judge) if new else ()), *self._violations(judge)]
+        if violations:
             raise invalid_fields(violations)
+
+    def _name_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
+        if _NAME.fullmatch(judge.name) is None:
+            yield Violation(
+                "judge.name",
+                f"is {judge.name!r}; a name has ASCII letters, digits, '.', '_' and '-', and begins with a "
+                "letter or digit",
+            )
+        names = (one.name for one in self._registry.of_role(judge.role) if one.tenant is None)
+        for name in names:
+            if name != judge.name and _likeness(name) == _likeness(judge.name):
+                yield Violation(
+                    "judge.name",
+                    f"is {judge.name!r}, which looks like the configured judge {name!r}; choose another name",
+                )
 
     def _violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
         roles = [name for name, role in self._registry.roles.items() if role.contract.startswith(_JUDGING)]
@@ -399,6 +421,18 @@ _FIELDS = {
     "connection.tls_server_name": "connection.server_name",
 }
 """The fields of registrations whose settings have other names."""
+
+
+def _likeness(name: str) -> str:
+    """Equal for names that look alike, as those of Unicode Technical Standard 39 that are ASCII do.
+
+    Case and separators do not count.
+    """
+    folded = unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)
+    return folded.replace("rn", "m")
+
+
+_ALIKE = str.maketrans({"1": "l", "i": "l", "|": "l", "0": "o", ".": "", "_": "", "-": "", " ": ""})
 
 
 def _violations_of(error: ValidationError) -> Iterator[Violation]:

@@ -78,6 +78,7 @@ class RunPages:
             before=before,
             states=list(request.states),
             labels=dict(request.labels),
+            ids=list(request.run_ids),
         )
         response = pb.ListRunsResponse(runs=describe_all(runs[:size], self._store))
         if len(runs) > size:

@@ -98,7 +98,7 @@ async def gateway(folder: Path, **variables: str) -> AsyncIterator[Gateway]:
     }
 
     def connect(target: str) -> grpc.aio.Channel:
-        return open_channel(target, ChannelSettings(tls_ca_file=variables.get("CA")))
+        return open_channel(target, ChannelSettings.model_validate({"tls_ca_file": variables.get("CA")}))
 
     process = ServiceProcess("gateway", folder, environment, connect=connect)
     await process.start()

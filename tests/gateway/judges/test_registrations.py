@@ -512,6 +512,56 @@ async def test_a_registration_does_not_read_those_before_it_again(
         assert len(read) <= 24
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Fake", "FAKE", "f-ake", "fa_ke", "fake.", "F.a-K_e"),
+        *(
+            "fаke",
+            "ｆａｋｅ",
+            "fake\u200b",
+            "\u202efake",
+            "fa ke",
+            "fake ",
+            "fake\n",
+            "🎭",
+            ".fake",
+            "-fake",
+            "<b>",
+        ),
+    ],
+)
+async def test_a_name_that_looks_like_a_configured_one_is_refused(sqlite_url: str, name: str) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        with pytest.raises(ServiceError) as caught:
+            await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+        assert set(fields_of(caught.value)) == {"judge.name"}
+        assert await names(client) == ["fake"]
+
+
+async def test_letters_and_digits_that_look_alike_do_not_tell_names_apart(sqlite_url: str) -> None:
+    fakes = [*agents(), Fake("critic", name="modern-ill0")]
+    async with gateway(sqlite_url, fakes=fakes) as target, DramaturgClient(target) as client:
+        for name in ("modem-illo", "rnodern-1ll0", "Modern-iIlO", "modernlll0"):
+            with pytest.raises(ServiceError, match="looks like the configured judge 'modern-ill0'"):
+                await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+        # Another role, and another name.
+        await client.register_judge(
+            JudgeRegistration(role="critic", name="modern-ill8", target="127.0.0.1:1")
+        )
+        await client.register_judge(
+            JudgeRegistration(role="execute", name="modern-illo", target="127.0.0.1:1")
+        )
+
+
+async def test_a_judge_with_a_name_of_an_earlier_version_is_used_and_changed(sqlite_url: str) -> None:
+    stored(sqlite_url, JudgeRegistration(role="critic", name="der prüfer", target="127.0.0.1:1"))
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        assert await names(client) == ["fake", "der prüfer"]
+        await client.update_judge(JudgeRegistration(role="critic", name="der prüfer", owner="b"))
+        await client.remove_judge("critic", "der prüfer")
+
+
 async def test_no_address_is_permitted_by_default(sqlite_url: str) -> None:
     async with gateway(sqlite_url, judge_targets=()) as target, DramaturgClient(target) as client:
         with pytest.raises(ServiceError, match="judge_targets"):
