@@ -52,7 +52,7 @@ _PASSWORD = re.compile(r"(?<=://)[^\s/@:]{0,200}:[^\s/@]+(?=@)")
 
 
 def without_credentials(text: str) -> str:
-    """A text without what looks like credentials, whoever's they are.
+    """A text without what looks like credentials of any caller or service.
 
     Removed are the values of the headers and metadata that carry credentials, bearer tokens, JSON Web Tokens,
     fields such as ``token=...`` and ``"password": "..."``, and passwords in addresses. A secret without such

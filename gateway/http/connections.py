@@ -14,7 +14,7 @@ from dramaturg.service import logs
 from gateway.http.headers import peer_address
 
 refusals: Final = logging.getLogger(__name__)
-"""The log of refused requests, and of faults of connections. Anybody can cause them."""
+"""The log of refused requests, and of faults of connections. All callers can cause them."""
 logs.RateLimit(refusals)
 
 

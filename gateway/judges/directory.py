@@ -235,7 +235,7 @@ def _classify(
         if isinstance(answer, BaseException) and not isinstance(answer, grpc.aio.AioRpcError):
             if not isinstance(answer, Exception):
                 raise answer
-            # Of whatever one judge has, the list of all does not suffer.
+            # The list of all judges does not fail for one of them.
             logger.error("%s=%s cannot be called", judge.role.name, judge.name, exc_info=answer)
             cause = f"it cannot be called ({type(answer).__name__}); the log of the gateway has the cause"
             return Finding(judge_directory_service_pb2.JUDGE_HEALTH_UNREACHABLE, cause)

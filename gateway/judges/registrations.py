@@ -409,7 +409,7 @@ class JudgeRegistrations:
                 unreadable[_key(one)] = "; ".join(faults)
             except SettingsError as error:
                 unreadable[_key(one)] = str(error)
-            except Exception as error:  # of whatever one judge has, no other judge suffers
+            except Exception as error:  # no other judge fails for it
                 unreadable[_key(one)] = f"it cannot be read ({type(error).__name__}: {error})"
         self._entries = entries
         self._registry.register([(one.tenant, entry) for one, entry in entries.values()], unreadable)

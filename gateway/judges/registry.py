@@ -143,7 +143,7 @@ class Registry:
                 registered.setdefault(tenant, {})[key] = self._pool.make_registered(tenant, entry, self.roles)
             except SettingsError as error:
                 unusable[tenant, *key] = str(error)
-            except Exception as error:  # of whatever one judge has, no other judge suffers
+            except Exception as error:  # no other judge fails for it
                 unusable[tenant, *key] = f"it cannot be made ({type(error).__name__}: {error})"
         for (tenant, role, name), fault in unusable.items():
             if self.unusable.get((tenant, role, name)) != fault:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gateway.console.sessions import Sessions, open_sessions
+from gateway.console.sessions import SealedSessions, Sessions, open_sessions
 from tests.hostile.test_http import RAW, raw
 from tests.hostile.values import TEXTS
 from tests.support.auth import holder
@@ -141,6 +141,7 @@ def test_sessions_of_ten_thousand_visitors_have_a_bound_in_all(tmp_path: Path) -
     assert all(sealed.token(sealed.open("a token", "visitor")) == "a token" for _ in range(1000))
     for number in range(10_020):
         sealed.close(sealed.open("a token", f"visitor {number}"))
+    assert isinstance(sealed, SealedSessions)
     assert not sealed._sessions
     assert not sealed._ids
     assert len(sealed._valid_from) == 10_000

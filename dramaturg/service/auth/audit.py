@@ -33,12 +33,12 @@ _HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERMISSION_DENIED.name})
 
 
-def _is_of_anybody(record: logging.LogRecord) -> bool:
+def _is_unidentified(record: logging.LogRecord) -> bool:
     fields = getattr(record, "fields", {})
     return fields.get("outcome") in _REFUSED and not fields.get("principal")
 
 
-logs.RateLimit(logger, _is_of_anybody)
+logs.RateLimit(logger, _is_unidentified)
 
 
 def configure(place: str) -> None:

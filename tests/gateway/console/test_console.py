@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import pytest
@@ -152,7 +152,10 @@ async def test_over_tls_the_cookie_is_of_this_host_and_pages_of_plain_http_are_f
     tmp_path: Path,
 ) -> None:
     issued = Authority(tmp_path / "certificates").issue("localhost")
-    files = {"tls_certificate_file": issued.certificate, "tls_private_key_file": issued.private_key}
+    files: dict[str, Any] = {
+        "tls_certificate_file": issued.certificate,
+        "tls_private_key_file": issued.private_key,
+    }
     with in_thread(serve_console(tmp_path, JUDGES, (EVALUATOR,), **files)) as served:
         assert served.url.startswith("https://")
         connector = aiohttp.TCPConnector(ssl=False)
