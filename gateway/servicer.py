@@ -15,6 +15,8 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationSe
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     CheckJudgeResponse,
+    JudgeHealth,
+    JudgeRegistration,
     ListJudgesRequest,
     ListJudgesResponse,
     ListModelWaitsRequest,
@@ -123,7 +125,13 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         checked = request.model_checked
         inspected = [self._inspect(judge, model_checked=checked) for judge in judges]
-        return ListJudgesResponse(judges=await gather_all(inspected))
+        listed = await gather_all(inspected)
+        unusable = [
+            _unusable(judge, fault)
+            for judge, fault in self._registrations.unusable()
+            if request.role in {"", judge.role}
+        ]
+        return ListJudgesResponse(judges=[*listed, *unusable])
 
     async def ListModelWaits(
         self, request: ListModelWaitsRequest, context: ServicerContext
@@ -135,27 +143,38 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
     async def CheckJudge(self, request: CheckJudgeRequest, context: ServicerContext) -> CheckJudgeResponse:
         """Asks one judge."""
         del context
-        judge = self._registry.find(request.role, request.judge)
-        if judge is None:
-            raise judge_unknown(request.role, request.judge, self._registry, "judge")
-        return CheckJudgeResponse(judge=await self._inspect(judge))
+        return CheckJudgeResponse(judge=await self._named(request.role, request.judge))
 
     async def RegisterJudge(
         self, request: RegisterJudgeRequest, context: ServicerContext
     ) -> RegisterJudgeResponse:
         del context
-        judge = await self._registrations.register(request.judge)
-        return RegisterJudgeResponse(judge=await self._inspect(judge))
+        await self._registrations.register(request.judge)
+        return RegisterJudgeResponse(judge=await self._named(request.judge.role, request.judge.name))
 
     async def UpdateJudge(self, request: UpdateJudgeRequest, context: ServicerContext) -> UpdateJudgeResponse:
         del context
-        judge = await self._registrations.update(request.judge, request.update_mask)
-        return UpdateJudgeResponse(judge=await self._inspect(judge))
+        await self._registrations.update(request.judge, request.update_mask)
+        return UpdateJudgeResponse(judge=await self._named(request.judge.role, request.judge.name))
 
     async def RemoveJudge(self, request: RemoveJudgeRequest, context: ServicerContext) -> RemoveJudgeResponse:
         del context
         await self._registrations.remove(request.role, request.judge)
         return RemoveJudgeResponse()
+
+    async def _named(self, role: str, name: str) -> JudgeEntry:
+        """The judge of a role and name that the current tenant sees.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN.
+        """
+        judge = self._registry.find(role, name)
+        if judge is not None:
+            return await self._inspect(judge)
+        for registered, fault in self._registrations.unusable():
+            if (registered.role, registered.name) == (role, name):
+                return _unusable(registered, fault)
+        raise judge_unknown(role, name, self._registry, "judge")
 
     async def _inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
         if judge.entry.panel is None:
@@ -163,7 +182,24 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         else:
             names = [member.judge for member in judge.entry.panel.members]
             found = [self._registry.find(judge.role.name, name) for name in dict.fromkeys(names)]
-            entry = await self._directory.inspect_panel(judge, [one for one in found if one is not None])
+            # A member that has become a panel is none: a panel is no server.
+            members = [one for one in found if one is not None and one.entry.panel is None]
+            entry = await self._directory.inspect_panel(judge, members)
         if (registration := self._registrations.registration(judge)) is not None:
             entry.registration.CopyFrom(registration)
         return entry
+
+
+def _unusable(judge: JudgeRegistration, fault: str) -> JudgeEntry:
+    """The row of a registered judge that is not used."""
+    return JudgeEntry(
+        name=judge.name,
+        role=judge.role,
+        target=judge.target,
+        health=JudgeHealth.JUDGE_HEALTH_NOT_SERVING,
+        error=f"the registration cannot be used: {fault}",
+        expected_version=judge.expected_version,
+        owner=judge.owner,
+        labels=judge.labels,
+        registration=judge,
+    )

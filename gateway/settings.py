@@ -17,7 +17,7 @@ from pydantic import (
 
 from dramaturg.formats.panel_weights import read_weights, weight_of
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, ROLES, JudgeRole, role_table
-from dramaturg.service.settings import ChannelSettings, Settings
+from dramaturg.service.settings import ChannelSettings, Settings, TokenHeader
 from gateway.http.settings import HttpSettings
 from gateway.judges.targets import check_pattern
 from gateway.judges.version_ranges import VersionRange
@@ -99,7 +99,7 @@ class JudgeConnection(BaseModel):
     """The name that the judge's certificate must hold, where it is not the target's host."""
     token_file: Path | None = None
     """The file with the token of the calls. Read again when it changes."""
-    token_header: str = Field(default="authorization", pattern="^[a-z0-9][a-z0-9_.-]{0,99}$")
+    token_header: TokenHeader = Field(default="authorization")
     """The metadata key of the token. "authorization" has "Bearer " before the token, other keys have the
     token alone."""
     token_over_plain_text: bool = False

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -22,6 +22,44 @@ from pydantic_settings import (
 
 CONFIG_VARIABLE = "DRAMATURG_CONFIG"
 """The environment variable that names the TOML file."""
+
+
+_RESERVED_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "baggage",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "x-request-id",
+    }
+)
+_RESERVED_PREFIXES = ("grpc-", "x-dramaturg-")
+
+
+def _free_header(name: str) -> str:
+    if name.endswith("-bin"):
+        raise ValueError(f"is {name!r}, a key of binary metadata (-bin); a token is text")
+    if name in _RESERVED_HEADERS or name.startswith(_RESERVED_PREFIXES):
+        raise ValueError(
+            f"is {name!r}, which HTTP, gRPC or dramaturg uses itself; name another, such as 'x-api-key'"
+        )
+    return name
+
+
+TokenHeader = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,99}$"), AfterValidator(_free_header)]
+"""The metadata key of a token: text, and none that is in use."""
 
 
 class SettingsError(ValueError):
@@ -215,7 +253,7 @@ class ChannelSettings(Settings):
     token_file: Path | None = None
     """The file with the bearer token of the calls. Read again when it changes. It is sent to every server
     that is called."""
-    token_header: str = Field(default="authorization", pattern="^[a-z0-9][a-z0-9_.-]{0,99}$")
+    token_header: TokenHeader = Field(default="authorization")
     """The metadata key of the token. "authorization" has "Bearer " before the token, other keys have the
     token alone."""
     token_over_plain_text: bool = False

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import grpc
 from aiohttp import web
 
-from dramaturg.service.auth.caller import ANONYMOUS
+from dramaturg.api.common.v1.error_reason_pb2 import (
+    ERROR_REASON_PERMISSION_DENIED,
+    ERROR_REASON_UNAUTHENTICATED,
+    ERROR_REASON_UNSPECIFIED,
+    ErrorReason,
+)
+from dramaturg.service.auth import audit
+from dramaturg.service.auth.caller import ANONYMOUS, Caller
 from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA, is_loopback
-from dramaturg.service.context import PEER_METADATA
+from dramaturg.service.context import PEER_METADATA, REQUEST_ID_METADATA, request_id_of
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.front import Backend
 from dramaturg.service.settings import SettingsError
@@ -89,6 +96,9 @@ class Console:
             )
         self._backend = backend
         self._encrypted = encrypted
+        # Browsers take a cookie of this prefix from this host alone, over TLS (RFC 6265bis, section 4.1.3.2).
+        self._cookie = f"__Host-{COOKIE}" if encrypted else COOKIE
+        self._cookie_path = "/" if encrypted else ROOT
         self._sessions = open_sessions(keys_file)
         self._services = frozenset(contract.full_name for contract in backend.contracts)
 
@@ -110,7 +120,8 @@ class Console:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self._is_own_host(request):
             return web.Response(status=421, text="this console is reached as localhost alone")
-        if request.method == "POST" and not _is_same_origin(request):
+        if request.method == "POST" and not self._is_same_origin(request):
+            _audit(request, grpc.StatusCode.PERMISSION_DENIED, ERROR_REASON_PERMISSION_DENIED)
             return web.Response(status=403, text="the form is of another page")
         if request.path in _ASSETS:
             text, content_type = _ASSETS[request.path]
@@ -150,7 +161,7 @@ class Console:
         metadata = [(PEER_METADATA, peer)]
         caller = ANONYMOUS
         if self._backend.authenticates:
-            token = self._sessions.token(request.cookies.get(COOKIE, ""))
+            token = self._sessions.token(self._session(request))
             if token is None:
                 return None
             metadata.append((AUTHORIZATION_METADATA, f"Bearer {token}"))
@@ -176,12 +187,16 @@ class Console:
         valid = token.isascii() and token.isprintable()
         caller = self._backend.find_caller([(AUTHORIZATION_METADATA, f"Bearer {token}")]) if valid else None
         if caller is None:
+            _audit(request, grpc.StatusCode.UNAUTHENTICATED, ERROR_REASON_UNAUTHENTICATED)
             return anonymous.page("sign_in.html.j2", status=401, failed=True, next=address)
+        _audit(request, grpc.StatusCode.OK, caller=caller)
+        # Of another visitor in the same browser.
+        self._sessions.close(self._session(request))
         response = anonymous.redirect(address)
         response.set_cookie(
-            COOKIE,
+            self._cookie,
             self._sessions.open(token, f"{caller.tenant}/{caller.principal}"),
-            path=ROOT,
+            path=self._cookie_path,
             max_age=int(LIFETIME_SECONDS),
             httponly=True,
             samesite="Strict",
@@ -190,15 +205,20 @@ class Console:
         return response
 
     def _sign_out(self, request: web.BaseRequest) -> web.Response:
-        self._sessions.close(request.cookies.get(COOKIE, ""))
+        self._sessions.close(self._session(request))
         response = web.Response(status=303, headers={"Location": _SIGN_IN})
-        response.del_cookie(COOKIE, path=ROOT)
+        response.del_cookie(self._cookie, path=self._cookie_path, secure=self._encrypted)
         return response
+
+    def _session(self, request: web.BaseRequest) -> str:
+        """The session that the cookie of a request names."""
+        return request.cookies.get(self._cookie, "")
 
     def _ask_for_token(self, request: web.BaseRequest) -> web.Response:
         if request.method != "GET" or "X-Console-Part" in request.headers:
             return web.Response(status=401, text="sign in again")
-        return web.Response(status=303, headers={"Location": f"{_SIGN_IN}?next={request.path}"})
+        address = quote(_own_address(request.path))
+        return web.Response(status=303, headers={"Location": f"{_SIGN_IN}?next={address}"})
 
     def _is_own_host(self, request: web.BaseRequest) -> bool:
         """Whether a page without sign-in is asked for by the name of this machine.
@@ -210,15 +230,32 @@ class Console:
         host = _host_of(f"//{request.headers.get('Host', '')}")
         return is_loopback(f"{host if ':' not in host else f'[{host}]'}:0")
 
+    def _is_same_origin(self, request: web.BaseRequest) -> bool:
+        """Whether a form is one of the console: browsers state the origin of the page that sends it.
 
-def _is_same_origin(request: web.BaseRequest) -> bool:
-    """Whether a form is one of the console: browsers state the origin of the page that sends it."""
-    site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    try:
-        origin = urlsplit(request.headers.get("Origin", "")).netloc
-    except ValueError:
-        return False
-    return site == "same-origin" and bool(origin) and origin == request.headers.get("Host")
+        A server without TLS may have a proxy with TLS before it, whose pages have the scheme https.
+        """
+        site, host = request.headers.get("Sec-Fetch-Site", "same-origin"), request.headers.get("Host")
+        schemes = ("https",) if self._encrypted else ("https", "http")
+        own = [f"{scheme}://{host}" for scheme in schemes if host]
+        return site == "same-origin" and request.headers.get("Origin") in own
+
+
+def _audit(
+    request: web.BaseRequest,
+    code: grpc.StatusCode,
+    reason: ErrorReason.ValueType = ERROR_REASON_UNSPECIFIED,
+    caller: Caller = ANONYMOUS,
+) -> None:
+    """Writes a line of the audit log about a sign-in, or about a form that was refused."""
+    call = {
+        "method": _own_address(request.path),
+        "code": code.name,
+        "reason": ErrorReason.Name(reason),
+        "request_id": request_id_of(request.headers.getall(REQUEST_ID_METADATA, ())),
+        "peer": peer_address(request.transport and request.transport.get_extra_info("peername")),
+    }
+    audit.write(call, caller=caller)
 
 
 def _host_of(address: str) -> str:

@@ -14,7 +14,7 @@ from gateway.console.visit import Visit
 _HEALTH = {
     pb.JUDGE_HEALTH_UNSPECIFIED: "unknown",
     pb.JUDGE_HEALTH_SERVING: "serving",
-    pb.JUDGE_HEALTH_NOT_SERVING: "reports that it is not serving",
+    pb.JUDGE_HEALTH_NOT_SERVING: "is not serving",
     pb.JUDGE_HEALTH_UNREACHABLE: "does not answer",
     pb.JUDGE_HEALTH_WRONG_CONTRACT: "does not implement the contract of the role",
     pb.JUDGE_HEALTH_REFUSED: "refuses the identity of the gateway",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,9 +13,9 @@ from aiohttp import web
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ResultFilter
+from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ListRunsRequest, ResultFilter
 from dramaturg.results.run_text import kind_name
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
 from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.sheets import sheets_of
@@ -70,20 +70,19 @@ async def list_sets(visit: Visit) -> web.StreamResponse:
     return visit.page(
         "label_sets.html.j2",
         sets=response.label_sets,
-        names=await _run_names(visit, {one.run_id for one in response.label_sets}),
+        names=await _run_names(visit, sorted({one.run_id for one in response.label_sets})),
         tasks=_TASKS,
         next=urlencode({"page": token}) if token else "",
     )
 
 
-async def _run_names(visit: Visit, ids: Iterable[str]) -> Mapping[str, str]:
+async def _run_names(visit: Visit, ids: Sequence[str]) -> Mapping[str, str]:
     """The names of runs by their ids; of a run without a name, or one that is deleted, its id."""
-    names = {}
-    for run_id in ids:
-        names[run_id] = run_id
-        with suppress(ServiceError):
-            run = (await visit.calls(visit.calls.runs.GetRun, GetRunRequest(run_id=run_id))).run
-            names[run_id] = run.spec.display_name or run_id
+    names = {run_id: run_id for run_id in ids}
+    if ids:
+        request = ListRunsRequest(run_ids=ids, page_size=len(ids))
+        listed = await visit.calls(visit.calls.runs.ListRuns, request)
+        names |= {run.id: run.spec.display_name or run.id for run in listed.runs}
     return names
 
 

@@ -16,6 +16,7 @@ from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.redaction import without_credentials
 
 # Addresses as gRPC writes them ("ipv4:10.0.0.7:50051", "ipv6:[::1]:50051", "unix:/run/judge"), and HOST:PORT.
 _ADDRESS = re.compile(
@@ -162,9 +163,12 @@ def abstain_all(
 
 
 def without_addresses(message: str) -> str:
-    """The first 500 characters of a message, without network addresses, which are not disclosed."""
+    """The first 500 characters of a message, without network addresses and credentials.
+
+    A judge may quote the token that it is called with.
+    """
     # An address that the limit cuts is none.
-    shown = _ADDRESS.sub("(address)", message[: 2 * _MAX_MESSAGE_CHARACTERS])
+    shown = _ADDRESS.sub("(address)", without_credentials(message[: 2 * _MAX_MESSAGE_CHARACTERS]))
     return shown if len(shown) <= _MAX_MESSAGE_CHARACTERS else f"{shown[:_MAX_MESSAGE_CHARACTERS]}…"
 
 

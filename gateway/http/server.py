@@ -17,6 +17,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.identity.v1 import identity_service_pb2
 from dramaturg.service import logs
+from dramaturg.service.auth import audit
+from dramaturg.service.auth.caller import ANONYMOUS
 from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
 from dramaturg.service.errors import ServiceError, invalid, too_large
@@ -26,6 +28,7 @@ from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
 from dramaturg.service.threads import TenantTurns
 from gateway.http import connect, grpc_web
 from gateway.http.bodies import ENCODINGS, Body
+from gateway.http.connections import ConnectionServer, refusals
 from gateway.http.forwarding import Exchange, from_service_error
 from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
 from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
@@ -134,7 +137,7 @@ class HttpServer:
             f"/{contract.full_name}/{method}" for contract in backend.contracts for method in contract.large
         )
         # A caller that goes away cancels its call.
-        server = web.Server(
+        server = ConnectionServer(
             self._handle,
             handler_cancellation=True,
             keepalive_timeout=_KEEPALIVE_SECONDS,
@@ -187,7 +190,8 @@ class HttpServer:
         headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
         if origin is not None:
             if not self._is_allowed(origin):
-                return connect.unary_error(from_service_error(_foreign(origin), ""), headers)
+                known = self._methods.get(request.path)
+                return _Answer(request, _Kind(), "", headers, known).refuse(_foreign(origin))
             headers |= {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
             if request.method == "OPTIONS":
                 return web.Response(status=204, headers={**headers, **_preflight(request)})
@@ -201,8 +205,7 @@ class HttpServer:
             return web.Response(status=415, headers={**headers, "Accept-Post": ", ".join(_KINDS)})
         if request.path.count("/") != 2:
             return web.Response(status=404, headers=headers)
-        request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
-        answer = _Answer(request, kind, content_type, headers, request_id)
+        answer = _Answer(request, kind, content_type, headers, method)
         if self._in_progress >= self._backend.settings.max_concurrent_calls:
             return answer.refuse(self._overloaded())
         self._in_progress += 1
@@ -332,10 +335,11 @@ class _Answer:
         kind: _Kind,
         content_type: str,
         headers: Mapping[str, str],
-        request_id: str,
+        method: MethodDescriptor | None,
     ) -> None:
+        self._method = request.path if method is not None else ""
         self.kind = kind
-        self.request_id = request_id
+        self.request_id = request_id_of(request.headers.getall(REQUEST_ID_METADATA, ()))
         self._request = request
         self._content_type = content_type
         self._headers = headers
@@ -353,13 +357,15 @@ class _Answer:
     def refuse(self, error: ServiceError) -> web.Response:
         """The answer to a request that is not forwarded; the log has it like that of a call."""
         fields = {
-            "method": self._request.path,
+            "method": self._method,
             "code": error.code.name,
             "reason": error.reason_name,
             "request_id": self.request_id,
             "peer": _peer(self._request),
         }
-        logs.write(logger, logging.INFO, "refused", fields)
+        logs.write(refusals, logging.INFO, "refused", fields)
+        if error.code is grpc.StatusCode.PERMISSION_DENIED:
+            audit.write(fields, caller=ANONYMOUS)
         failure = from_service_error(error, self.request_id)
         if self.kind.web:
             return grpc_web.call_error(failure, self._content_type, self._headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -33,8 +34,11 @@ from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.redaction import without_credentials
 from gateway.judges.identity import deviation
 from gateway.judges.registry import Judge
+
+logger = logging.getLogger(__name__)
 
 MODEL_CHECK_SECONDS = 10.0
 """The timeout of a check of a model."""
@@ -162,7 +166,7 @@ class JudgeDirectory:
             try:
                 check = await self.check_model(judge)
             except ServiceError as error:
-                entry.model_error = f"{error.code.name}: {error.message}"
+                entry.model_error = f"{error.code.name}: {without_credentials(error.message)}"
             else:
                 if check is not None:
                     entry.model_check.CopyFrom(check)
@@ -231,7 +235,12 @@ def _classify(
     """The health of a judge by its answers to both calls."""
     for answer in (identity, status):
         if isinstance(answer, BaseException) and not isinstance(answer, grpc.aio.AioRpcError):
-            raise answer
+            if not isinstance(answer, Exception):
+                raise answer
+            # The list of all judges does not fail for one of them.
+            logger.error("%s=%s cannot be called", judge.role.name, judge.name, exc_info=answer)
+            cause = f"it cannot be called ({type(answer).__name__}); the log of the gateway has the cause"
+            return Finding(judge_directory_service_pb2.JUDGE_HEALTH_UNREACHABLE, cause)
     identity_code = identity.code() if isinstance(identity, grpc.aio.AioRpcError) else None
     health_code = status.code() if isinstance(status, grpc.aio.AioRpcError) else None
     if identity_code in _UNREACHABLE or (identity_code and health_code in _UNREACHABLE):
@@ -282,4 +291,5 @@ def _wrong(error: str) -> Finding:
 
 def _describe(error: object) -> str:
     assert isinstance(error, grpc.aio.AioRpcError)
-    return f"{error.code().name}: {error.details() or 'no details'}"
+    # A judge may quote the token that it is called with.
+    return f"{error.code().name}: {without_credentials(error.details() or 'no details')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _JUDGING = "dramaturg.api.judging."
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = ("ca_file", "certificate_file", "private_key_file", "token_file")
 _IDENTIFIERS = ("role", "name")
 _ATTEMPTS = 5
@@ -98,10 +100,24 @@ class JudgeRegistrations:
         key = judge.tenant, judge.role.name, judge.name
         return next((one.judge for one in self._known if _key(one) == key), None)
 
-    async def register(self, judge: JudgeRegistration) -> Judge:
+    def unusable(self) -> Sequence[tuple[JudgeRegistration, str]]:
+        """The registered judges of the current tenant that are not used, with their faults.
+
+        Without those whose role and name a judge of the configuration has.
+        """
+        tenant, faults = current().tenant, self._registry.unusable
+        return [
+            (one.judge, self._without_folder(faults[_key(one)]))
+            for one in self._known
+            if one.tenant == tenant
+            and _key(one) in faults
+            and not self._registry.is_configured(one.judge.role, one.judge.name)
+        ]
+
+    async def register(self, judge: JudgeRegistration) -> None:
         """Registers a judge of the current tenant. See ``JudgeDirectoryService.RegisterJudge``."""
         store = self._persistent()
-        self._check(judge)
+        self._check(judge, new=True)
         if self._registry.is_configured(judge.role, judge.name):
             raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
         most = self._settings.max_registered_judges
@@ -116,9 +132,9 @@ class JudgeRegistrations:
             )
         if not added:
             raise _exists(judge, "a judge of that role and name is registered")
-        return await self._applied(judge)
+        await self._call_refresh()
 
-    async def update(self, judge: JudgeRegistration, mask: FieldMask) -> Judge:
+    async def update(self, judge: JudgeRegistration, mask: FieldMask) -> None:
         """Changes a registered judge. See ``JudgeDirectoryService.UpdateJudge``."""
         store, tenant = self._persistent(), current().tenant
         paths = _paths(judge, mask)
@@ -134,7 +150,8 @@ class JudgeRegistrations:
             self._check(changed)
             needed = self._needed(changed)
             if await self._call(store.update_judge, tenant, changed, found.revision, needed):
-                return await self._applied(changed)
+                await self._call_refresh()
+                return
         raise ServiceError(
             grpc.StatusCode.ABORTED,
             error_reason_pb2.ERROR_REASON_UNSPECIFIED,
@@ -166,21 +183,41 @@ class JudgeRegistrations:
             named.append(judge.shadow.of)
         return [name for name in named if not self._registry.is_configured(judge.role, name)]
 
-    async def _applied(self, judge: JudgeRegistration) -> Judge:
-        await self._call_refresh()
-        found = self._registry.find(judge.role, judge.name)
-        if found is None:  # removed by another caller since
-            raise self._not_found(judge.role, judge.name)
-        return found
+    def _users(self, role: str, name: str) -> tuple[Sequence[str], Sequence[str]]:
+        """The panels and the shadows of the current tenant that name a judge."""
+        tenant = current().tenant
+        own = [one.judge for one in self._known if one.tenant == tenant and one.judge.role == role]
+        panels = [one.name for one in own if name in (member.judge for member in one.panel.members)]
+        return panels, [one.name for one in own if one.shadow.of == name]
 
-    def _check(self, judge: JudgeRegistration) -> None:
+    def _check(self, judge: JudgeRegistration, *, new: bool = False) -> None:
         """Checks a registration.
+
+        Args:
+            judge: The registration.
+            new: Whether its name is a new one: names of stored judges do not change.
 
         Raises:
             ServiceError: INVALID_ARGUMENT with every violation.
         """
-        if violations := list(self._violations(judge)):
+        violations = [*(self._name_violations(judge) if new else ()), *self._violations(judge)]
+        if violations:
             raise invalid_fields(violations)
+
+    def _name_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
+        if _NAME.fullmatch(judge.name) is None:
+            yield Violation(
+                "judge.name",
+                f"is {judge.name!r}; a name has ASCII letters, digits, '.', '_' and '-', and begins with a "
+                "letter or digit",
+            )
+        names = (one.name for one in self._registry.of_role(judge.role) if one.tenant is None)
+        for name in names:
+            if name != judge.name and _likeness(name) == _likeness(judge.name):
+                yield Violation(
+                    "judge.name",
+                    f"is {judge.name!r}, which looks like the configured judge {name!r}; choose another name",
+                )
 
     def _violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
         roles = [name for name, role in self._registry.roles.items() if role.contract.startswith(_JUDGING)]
@@ -207,9 +244,7 @@ class JudgeRegistrations:
         try:
             entry = self.entry(current().tenant, judge)
         except ValidationError as error:
-            for problem in error.errors(include_input=False, include_url=False):
-                place = ".".join(str(part) for part in problem["loc"])
-                yield Violation(f"judge.{_FIELDS.get(place, place)}".rstrip("."), problem["msg"])
+            yield from _violations_of(error)
             return
         if entry.connection is not None:
             try:
@@ -222,6 +257,9 @@ class JudgeRegistrations:
     def _panel_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
         if not isinstance(self._registry.roles.get(judge.role), JudgeRole):
             yield Violation("judge.panel", "must be absent: judges of the role give no verdicts")
+        panels, _ = self._users(judge.role, judge.name)
+        if panels:
+            yield Violation("judge.panel", f"must be absent: the judge is a member of {', '.join(panels)}")
         for index, member in enumerate(judge.panel.members):
             found = self._registry.find(judge.role, member.judge)
             if found is None or found.entry.panel is not None:
@@ -232,6 +270,9 @@ class JudgeRegistrations:
         role = self._registry.roles.get(judge.role)
         if not isinstance(role, JudgeRole) and role not in SHADOWED:
             yield Violation("judge.shadow", "must be absent: judges of the role have no shadows")
+        _, shadows = self._users(judge.role, judge.name)
+        if shadows:
+            yield Violation("judge.shadow", f"must be absent: {', '.join(shadows)} shadows the judge")
         found = self._registry.find(judge.role, judge.shadow.of)
         if found is None or found.entry.shadow is not None:
             fault = f"is {judge.shadow.of!r}, no judge of {judge.role!r}, or a shadow"
@@ -249,11 +290,14 @@ class JudgeRegistrations:
         return ""
 
     def _without_folder(self, words: str) -> str:
+        if self._settings.judge_credentials_dir is None:
+            return words
         return words.replace(f"{self._folder(current().tenant)}/", "")
 
     def _folder(self, tenant: str) -> Path:
         folder = self._settings.judge_credentials_dir
-        assert folder is not None
+        if folder is None:
+            raise SettingsError("the setting gateway.judge_credentials_dir of the gateway is absent")
         return folder / tenant if tenant else folder
 
     def entry(self, tenant: str, judge: JudgeRegistration) -> JudgeEntry:
@@ -349,22 +393,29 @@ class JudgeRegistrations:
         # One at a time: a read that begins before a change must not be applied after it.
         async with self._refreshing:
             found = await self._threads(self._store.registered_judges)
-            if found == self._known:
+            # What is unusable is tried again: its files may be there by now.
+            if found == self._known and not self._registry.unusable:
                 return
             self._known = found
-        entries = {}
+        entries: dict[tuple[str, str, str], tuple[RegisteredJudge, JudgeEntry]] = {}
+        unreadable: dict[tuple[str, str, str], str] = {}
         for one in found:
             known = self._entries.get(_key(one))
             if known is not None and known[0] == one:
                 entries[_key(one)] = known
                 continue
+            # It was checked by the settings of that time, or of another version.
             try:
                 entries[_key(one)] = one, self.entry(one.tenant, one.judge)
-            except (ValidationError, AssertionError) as error:
-                # Settings of the gateway have changed since.
-                logger.warning("the registered judge %r is not used: %s", one.judge.name, error)
+            except ValidationError as error:
+                faults = (f"{field} {words}" for field, words in _violations_of(error))
+                unreadable[_key(one)] = "; ".join(faults)
+            except SettingsError as error:
+                unreadable[_key(one)] = str(error)
+            except Exception as error:  # no other judge fails for it
+                unreadable[_key(one)] = f"it cannot be read ({type(error).__name__}: {error})"
         self._entries = entries
-        self._registry.register([(one.tenant, entry) for one, entry in entries.values()])
+        self._registry.register([(one.tenant, entry) for one, entry in entries.values()], unreadable)
 
 
 _FIELDS = {
@@ -373,6 +424,25 @@ _FIELDS = {
     "connection.tls_server_name": "connection.server_name",
 }
 """The fields of registrations whose settings have other names."""
+
+
+def _likeness(name: str) -> str:
+    """Equal for names that look alike, as those of Unicode Technical Standard 39 that are ASCII do.
+
+    Case and separators do not count.
+    """
+    folded = unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)
+    return folded.replace("rn", "m")
+
+
+_ALIKE = str.maketrans({"1": "l", "i": "l", "|": "l", "0": "o", ".": "", "_": "", "-": "", " ": ""})
+
+
+def _violations_of(error: ValidationError) -> Iterator[Violation]:
+    for problem in error.errors(include_input=False, include_url=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        words = problem["msg"].removeprefix("Value error, ")
+        yield Violation(f"judge.{_FIELDS.get(place, place)}".rstrip("."), words)
 
 
 def _panel(panel: JudgePanel) -> dict[str, object]:

@@ -95,7 +95,10 @@ class Registry:
         self._judges: dict[tuple[str, str], Judge] = {}
         self._defaults: dict[str, Judge] = {}
         self._entries: Sequence[tuple[str, JudgeEntry]] = ()
+        self._unreadable: Mapping[tuple[str, str, str], str] = {}
         self._registered: dict[str, dict[tuple[str, str], Judge]] = {}
+        self.unusable: Mapping[tuple[str, str, str], str] = {}
+        """The faults of the registered judges that are not used, by tenant, role and name."""
 
     def configure(
         self, entries: Sequence[JudgeEntry], roles: Mapping[str, Role], *, lenient: bool = False
@@ -117,23 +120,35 @@ class Registry:
         for judge in self._judges.values():
             if judge.default:
                 self._defaults.setdefault(judge.role.name, judge)
-        self.register(self._entries)
+        self.register(self._entries, self._unreadable)
 
-    def register(self, entries: Sequence[tuple[str, JudgeEntry]]) -> None:
+    def register(
+        self, entries: Sequence[tuple[str, JudgeEntry]], unreadable: Mapping[tuple[str, str, str], str]
+    ) -> None:
         """Replaces the judges that tenants registered. A judge of the configuration has its name to itself.
 
         Args:
             entries: Tenants and their judges.
+            unreadable: The faults of registrations without valid settings, by tenant, role and name.
         """
-        self._entries = entries
+        self._entries, self._unreadable = entries, unreadable
         registered: dict[str, dict[tuple[str, str], Judge]] = {}
+        unusable = dict(unreadable)
         for tenant, entry in entries:
             key = entry.role, entry.name
             if key in self._judges:
-                logger.warning("a judge is not used: the configuration has another one, %s=%s", *key)
-            elif (judge := self._pool.make_registered(tenant, entry, self.roles)) is not None:
-                registered.setdefault(tenant, {})[key] = judge
-        self._registered = registered
+                unusable[tenant, *key] = "the configuration of the gateway has a judge of that role and name"
+                continue
+            try:
+                registered.setdefault(tenant, {})[key] = self._pool.make_registered(tenant, entry, self.roles)
+            except SettingsError as error:
+                unusable[tenant, *key] = str(error)
+            except Exception as error:  # no other judge fails for it
+                unusable[tenant, *key] = f"it cannot be made ({type(error).__name__}: {error})"
+        for (tenant, role, name), fault in unusable.items():
+            if self.unusable.get((tenant, role, name)) != fault:
+                logger.warning("a registered judge is not used: %s=%s: %s", role, name, fault)
+        self._registered, self.unusable = registered, unusable
         self._pool.retire(self.every())
 
     def every(self) -> Sequence[Judge]:
@@ -248,17 +263,16 @@ class JudgePool:
                     made.append(kept)
         return made
 
-    def make_registered(self, tenant: str, entry: JudgeEntry, roles: Mapping[str, Role]) -> Judge | None:
-        """The judge that a tenant registered. None: its role is absent, or its files cannot be used."""
+    def make_registered(self, tenant: str, entry: JudgeEntry, roles: Mapping[str, Role]) -> Judge:
+        """The judge that a tenant registered.
+
+        Raises:
+            SettingsError: Its role is absent, or its files cannot be used.
+        """
         role = roles.get(entry.role)
         if role is None:
-            logger.warning("a registered judge is not used: there is no role %r", entry.role)
-            return None
-        try:
-            return self._judge(entry, role, default=False, tenant=tenant)
-        except SettingsError as error:
-            logger.error("a registered judge is not used: %s", error)
-            return None
+            raise SettingsError(f"there is no role {entry.role!r}")
+        return self._judge(entry, role, default=False, tenant=tenant)
 
     def retire(self, used: Iterable[Judge]) -> None:
         """Forgets the judges that are not used, and closes their channels after ``RETIREMENT_SECONDS``."""

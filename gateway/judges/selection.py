@@ -10,6 +10,7 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.judge.roles import SYNTHESIZE, Role
+from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.judges.registry import Judge, Registry
 
@@ -208,7 +209,9 @@ def judge_unknown(role: str, name: str, registry: Registry, field: str) -> Servi
         registry: The registered judges.
         field: The path of the field that holds the name.
     """
-    violation = Violation(field, f"is {name!r}; {_registered(role, registry)}")
+    fault = registry.unusable.get((current().tenant, role, name))
+    why = _registered(role, registry) if fault is None else "its registration cannot be used; see ListJudges"
+    violation = Violation(field, f"is {name!r}; {why}")
     return ServiceError(
         grpc.StatusCode.INVALID_ARGUMENT,
         error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN,

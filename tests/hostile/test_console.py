@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gateway.console.sessions import Sessions, open_sessions
+from gateway.console.sessions import SealedSessions, Sessions, open_sessions
 from tests.hostile.test_http import RAW, raw
 from tests.hostile.values import TEXTS
 from tests.support.auth import holder
@@ -118,42 +118,30 @@ async def test_requests_in_progress_have_a_maximum(tmp_path: Path) -> None:
                     pass
 
 
-def test_a_visitor_has_a_limited_number_of_sessions() -> None:
+def test_a_visitor_has_one_session() -> None:
     sessions = Sessions()
     other = sessions.open("other", "other")
     own = [sessions.open(f"token {number}", "own") for number in range(20_000)]
     assert sessions.token(other) == "other"
-    kept = [one for one in own if sessions.token(one)]
-    assert kept == own[-100:]
-    for one in (other, *kept):
+    assert [one for one in own if sessions.token(one)] == own[-1:]
+    for one in (other, own[-1]):
         sessions.close(one)
     assert not sessions._sessions
-    assert not sessions._of_owner
-
-
-def test_above_the_most_sessions_a_visitor_ends_none_of_those_with_fewer() -> None:
-    sessions = Sessions(50)
-    few = {name: [sessions.open(name, name) for _ in range(10)] for name in ("a", "b", "c")}
-    many = [sessions.open("many", "many") for _ in range(1000)]
-    assert len(sessions._sessions) == 50
-    assert {name: sum(map(bool, map(sessions.token, own))) for name, own in few.items()} == dict.fromkeys(
-        few, 10
-    )
-    assert [one for one in many if sessions.token(one)] == many[-20:]
-    new = [sessions.open("new", "new") for _ in range(10)]
-    assert all(map(sessions.token, new)), "the owner with the most sessions makes room"
-    assert len(sessions._sessions) == 50
-    assert [one for one in many if sessions.token(one)] == many[-10:]
+    assert not sessions._ids
 
 
 def test_sessions_of_ten_thousand_visitors_have_a_bound_in_all(tmp_path: Path) -> None:
     sessions = Sessions()
     opened = [sessions.open("a token", f"visitor {number}") for number in range(10_020)]
     assert sum(map(bool, map(sessions.token, opened))) == 10_000
-    assert len(sessions._of_owner) == 10_000
+    assert len(sessions._ids) == 10_000
     keys = tmp_path / "keys"
     keys.write_bytes(base64.b64encode(secrets.token_bytes(32)))
     sealed = open_sessions(keys)
     assert all(sealed.token(sealed.open("a token", "visitor")) == "a token" for _ in range(1000))
+    for number in range(10_020):
+        sealed.close(sealed.open("a token", f"visitor {number}"))
+    assert isinstance(sealed, SealedSessions)
     assert not sealed._sessions
-    assert not sealed._of_owner
+    assert not sealed._ids
+    assert len(sealed._valid_from) == 10_000

@@ -1,7 +1,8 @@
-"""The audit log: calls that change or cost something, and calls that were refused.
+"""The audit log: calls that change or cost something, those that were refused, and sign-ins to the console.
 
 One JSON object a line: time, principal, tenant, peer, method, run id, judge, outcome, reason, request id.
-Neither requests nor credentials are in it.
+Neither requests nor credentials are in it. Of the refused callers without an identity,
+``logs.REFUSALS_A_SECOND`` have a line, and the others are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from logging.handlers import WatchedFileHandler
 import grpc
 
 from dramaturg.service import logs
-from dramaturg.service.auth.caller import current
+from dramaturg.service.auth.caller import Caller, current
 from dramaturg.service.auth.permissions import JUDGES_READ, OPEN, RULES, RUNS_READ
 from dramaturg.service.settings import SettingsError
 
@@ -30,6 +31,14 @@ _LONGEST_RUN_ID = 100
 _LONGEST_JUDGE = 201
 _HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERMISSION_DENIED.name})
+
+
+def _is_unidentified(record: logging.LogRecord) -> bool:
+    fields = getattr(record, "fields", {})
+    return fields.get("outcome") in _REFUSED and not fields.get("principal")
+
+
+logs.RateLimit(logger, _is_unidentified)
 
 
 def configure(place: str) -> None:
@@ -67,17 +76,20 @@ def is_kept(method: str) -> bool:
     return not logger.disabled and RULES.get(method) not in _HARMLESS
 
 
-def write(call: Mapping[str, object], run_id: str, judge: str = "") -> None:
+def write(
+    call: Mapping[str, object], run_id: str = "", judge: str = "", caller: Caller | None = None
+) -> None:
     """Writes a line about a call that has ended.
 
     Args:
         call: The fields of the access log.
         run_id: The run of the call. Empty: none.
         judge: The role and name of the judge that the call changes. Empty: none.
+        caller: The caller. None: that of the current call.
     """
     if logger.disabled or not (call["code"] in _REFUSED or is_kept(str(call["method"]))):
         return
-    caller = current()
+    caller = caller or current()
     fields = {
         "principal": caller.principal,
         "tenant": caller.tenant,

@@ -9,6 +9,8 @@ from dramaturg.service.settings import ChannelSettings, SettingsError
 
 AUTHORIZATION_METADATA = "authorization"
 """The metadata key of the bearer token (RFC 6750, section 2.1)."""
+MAX_TOKEN_CHARACTERS = 7_000
+"""The longest token of a call. Servers refuse metadata above 8 KiB."""
 
 
 def token_value(target: str, settings: ChannelSettings) -> ReloadingFile[str] | None:
@@ -43,4 +45,6 @@ def _token(file: Path) -> str:
     token = read(file).decode("ascii", errors="replace").strip()
     if not token or not token.isprintable() or " " in token or not token.isascii():
         raise SettingsError(f"{file} holds no token: one line of ASCII characters without blanks")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise SettingsError(f"{file} holds more than {MAX_TOKEN_CHARACTERS} characters, the longest token")
     return token

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service import logs
 from dramaturg.service.auth.authenticator import Authenticator, for_tenant
 from dramaturg.service.auth.caller import ANONYMOUS, Caller, enter
 from dramaturg.service.auth.errors import UnauthenticatedError
@@ -20,6 +21,7 @@ from dramaturg.service.rpc import Context, Metadata
 from dramaturg.service.settings import SettingsError
 
 logger = logging.getLogger(__name__)
+logs.RateLimit(logger)
 
 REFLECTION = "/grpc.reflection."
 """The prefix of the names of reflection's methods, which exist in several versions."""
@@ -47,6 +49,10 @@ class Guard:
         self._authenticator = authenticator
         self._rules = rules
         self._reflection = reflection
+
+    def knows(self, method: str) -> bool:
+        """Whether the method is one of a contract, or of reflection."""
+        return self._rule(method) is not None
 
     def is_open(self, method: str) -> bool:
         """Whether the method is open to all callers."""

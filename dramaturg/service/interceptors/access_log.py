@@ -19,6 +19,10 @@ from dramaturg.service.interceptors.call import Call, Proceed, field_names
 
 logger = logging.getLogger("dramaturg.access")
 
+logs.RateLimit(
+    logger, lambda record: getattr(record, "fields", {}).get("code") == grpc.StatusCode.UNAUTHENTICATED.name
+)
+
 _SEVERE = frozenset({grpc.StatusCode.INTERNAL.name, grpc.StatusCode.UNKNOWN.name})
 _NO_REQUEST = RequestContext("")
 

@@ -27,6 +27,9 @@ from dramaturg.service.interceptors.unread_requests import (
 from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
 from dramaturg.service.wire_counts import SMALL_BYTES, find_excess
 
+_UNKNOWN = "/unknown"
+"""The logged name of a method that does not exist."""
+
 
 class InterceptorChain(grpc.aio.ServerInterceptor):
     """Serves every call through the interceptors.
@@ -64,7 +67,9 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
             return await continuation(details)
         if not self._guard.authenticate(method, details.invocation_metadata or ()):
-            return self._wrap(_unread_call(), method, await self._unread_stream(continuation, details))
+            # The log has no words of a caller without an identity.
+            named = method if self._guard.knows(method) else _UNKNOWN
+            return self._wrap(_unread_call(), named, await self._unread_stream(continuation, details))
         for interceptor in reversed(self._further):
             continuation = partial(interceptor.intercept_service, continuation)
         handler = await continuation(details)

@@ -91,6 +91,7 @@ class RunPages:
             before=before,
             states=list(request.states),
             labels=dict(request.labels),
+            ids=list(request.run_ids),
         )
         keys = [(run.create_time, run.id) for run in runs]
         return [*zip(keys, describe_all(runs, self._store), strict=True)]

@@ -130,10 +130,12 @@ class RunStore(Protocol):
         before: tuple[datetime, str] | None = None,
         states: Collection[RunState.ValueType] = (),
         labels: Mapping[str, str] | None = None,
+        ids: Collection[str] = (),
     ) -> Sequence[RunRecord]:
         """Runs, the newest first, older than ``before`` (creation time and id of the last one seen).
 
-        Restricted to runs in one of the states, if any is given, and with all of the labels.
+        Restricted to runs in one of the states and with one of the ids, if any is given, and with all of the
+        labels.
         """
 
     def active_runs(self) -> Sequence[RunRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
+from google.protobuf.message import DecodeError
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from gateway.runs.records import RegisteredJudge
@@ -89,4 +90,8 @@ def _is(tenant: str, role: str, name: str) -> sa.ColumnElement[bool]:
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> RegisteredJudge:
-    return RegisteredJudge(row.tenant, JudgeRegistration.FromString(row.registration), row.revision)
+    try:
+        judge = JudgeRegistration.FromString(row.registration)
+    except DecodeError:  # without an address it is not used, and its tenant can change or remove it
+        judge = JudgeRegistration(role=row.role, name=row.name)
+    return RegisteredJudge(row.tenant, judge, row.revision)

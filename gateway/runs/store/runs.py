@@ -123,6 +123,7 @@ def list_runs(
     before: tuple[datetime, str] | None,
     states: Collection[RunState.ValueType],
     labels: Mapping[str, str],
+    ids: Collection[str],
 ) -> Sequence[RunRecord]:
     """See ``RunStore.list_runs``."""
     query = _SELECT.order_by(runs.c.create_time.desc(), runs.c.id.desc()).limit(limit)
@@ -134,6 +135,8 @@ def list_runs(
         query = query.where(older | ((runs.c.create_time == created) & (runs.c.id < run_id)))
     if states:
         query = query.where(runs.c.state.in_(states))
+    if ids:
+        query = query.where(runs.c.id.in_(ids))
     for key, value in labels.items():
         labelled = sa.exists().where(
             run_labels.c.run == runs.c.number, run_labels.c.key == key, run_labels.c.value == value

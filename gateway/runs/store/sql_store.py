@@ -99,10 +99,11 @@ class SqlRunStore(RunStore):
         before: tuple[datetime, str] | None = None,
         states: Collection[RunState.ValueType] = (),
         labels: Mapping[str, str] | None = None,
+        ids: Collection[str] = (),
     ) -> Sequence[RunRecord]:
         return self._database.read(
             lambda connection: runs.list_runs(
-                connection, tenant, limit=limit, before=before, states=states, labels=labels or {}
+                connection, tenant, limit=limit, before=before, states=states, labels=labels or {}, ids=ids
             )
         )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
+import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,7 @@ def logger(kept: Kept) -> logging.Logger:
     made = logging.getLogger("dramaturg.tests.logs")
     made.setLevel(logging.INFO)
     made.propagate = False
-    made.handlers = [kept]
+    made.handlers, made.filters = [kept], []
     return made
 
 
@@ -103,6 +106,72 @@ def test_a_written_line_is_a_record_like_any_other(logger: logging.Logger, kept:
         for name in vars(usual).keys() - place - moment:
             assert vars(written)[name] == vars(usual)[name], name
         assert place <= vars(written).keys()
+
+
+def test_no_line_has_credentials_whoever_wrote_it() -> None:
+    """In the message, its arguments, the exception, its causes, and the fields."""
+    secret = "pl4nted-0123456789"
+
+    def fail() -> None:
+        raise RuntimeError(f"token={secret}") from ValueError(f"b'Authorization: Bearer {secret}\\n'")
+
+    try:
+        fail()
+    except RuntimeError:
+        made = logging.LogRecord(
+            "third.party",
+            logging.ERROR,
+            "",
+            0,
+            f"x-api-key: {secret} %s",
+            (f"Bearer {secret}",),
+            sys.exc_info(),
+        )
+    made.fields = {
+        "metadata": [("authorization", f"Bearer {secret}")],
+        "said": f"Bearer {secret}",
+        "count": 3,
+    }
+    line = logs.JsonFormatter().format(made)
+    assert secret not in line
+    assert json.loads(line)["count"] == 3
+    assert "RuntimeError" in json.loads(line)["exception"]
+    assert secret not in logs.LineFormatter().format(made)
+
+
+def test_arguments_that_do_not_fit_lose_no_line() -> None:
+    made = logging.LogRecord("third.party", logging.ERROR, "", 0, "%d calls", ("many",), None)
+    assert json.loads(logs.JsonFormatter().format(made))["message"].startswith("%d calls (")
+    assert "%d calls" in logs.LineFormatter().format(made)
+
+
+async def test_a_limited_logger_counts_what_it_drops(logger: logging.Logger, kept: Kept) -> None:
+    logs.RateLimit(logger, lambda record: record.getMessage() == "refused")
+    for _ in range(3 * logs.REFUSALS_A_SECOND):
+        logger.info("refused")
+        logger.info("served")
+    messages = Counter(one.getMessage() for one in kept.records)
+    assert messages == {"refused": logs.REFUSALS_A_SECOND, "served": 3 * logs.REFUSALS_A_SECOND}
+    begun = time.monotonic()
+    while kept.records[-1].__dict__.get("fields") != {"dropped": 2 * logs.REFUSALS_A_SECOND}:
+        assert time.monotonic() - begun < 10
+        await asyncio.sleep(0.02)
+    logger.info("refused")
+    assert kept.records[-1].getMessage() == "refused"
+
+
+def test_without_a_loop_the_next_record_counts_what_was_dropped(
+    logger: logging.Logger, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    logs.RateLimit(logger)
+    for _ in range(logs.REFUSALS_A_SECOND + 2):
+        logger.info("refused")
+    now += 1.0
+    logger.info("refused")
+    counts, last = kept.records[-2:]
+    assert (counts.__dict__["fields"], last.getMessage()) == ({"dropped": 2}, "refused")
 
 
 def test_a_line_below_the_level_is_not_written(logger: logging.Logger, kept: Kept) -> None:

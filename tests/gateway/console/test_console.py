@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import pytest
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeShadow
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
+from dramaturg.service.auth import audit
 from dramaturg.service.settings import SettingsError
+from dramaturg.testing import in_thread
 from gateway.console.judges import judge_view
 from gateway.console.runs import in_words
 from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
 from tests.gateway.evaluations.test_judge_comparisons import ABSTAIN, FAIL, PASS, candidate, sample
 from tests.support.auth import Holder
+from tests.support.certificates import Authority
 from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run
 from tests.support.runs import create, judged
@@ -85,6 +90,117 @@ async def test_pages_ask_for_a_token_and_return_to_the_page(guarded: Consoled) -
 
 
 @pytest.mark.parametrize(
+    "path", ["%0d%0aX-Injected:%20a", "%0a", "%00", "%e2%80%a8", "a%0d%0a%0d%0a<b>", "?a=%0d%0a"]
+)
+async def test_line_ends_in_a_path_are_in_no_header(guarded: Consoled, path: str) -> None:
+    async with Browserless(guarded) as visitor:
+        for prefix in ("", "runs/", "sign-in"):
+            asked = await visitor.get(f"/console/{prefix}{path}")
+            assert asked.status in {200, 303}
+            assert asked.headers.get("Location", "/console/sign-in?next=/console/").endswith(
+                ("/console/", "/console/runs/", "/console/sign-in")
+            )
+            assert "X-Injected" not in asked.headers
+        await visitor.sign_in(EVALUATOR)
+        assert (await visitor.get(f"/console/nothing/{path}")).status == 404
+
+
+async def test_the_next_sign_in_of_a_visitor_ends_its_session(guarded: Consoled) -> None:
+    async with Browserless(guarded) as first, Browserless(guarded) as second, Browserless(guarded) as other:
+        for browser in (first, other):
+            await browser.sign_in(EVALUATOR if browser is first else VIEWER)
+        assert (await first.get("/console/")).status == 200
+        await second.sign_in(EVALUATOR)
+        assert (await first.get("/console/")).status == 303
+        assert (await second.get("/console/")).status == 200
+        assert (await other.get("/console/")).status == 200, "of another visitor"
+
+
+async def test_a_sign_in_ends_the_session_of_another_visitor_in_the_same_browser(guarded: Consoled) -> None:
+    async with Browserless(guarded) as browser, Browserless(guarded) as stolen:
+        entered = await browser.sign_in(EVALUATOR)
+        copy = entered.headers["Set-Cookie"].partition(";")[0]
+        assert (await stolen.get("/console/", Cookie=copy)).status == 200
+        await browser.sign_in(VIEWER)
+        assert (await stolen.get("/console/", Cookie=copy)).status == 303
+
+
+async def test_sign_ins_and_refused_forms_are_in_the_audit_log(guarded: Consoled, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    audit.configure(str(log))
+    try:
+        async with Browserless(guarded) as visitor:
+            await visitor.sign_in(EVALUATOR)
+            await visitor.post("/console/sign-in", {"token": "wrong-0123456789"})
+            await visitor.post("/console/sign-in", {"token": VIEWER.token}, Origin="https://evil.example")
+            await visitor.post("/console/runs/%0a/cancel", Origin="https://evil.example")
+    finally:
+        audit.configure("")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(one["principal"], one["tenant"], one["method"], one["outcome"]) for one in lines] == [
+        ("evaluator@research", "research", "/console/sign-in", "OK"),
+        ("", "", "/console/sign-in", "UNAUTHENTICATED"),
+        ("", "", "/console/sign-in", "PERMISSION_DENIED"),
+        ("", "", "/console/", "PERMISSION_DENIED"),
+    ]
+    assert all(one["peer"].startswith("ipv4:127.0.0.1:") and one["request_id"] for one in lines)
+    text = log.read_text()
+    assert not [secret for secret in (EVALUATOR.token, VIEWER.token, "wrong-0") if secret in text]
+
+
+async def test_over_tls_the_cookie_is_of_this_host_and_pages_of_plain_http_are_foreign(
+    tmp_path: Path,
+) -> None:
+    issued = Authority(tmp_path / "certificates").issue("localhost")
+    files: dict[str, Any] = {
+        "tls_certificate_file": issued.certificate,
+        "tls_private_key_file": issued.private_key,
+    }
+    with in_thread(serve_console(tmp_path, JUDGES, (EVALUATOR,), **files)) as served:
+        assert served.url.startswith("https://")
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(
+            served.url, connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+        ) as browser:
+
+            async def post(path: str, origin: str, cookie: str = "") -> tuple[int, str]:
+                headers = {"Origin": origin, "Cookie": cookie}
+                fields = {"token": EVALUATOR.token}
+                async with browser.post(path, data=fields, headers=headers, allow_redirects=False) as answer:
+                    return answer.status, answer.headers.get("Set-Cookie", "")
+
+            plain = served.url.replace("https://", "http://")
+            assert await post("/console/sign-in", plain) == (403, "")
+            status, cookie = await post("/console/sign-in", served.url)
+            assert status == 303
+            value, *attributes = cookie.split("; ")
+            assert value.startswith("__Host-dramaturg_session=")
+            assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= set(attributes)
+            assert not [one for one in attributes if one.startswith("Domain")]
+
+            async def reached(cookie: str) -> int:
+                async with browser.get(
+                    "/console/", headers={"Cookie": cookie}, allow_redirects=False
+                ) as page:
+                    return page.status
+
+            assert await reached(value) == 200
+            # A cookie that another host of the domain can set.
+            assert await reached(value.removeprefix("__Host-")) == 303
+            status, cookie = await post("/console/sign-out", served.url, value)
+            assert status == 303
+            assert {"Secure", "Path=/", "Max-Age=0"} <= set(cookie.split("; "))
+            assert await reached(value) == 303
+
+
+async def test_a_proxy_with_tls_may_be_in_front_of_a_console_without(guarded: Consoled) -> None:
+    async with Browserless(guarded) as visitor:
+        proxied = guarded.url.replace("http://", "https://")
+        entered = await visitor.post("/console/sign-in", {"token": EVALUATOR.token}, Origin=proxied)
+        assert entered.status == 303
+
+
+@pytest.mark.parametrize(
     "next_page", ["//evil.example/", "https://evil.example", "/console/\\evil", "/other"]
 )
 async def test_a_sign_in_returns_to_pages_of_the_console_alone(guarded: Consoled, next_page: str) -> None:
@@ -138,6 +254,7 @@ async def test_who_may_write_changes_the_state(guarded: Consoled) -> None:
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": ""},
+        {"Origin": "ftp://127.0.0.1"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},
     ],
@@ -257,15 +374,24 @@ def test_reasons_are_shown_without_the_names_of_codes(said: str, shown: str) -> 
     assert in_words(said) == shown
 
 
-async def test_label_sets_name_their_run(guarded: Consoled) -> None:
-    finished_run(guarded.store, many("scripts", 2), tenant="research")
+async def test_label_sets_name_their_runs_which_are_read_in_one_call(
+    guarded: Consoled, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = ("run", "second", "third")
+    for run in runs:
+        finished_run(guarded.store, many("scripts", 2), run_id=run, tenant="research")
     async with Browserless(guarded) as visitor:
         await visitor.sign_in(EVALUATOR)
-        await visitor.post("/console/labels", {"run": "run", "sample_size": "2"})
-        assert (
-            '<a href="/console/runs/run"><bdi>a run</bdi></a>'
-            in await (await visitor.get("/console/labels")).text()
-        )
+        for run in runs:
+            await visitor.post("/console/labels", {"run": run, "sample_size": "2"})
+        with caplog.at_level(logging.INFO, "dramaturg.access"):
+            shown = await (await visitor.get("/console/labels")).text()
+    for run in runs:
+        assert f'<a href="/console/runs/{run}"><bdi>a run</bdi></a>' in shown
+    calls = [
+        one.__dict__["fields"]["method"].rpartition("/")[2] for one in caplog.records if one.message == "call"
+    ]
+    assert sorted(calls) == ["ListLabelSets", "ListRuns"]
 
 
 async def test_runs_are_compared_within_a_tenant(guarded: Consoled) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from cryptography.fernet import Fernet
 from yarl import URL
 
 from dramaturg.service.settings import SettingsError
@@ -40,6 +41,43 @@ def test_every_gateway_with_the_keys_knows_a_session(keys: Path) -> None:
     assert "a token" not in session
     assert other.token(session) == one.token(session) == "a token"
     assert one.open("a token", "a visitor") != session
+
+
+def test_the_next_session_of_a_visitor_ends_its_last_one(keys: Path) -> None:
+    one, other = open_sessions(keys), open_sessions(keys)
+    for sessions in (Sessions(), one):
+        first, stranger = sessions.open("a token", "a visitor"), sessions.open("b token", "b visitor")
+        second = sessions.open("a token", "a visitor")
+        assert (sessions.token(first), sessions.token(second)) == (None, "a token")
+        assert sessions.token(stranger) == "b token"
+    # Another gateway knows of it once the later session arrives there.
+    assert other.token(first) == "a token"
+    assert other.token(second) == "a token"
+    assert other.token(first) is None
+    assert other.token(stranger) == "b token"
+
+
+def test_a_copy_of_a_session_ends_with_a_sign_out_of_this_gateway(keys: Path) -> None:
+    sessions = open_sessions(keys)
+    session = sessions.open("a token", "a visitor")
+    sessions.close(session)
+    assert sessions.token(session) is None
+    renewed = sessions.open("a token", "a visitor")
+    assert sessions.token(renewed) == "a token"
+
+
+def test_a_visitor_whose_token_grows_has_one_session(keys: Path) -> None:
+    sessions = open_sessions(keys)
+    for tokens in (("short", "a" * MAX_SEALED_BYTES), ("a" * MAX_SEALED_BYTES, "short")):
+        first, second = (sessions.open(token, "a visitor") for token in tokens)
+        assert (sessions.token(first), sessions.token(second)) == (None, tokens[1])
+
+
+def test_cookies_of_another_version_are_no_sessions(keys: Path) -> None:
+    sessions = open_sessions(keys)
+    cipher = Fernet(base64.urlsafe_b64encode(base64.b64decode(keys.read_text())))
+    for content in (b"a token", b"12345", b"[1, 2]", b"{}", b"\xff"):
+        assert sessions.token(cipher.encrypt(content).decode()) is None
 
 
 def test_a_gateway_with_other_keys_does_not_know_it(keys: Path, tmp_path: Path) -> None:

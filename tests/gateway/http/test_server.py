@@ -271,7 +271,7 @@ async def test_a_request_that_is_too_large_is_refused_like_by_grpc(
     assert (expected.code, reason(expected)) == ("RESOURCE_EXHAUSTED", "ERROR_REASON_TOO_LARGE")
     written = len(json_format.MessageToJson(message))
     for name, call in PROTOCOLS.items():
-        with caplog.at_level(logging.INFO, "gateway.http.server"):
+        with caplog.at_level(logging.INFO, "gateway.http"):
             outcome = await call(gateway.target, gateway.url, request)
         if name == "connect-json":
             # The text counts there.

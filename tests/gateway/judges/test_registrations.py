@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,17 +13,20 @@ from typing import Any
 
 import grpc
 import pytest
+import sqlalchemy as sa
 from google.protobuf.duration_pb2 import Duration
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2, judge_directory_service_pb2_grpc
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     PANEL_RULE_ANY_FAIL,
+    PANEL_RULE_WEIGHTED,
     VERSION_POLICY_PAUSE,
     JudgeConnection,
     JudgeHealth,
     JudgePanel,
     JudgeRegistration,
+    JudgeRetry,
     JudgeShadow,
     PanelMember,
 )
@@ -39,7 +43,7 @@ from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store import open_reader, open_store
+from gateway.runs.store import open_reader, open_store, tables
 from gateway.servicer import JudgeDirectoryServicer
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.auth import Holder, holder, token_settings
@@ -49,6 +53,12 @@ from tests.support.gateway import Fake, agents, evaluate_result, scripts_request
 
 ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
 EVALUATOR = holder("team-a", "evaluator")
+UNFIT_HEADERS = (
+    *("X Y", "X-Key", "x-bin", "-bin", "x-token-bin", ":authority", "clé", "x\n", "x" * 101),
+    *("content-type", "te", "host", "user-agent", "connection", "x-request-id", "traceparent"),
+    *("grpc-timeout", "grpc-encoding", "x-dramaturg-tenant", "x-dramaturg-peer"),
+)
+"""Keys of metadata that carry no token."""
 LOOPBACK = ("127.0.0.1:*", "localhost:*")
 Settings = dict[str, Any]
 
@@ -275,7 +285,10 @@ def token_of(folder: Path, who: Holder) -> Path:
         ({"expected_version": ">="}, ["judge.expected_version"]),
         ({"connection": JudgeConnection(token_file="token")}, ["judge.connection.token_file"]),
         ({"connection": JudgeConnection(certificate_file="../a")}, ["judge.connection.certificate_file"]),
-        ({"connection": JudgeConnection(token_header="X Y")}, ["judge.connection.token_header"]),
+        *(
+            ({"connection": JudgeConnection(token_header=header)}, ["judge.connection.token_header"])
+            for header in UNFIT_HEADERS
+        ),
     ],
 )
 async def test_a_registration_that_is_not_permitted_is_refused(
@@ -288,6 +301,195 @@ async def test_a_registration_that_is_not_permitted_is_refused(
         assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
         assert fields_of(caught.value) == violated
         assert await names(client) == ["fake"]
+
+
+async def test_a_token_header_changes_to_a_fit_one_alone(sqlite_url: str) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        judge = JudgeRegistration(role="critic", name="a", target="127.0.0.1:1")
+        await client.register_judge(judge)
+        for header in UNFIT_HEADERS:
+            judge.connection.token_header = header
+            with pytest.raises(ServiceError) as caught:
+                await client.update_judge(judge)
+            assert fields_of(caught.value) == ["judge.connection.token_header"]
+        judge.connection.token_header = "x-api-key"
+        await client.update_judge(judge)
+
+
+@pytest.mark.parametrize("length", [7_000, 7_001])
+async def test_a_token_that_servers_would_not_take_is_refused(tmp_path: Path, length: int) -> None:
+    (tmp_path / "token").write_text("x" * length)
+    url = f"sqlite:///{tmp_path}/runs.sqlite3"
+    connection = JudgeConnection(token_file="token", token_header="x-api-key")
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        gateway(url, judge_credentials_dir=tmp_path) as target,
+        DramaturgClient(target) as client,
+    ):
+        judge = JudgeRegistration(role="critic", name="a", target=theirs.target, connection=connection)
+        if length <= 7_000:
+            assert (await client.register_judge(judge)).health == JudgeHealth.JUDGE_HEALTH_SERVING
+        else:
+            with pytest.raises(ServiceError, match="7000"):
+                await client.register_judge(judge)
+
+
+def stored(url: str, *judges: JudgeRegistration) -> None:
+    """Stores registrations that no gateway has checked, as one of another version may have."""
+    store = open_store(url)
+    for judge in judges:
+        assert store.register_judge("", judge, 100)
+    store.close()
+
+
+def damage(url: str, name: str) -> None:
+    """Replaces a stored registration by bytes that are none."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        changed = tables.judges.update().where(tables.judges.c.name == name).values(registration=b"\xff\xff")
+        assert connection.execute(changed).rowcount == 1
+    engine.dispose()
+
+
+UNKNOWN: Any = 99
+FAULTY: dict[str, tuple[JudgeRegistration, str]] = {
+    "a binary header": (
+        JudgeRegistration(target="127.0.0.1:1", connection=JudgeConnection(token_header="x-bin")),
+        "token_header",
+    ),
+    "a file, and no folder of credentials": (
+        JudgeRegistration(target="127.0.0.1:1", connection=JudgeConnection(token_file="token")),
+        "judge_credentials_dir",
+    ),
+    "no address": (JudgeRegistration(), "target"),
+    "no version": (JudgeRegistration(target="127.0.0.1:1", expected_version=">="), "expected_version"),
+    "an unknown policy": (JudgeRegistration(target="127.0.0.1:1", version_policy=UNKNOWN), "99"),
+    "an unknown rule": (
+        JudgeRegistration(
+            panel=JudgePanel(rule=UNKNOWN, members=[PanelMember(judge="fake"), PanelMember(judge="x")])
+        ),
+        "99",
+    ),
+    "weights that are no numbers": (
+        JudgeRegistration(
+            panel=JudgePanel(
+                rule=PANEL_RULE_WEIGHTED,
+                members=[PanelMember(judge="fake", weight=math.nan), PanelMember(judge="x", weight=-1)],
+            )
+        ),
+        "weight",
+    ),
+    "a panel of one": (JudgeRegistration(panel=JudgePanel(members=[PanelMember(judge="fake")])), "members"),
+    "a shadow of itself": (
+        JudgeRegistration(target="127.0.0.1:1", shadow=JudgeShadow(of="faulty")),
+        "shadow of itself",
+    ),
+    "retries that are too many": (
+        JudgeRegistration(target="127.0.0.1:1", retry=JudgeRetry(attempts=1000)),
+        "attempts",
+    ),
+    "a role that is gone": (JudgeRegistration(role="gone", target="127.0.0.1:1"), "no role 'gone'"),
+    "bytes that are no registration": (JudgeRegistration(name="damaged", target="127.0.0.1:1"), "target"),
+}
+"""Registrations that cannot be used, and a word of what their state says."""
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+async def test_one_faulty_judge_is_one_faulty_row(sqlite_url: str, fault: str) -> None:
+    """All else of its tenant works, also after a restart; it can be changed and removed."""
+    given, words = FAULTY[fault]
+    faulty = JudgeRegistration(role="critic", name="faulty")
+    faulty.MergeFrom(given)
+    async with serve(Fake("critic").contract()) as theirs:
+        stored(sqlite_url, faulty, JudgeRegistration(role="critic", name="good", target=theirs.target))
+        if faulty.name == "damaged":
+            damage(sqlite_url, faulty.name)
+        for _ in range(2):
+            async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+                listed = {judge.name: judge for judge in await client.list_judges()}
+                assert listed["good"].health == JudgeHealth.JUDGE_HEALTH_SERVING
+                row = listed[faulty.name]
+                assert row.health == JudgeHealth.JUDGE_HEALTH_NOT_SERVING
+                assert words in row.error
+                assert row.registration.name == faulty.name
+                assert await client.check_judge(faulty.role, faulty.name) == row
+                good = JudgeSelection(role="critic", judge="good")
+                result = await evaluate_result(client, scripts_request(1, judges=[good]))
+                assert {one.outcome for one in result.candidates[0].verdicts} == {verdict_pb2.OUTCOME_PASS}
+                if faulty.role == "critic":
+                    chosen = JudgeSelection(role="critic", judge=faulty.name)
+                    with pytest.raises(ServiceError, match="registration cannot be used") as unknown:
+                        await evaluate_result(client, scripts_request(1, judges=[chosen]))
+                    assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
+                await client.register_judge(
+                    JudgeRegistration(role="critic", name="new", target=theirs.target)
+                )
+                await client.remove_judge("critic", "new")
+        async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+            if faulty.role == "critic":
+                mended = JudgeRegistration(role="critic", name=faulty.name, target=theirs.target)
+                changed = await client.update_judge(mended, ["*"])
+                assert (changed.health, changed.error) == (JudgeHealth.JUDGE_HEALTH_SERVING, "")
+            await client.remove_judge(faulty.role, faulty.name)
+            assert faulty.name not in [judge.name for judge in await client.list_judges()]
+
+
+async def test_a_judge_whose_file_comes_back_is_used_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.sqlite3"
+    async with serve(Fake("critic").contract()) as theirs:
+        connection = JudgeConnection(token_file="token")
+        stored(url, JudgeRegistration(role="critic", name="a", target=theirs.target, connection=connection))
+        async with (
+            gateway(url, judge_credentials_dir=tmp_path) as target,
+            DramaturgClient(target) as client,
+        ):
+            row = await client.check_judge("critic", "a")
+            assert row.health == JudgeHealth.JUDGE_HEALTH_NOT_SERVING
+            assert "token cannot be read" in row.error
+            assert str(tmp_path) not in row.error
+            (tmp_path / "token").write_text("k-123")
+
+            async def health() -> int:
+                return (await client.check_judge("critic", "a")).health
+
+            await until(health, JudgeHealth.JUDGE_HEALTH_SERVING)
+
+
+async def test_a_member_of_a_panel_does_not_become_a_panel_nor_a_shadowed_judge_a_shadow(
+    sqlite_url: str,
+) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        for name in ("a", "b", "c"):
+            await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+        await client.register_judge(
+            JudgeRegistration(role="critic", name="of-c", target="127.0.0.1:1", shadow=JudgeShadow(of="c"))
+        )
+        await client.register_judge(JudgeRegistration(role="critic", name="both", panel=panel("a", "b")))
+        with pytest.raises(ServiceError, match="member of both") as caught:
+            await client.update_judge(
+                JudgeRegistration(role="critic", name="a", panel=panel("b", "c")), ["*"]
+            )
+        assert fields_of(caught.value) == ["judge.panel"]
+        shadow = JudgeRegistration(role="critic", name="c", target="127.0.0.1:1", shadow=JudgeShadow(of="a"))
+        with pytest.raises(ServiceError, match="of-c shadows") as caught:
+            await client.update_judge(shadow)
+        assert fields_of(caught.value) == ["judge.shadow"]
+
+
+async def test_a_panel_whose_member_has_become_a_panel_is_listed(sqlite_url: str) -> None:
+    stored(
+        sqlite_url,
+        JudgeRegistration(role="critic", name="inner", panel=panel("fake", "fake-two")),
+        JudgeRegistration(role="critic", name="outer", panel=panel("fake", "inner")),
+    )
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        outer = {judge.name: judge for judge in await client.list_judges()}["outer"]
+        assert outer.health == JudgeHealth.JUDGE_HEALTH_NOT_SERVING
+        assert "inner absent" in outer.error
+
+
+def panel(*members: str) -> JudgePanel:
+    return JudgePanel(members=[PanelMember(judge=name) for name in members])
 
 
 async def test_a_registration_does_not_read_those_before_it_again(
@@ -308,6 +510,56 @@ async def test_a_registration_does_not_read_those_before_it_again(
             )
         # Each is read once to be checked and once to be used.
         assert len(read) <= 24
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Fake", "FAKE", "f-ake", "fa_ke", "fake.", "F.a-K_e"),
+        *(
+            "fаke",
+            "ｆａｋｅ",
+            "fake\u200b",
+            "\u202efake",
+            "fa ke",
+            "fake ",
+            "fake\n",
+            "🎭",
+            ".fake",
+            "-fake",
+            "<b>",
+        ),
+    ],
+)
+async def test_a_name_that_looks_like_a_configured_one_is_refused(sqlite_url: str, name: str) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        with pytest.raises(ServiceError) as caught:
+            await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+        assert set(fields_of(caught.value)) == {"judge.name"}
+        assert await names(client) == ["fake"]
+
+
+async def test_letters_and_digits_that_look_alike_do_not_tell_names_apart(sqlite_url: str) -> None:
+    fakes = [*agents(), Fake("critic", name="modern-ill0")]
+    async with gateway(sqlite_url, fakes=fakes) as target, DramaturgClient(target) as client:
+        for name in ("modem-illo", "rnodern-1ll0", "Modern-iIlO", "modernlll0"):
+            with pytest.raises(ServiceError, match="looks like the configured judge 'modern-ill0'"):
+                await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+        # Another role, and another name.
+        await client.register_judge(
+            JudgeRegistration(role="critic", name="modern-ill8", target="127.0.0.1:1")
+        )
+        await client.register_judge(
+            JudgeRegistration(role="execute", name="modern-illo", target="127.0.0.1:1")
+        )
+
+
+async def test_a_judge_with_a_name_of_an_earlier_version_is_used_and_changed(sqlite_url: str) -> None:
+    stored(sqlite_url, JudgeRegistration(role="critic", name="der prüfer", target="127.0.0.1:1"))
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        assert await names(client) == ["fake", "der prüfer"]
+        await client.update_judge(JudgeRegistration(role="critic", name="der prüfer", owner="b"))
+        await client.remove_judge("critic", "der prüfer")
 
 
 async def test_no_address_is_permitted_by_default(sqlite_url: str) -> None:

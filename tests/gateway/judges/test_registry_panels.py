@@ -169,7 +169,7 @@ async def test_a_panel_whose_member_is_absent_is_refused_and_names_it() -> None:
     member = JudgeEntry(role="critic", name="a", target="127.0.0.1:1")
     panel = {"role": "critic", "name": "p", "panel": {"members": ["a", "gone"]}}
     async with open_registry([member], calls_per_judge=1) as registry:
-        registry.register([("", JudgeEntry.model_validate(panel))])
+        registry.register([("", JudgeEntry.model_validate(panel))], {})
         with pytest.raises(ServiceError, match="a member is 'gone'") as unknown:
             select_judges([JudgeSelection(role="critic", judge="p")], [CRITIC], registry, "")
     assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN

@@ -13,7 +13,7 @@ from dramaturg.datasets import formats
 from dramaturg.judge import text_pool, usage
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.streams import MAX_UNREQUESTED
-from dramaturg.service import server
+from dramaturg.service import logs, server
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
@@ -49,7 +49,10 @@ NUMBERS = (
     f"{process.CPU_SECONDS // 60} minutes of processor time; three deaths",
     f"a form {visit.MAX_FORM_BYTES >> 20} MiB and {visit.MAX_FIELDS} fields",
     f"{console._SIGN_IN_BYTES >> 10} KiB before the sign-in",
-    f"{sessions.MAX_SESSIONS_OF_OWNER} sessions of a visitor, {sessions.MAX_SESSIONS:,} in all",
+    f"1 session of a visitor, {sessions.MAX_SESSIONS:,} in all",
+    f"the time of the last one of {sessions.MAX_SESSIONS:,} visitors",
+    f"without an identity can cause, each kind has {logs.REFUSALS_A_SECOND} lines a second",
+    f"without an identity have {logs.REFUSALS_A_SECOND} lines a second",
     f"{SETS.maximum:,g} items and {labels.MAX_SET_BYTES >> 20} MiB a set",
     f"a set, {labels.MAX_ANNOTATORS} annotators",
     f"{store_calls._READ_THREADS} for short reads of the store",

@@ -301,6 +301,19 @@ async def test_models_that_a_run_cannot_have_are_refused(
     assert service.kept().attempt == 1
 
 
+async def test_runs_are_listed_by_their_ids(service: Service) -> None:
+    ids = ["r0", "r1", "r2"]
+    for run_id in ids:
+        service.run(RUN_STATE_RUNNING, run_id)
+    listed = await service.stub.ListRuns(pb.ListRunsRequest(run_ids=[ids[2], ids[0], "none", "\x00"]))
+    assert [run.id for run in listed.runs] == [ids[2], ids[0]]
+    page = await service.stub.ListRuns(pb.ListRunsRequest(run_ids=ids[:2], page_size=1))
+    assert [run.id for run in page.runs] == [ids[1]]
+    other = pb.ListRunsRequest(run_ids=ids, page_size=1, page_token=page.next_page_token)
+    with pytest.raises(grpc.aio.AioRpcError, match="page_token"):
+        await service.stub.ListRuns(other)
+
+
 async def test_runs_are_listed_page_by_page(service: Service) -> None:
     for index in range(5):
         service.run(RUN_STATE_RUNNING, f"r{index}", spec=wanted(labels={"odd": str(index % 2)}))
