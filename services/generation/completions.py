@@ -165,7 +165,8 @@ class Completer:
                 if not purchases:
                     raise
                 # Return the first answer, so that its cost reaches the caller.
-                logger.info("the request for a better answer failed: %s", fault)
+                # Not its words: they may quote the request.
+                logger.info("the request for a better answer failed: %s", type(fault).__name__)
                 return await _read(purchases, call)
             purchases.append(bought(configured, ask, answer))
             count_purchase(purchases[-1])

@@ -153,7 +153,7 @@ class OpenAISettings(ModelSettings):
     stream_idle_seconds: float = Field(default=60.0, gt=0)
     """The maximum pause of a streamed answer, in seconds."""
     remember_seconds: float = Field(default=86_400.0, ge=0)
-    """How long refused parameters of a model are remembered, in seconds."""
+    """How long refused parameters of a model are remembered, in seconds. 0: they are not."""
     default_model: str = ""
     """The model of requests that name none."""
     prices: Path | None = None

@@ -111,23 +111,25 @@ class OpenAICompatibleProvider(Provider):
         del deadline
         async with self._compatibility.turn(call):
             dialect = self._compatibility.dialect(call).without(call.omit)
-            steps = 0
+            steps = probes = 0
             while True:
                 answer = await self._ask(call, dialect)
                 if isinstance(answer, Answer):
                     answer.omitted = dialect.omitted(call)
+                    answer.retried += probes
                     return answer
                 step = step_down(dialect, call, answer) if steps < MAX_STEPS else None
                 if step is None:
                     raise self._refused(answer)
+                # Not the refusal's words: they may quote the request.
                 logger.info(
-                    "provider %s, model %s: goes on without %s: %s",
+                    "provider %s, model %s: goes on without %s after HTTP status %d",
                     self.name,
                     call.model,
                     step.parameter,
-                    self._safe(answer.said),
+                    answer.status,
                 )
-                self._compatibility.learn(call, step)
+                probes += await self._compatibility.learn(call, dialect, step, self._ask)
                 dialect = step.dialect
                 steps += 1
 
