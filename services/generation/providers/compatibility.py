@@ -1,9 +1,9 @@
 """Learned compatibility of the models of an endpoint.
 
-What a call is refused for is left out of that call. A refusal may quote the request, so that it proves nothing
-for other calls. What holds for them is learned from the refusal of a *probe*: a call with the same parameters and
-with fixed messages and values. Of the request it has the JSON Schema alone, and what is learned of a schema holds
-for that schema alone.
+What a call is refused for is left out of that call. A refusal may quote the request, so that it proves
+nothing for other calls. What holds for them is learned from the refusal of a *probe*: a call with the same
+parameters and with fixed messages and values. Of the request it has the JSON Schema alone, and what is
+learned of a schema holds for that schema alone.
 """
 
 from __future__ import annotations
