@@ -127,7 +127,7 @@ class PostgresLedger(Ledger):
             OSError: Neither was possible.
         """
         kept = Kept(time.time(), records.to_text(purchases))
-        call_numbers = records.call_numbers(purchases)
+        call_numbers = records.call_numbers(purchases, fingerprint)
         error = self._append(spool.kept_line(fingerprint, kept, call_numbers))
         self._unwritten[fingerprint] = kept
         self._pending.settle(call_numbers)
@@ -156,6 +156,12 @@ class PostgresLedger(Ledger):
         if call_numbers:
             self._append(records.compact({"abandoned": list(call_numbers)}))
             self._pending.abandon(call_numbers)
+            self._changed()
+
+    def mark_unstored(self, call_numbers: Collection[int]) -> None:
+        if call_numbers:
+            self._append(records.compact({"unstored": list(call_numbers)}))
+            self._pending.mark_unstored(call_numbers)
             self._changed()
 
     def _changed(self) -> None:
@@ -194,13 +200,14 @@ class PostgresLedger(Ledger):
             self._written.set()
 
     def _has_changes(self) -> bool:
-        return bool(self._unwritten or self._pending.settled or self._pending.abandoned)
+        pending = self._pending
+        return bool(self._unwritten or pending.settled or pending.abandoned or pending.unstored)
 
     def _take(self) -> Contents:
         pending = self._pending
         sent = pending.post(time.time() - (0 if self._closing else LAG_SECONDS))
-        contents = Contents(dict(self._unwritten), sent, pending.abandoned, pending.settled)
-        pending.abandoned, pending.settled = {}, []
+        contents = Contents(dict(self._unwritten), sent, pending.abandoned, pending.unstored, pending.settled)
+        pending.abandoned, pending.unstored, pending.settled = {}, {}, []
         return contents
 
     async def _commit(self, contents: Contents) -> None:
@@ -228,7 +235,8 @@ class PostgresLedger(Ledger):
     def _trim(self) -> None:
         # On a full disk the spool itself may be what fills it.
         if self._spool.size > (SPOOL_BYTES if self._spooling else 0):
-            wanted = Contents(self._unwritten, dict(self._pending.under_way), self._pending.abandoned)
+            pending = self._pending
+            wanted = Contents(self._unwritten, dict(pending.under_way), pending.abandoned, pending.unstored)
             with suppress(OSError):  # the file keeps growing
                 self._spool.rewrite(wanted)
 
