@@ -54,8 +54,8 @@ class Accounts:
     twice: Counter[str]
     """How often each was paid for beyond once."""
     reported: Counter[str]
-    """How often the ledger says that each may have been paid for in vain: it was sent and not kept, or refused
-    and sent again."""
+    """How often the ledger says that each may have been paid for in vain: it was sent and not kept, or it was
+    refused and sent again."""
     strays: tuple[str, ...]
     """Of the reported ones, those that were under way when nothing had died."""
 
