@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 UNREACHABLE_ATTEMPTS = 3
 """The maximum number of attempts of a call to a provider that was never reached."""
 _SERVER_ERROR = 500
-"""From this HTTP status on a response does not show that the model works, whatever it says."""
+"""From this HTTP status on a response does not show that the model works, regardless of its words."""
 _CHARACTERS_OF_TOKEN = 4
 """About as many characters of English are one token."""
 

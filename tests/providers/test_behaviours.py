@@ -733,7 +733,7 @@ REFUSED = [behaviour for behaviour in BEHAVIOURS if behaviour.omitted and not be
 
 
 @pytest.mark.parametrize("behaviour", REFUSED, ids=lambda behaviour: behaviour.name)
-async def test_a_parameter_that_is_refused_whatever_is_asked_is_not_sent_again(behaviour: Behaviour) -> None:
+async def test_a_parameter_that_is_refused_in_every_call_is_not_sent_again(behaviour: Behaviour) -> None:
     async with (
         scripted_server(behaviour.script) as server,
         generation_service(providers={"p": provider(server.base_url, **behaviour.settings)}) as service,

@@ -99,7 +99,7 @@ class Compatibility:
         step: StepDown,
         ask: Callable[[Call, Dialect], Awaitable[Answer | Refusal]],
     ) -> int:
-        """Probes whether the model refuses what ``step`` leaves out, whatever is asked, and remembers it.
+        """Probes whether the model refuses what ``step`` leaves out in every call, and remembers it.
 
         Args:
             call: The call that was refused.
