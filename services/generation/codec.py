@@ -247,13 +247,17 @@ def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
         size_bytes=status.size,
         process_count=status.processes,
         call_under_way_count=status.under_way,
-        possibly_paid_twice_count=status.lost + status.abandoned,
+        possibly_paid_twice_count=status.lost + status.abandoned + status.bought_again,
         abandoned_call_count=status.abandoned,
         unwritten_completion_count=status.unwritten,
+        bought_again_call_count=status.bought_again,
     )
     for call in status.lost_calls:
         listed = message.lost_calls.add(
-            fingerprint=call.fingerprint, process_id=call.process, abandoned=call.abandoned
+            fingerprint=call.fingerprint,
+            process_id=call.process,
+            abandoned=call.abandoned,
+            answered=call.answered,
         )
         listed.send_time.FromNanoseconds(round(call.sent_at * 1e9))
     return message

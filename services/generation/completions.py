@@ -127,17 +127,31 @@ class Completer:
         self, configured: ConfiguredProvider, call: Call, deadline: Deadline, key: str
     ) -> Completion:
         completion = await self._buy(configured, call, deadline)
-        if completion.status is not Status.OK or configured.provider.keeps:
+        if configured.provider.keeps:
             return self._settled(completion)
+        stored = completion.status is Status.OK and await self._store(key, completion.purchases)
+        unstored = [
+            purchase for purchase in completion.purchases if not stored or purchase.fingerprint != key
+        ]
+        if unstored:
+            self._ledger.mark_unstored(call_numbers(unstored))
+        return completion
+
+    async def _store(self, key: str, purchases: Sequence[Purchase]) -> bool:
         begun = time.perf_counter()
         try:
-            await self._ledger.put(key, completion.purchases)
+            await self._ledger.put(key, purchases)
         except OSError:
             LEDGER_FAILURES.add("put")
             # The answer is paid for and usable, so the caller receives it. The log reports the disk.
             logger.exception("a completion could not be stored; the same request may be charged again")
-        LEDGER_SECONDS.observe(time.perf_counter() - begun, "put")
-        return completion
+            return False
+        except BaseException:
+            self._ledger.abandon(call_numbers(purchases))
+            raise
+        finally:
+            LEDGER_SECONDS.observe(time.perf_counter() - begun, "put")
+        return True
 
     def _settled(self, completion: Completion) -> Completion:
         self._ledger.settle(call_numbers(completion.purchases))
@@ -165,7 +179,8 @@ class Completer:
                 if not purchases:
                     raise
                 # Return the first answer, so that its cost reaches the caller.
-                logger.info("the request for a better answer failed: %s", fault)
+                # Not its words: they may quote the request.
+                logger.info("the request for a better answer failed: %s", type(fault).__name__)
                 return await _read(purchases, call)
             purchases.append(bought(configured, ask, answer))
             count_purchase(purchases[-1])

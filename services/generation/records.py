@@ -101,6 +101,16 @@ def from_text(text: str) -> tuple[Purchase, ...]:
     return tuple(map(kept_purchase_from_record, json.loads(text)))
 
 
-def call_numbers(purchases: Sequence[Purchase]) -> list[int]:
-    """The numbers of the notes on these calls (see ``Ledger.record_call``)."""
-    return [purchase.answer.call_number for purchase in purchases if purchase.answer.call_number is not None]
+def call_numbers(purchases: Sequence[Purchase], fingerprint: str = "") -> list[int]:
+    """The numbers of the notes on these calls (see ``Ledger.record_call``).
+
+    Args:
+        purchases: The calls.
+        fingerprint: Of calls with this fingerprint alone. Empty: of all.
+    """
+    return [
+        purchase.answer.call_number
+        for purchase in purchases
+        if purchase.answer.call_number is not None
+        and (not fingerprint or purchase.fingerprint == fingerprint)
+    ]

@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dramaturg.service.auth import caller
 from services.generation.attempt_budget import AttemptBudget, RequestAttempts
 from services.generation.attempt_timeout import AttemptTimeout
 from services.generation.calls import Answer, Call
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 UNREACHABLE_ATTEMPTS = 3
 """The maximum number of attempts of a call to a provider that was never reached."""
+_SERVER_ERROR = 500
+"""From this HTTP status on a response does not show that the model works, regardless of its words."""
 _CHARACTERS_OF_TOKEN = 4
 """About as many characters of English are one token."""
 
@@ -50,6 +53,9 @@ class RetryPolicy:
 class _Attempts:
     """The attempts at one call."""
 
+    request: RequestAttempts
+    """Those of all calls of its request."""
+    tenant: str
     retried: int = 0
     transient: int = 0
     """Attempts that ended in a transient failure."""
@@ -59,6 +65,7 @@ class _Attempts:
 
     def failed(self) -> None:
         """Counts a transient failure."""
+        self.request.failed += 1
         self.transient += 1
         self.failures_in_row = self.transient
 
@@ -81,7 +88,7 @@ class RetryingProvider(Provider):
         self.limiter = limiter
         self._policy = policy
         self._timeout = AttemptTimeout(policy.attempt_timeout)
-        self._breaker = CircuitBreaker(policy.longest_wait)
+        self._breaker = CircuitBreaker(inner.name, policy.longest_wait)
         self._budget = AttemptBudget(policy.request_failures)
         self.name = inner.name
         self.address = inner.address
@@ -95,9 +102,12 @@ class RetryingProvider(Provider):
             ProviderError: The last failure.
             DeadlinePassedError: The deadline passed without an earlier failure.
         """
-        attempts = _Attempts()
+        with self._budget.request() as request:
+            return await self._complete(call, deadline, request)
+
+    async def _complete(self, call: Call, deadline: Deadline, request: RequestAttempts) -> Answer:
+        attempts = _Attempts(request, caller.current().tenant)
         fault: ProviderError | None = None
-        request = self._budget.current()
         while True:
             if self._budget.is_exhausted(request):
                 raise fault or self._refusal(request)
@@ -118,7 +128,7 @@ class RetryingProvider(Provider):
             unreachable = not fault.status and not self._breaker.has_worked
             most = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
             exhausted = attempts.transient >= min(most, self._policy.transient_attempts) or (
-                self._breaker.is_open and fault.kind is FailureKind.TRANSIENT
+                fault.kind is FailureKind.TRANSIENT and self._breaker.is_open(call.model, attempts.tenant)
             )
             if exhausted or not fault.passes or wait >= deadline.remaining():
                 raise fault
@@ -134,7 +144,7 @@ class RetryingProvider(Provider):
             await asyncio.sleep(wait)
 
     def _refusal(self, request: RequestAttempts) -> ProviderError:
-        said = f"{request.words} ({request.failed} attempts for this request failed; no other is made)"
+        said = f"{request.failed} attempts for this request failed; no other is made"
         return ProviderError(FailureKind.TRANSIENT, self.name, said, settled=True)
 
     def _jitter(self, failures: int) -> float:
@@ -158,7 +168,7 @@ class RetryingProvider(Provider):
         outcome, retry_after, used, quotas = Outcome.OTHER, None, None, None
         clock = asyncio.get_running_loop().time
         try:
-            self._breaker.check(self.name, clock())
+            self._breaker.check(call.model, attempts.tenant, clock())
         except ProviderError:
             self.limiter.release(admission, outcome)
             raise
@@ -170,7 +180,7 @@ class RetryingProvider(Provider):
             if answer.counts is not None:
                 used = answer.counts.prompt + answer.counts.completion
             self._timeout.answered(clock() - begun)
-            self._breaker.worked(clock())
+            self._breaker.worked(call.model, clock())
         except TimeoutError:
             if self._timeout.is_long(clock() - begun):
                 outcome = Outcome.TIMED_OUT
@@ -180,19 +190,17 @@ class RetryingProvider(Provider):
                 ) from None
             self._timeout.passed(answers)
             failure = ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s")
-            self._budget.current().fail(failure)
-            self._breaker.failed(failure, clock(), begun)
+            self._breaker.failed(call.model, attempts.tenant, failure, clock(), begun)
             attempts.failed()
             raise failure from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:
                 outcome, retry_after, quotas = Outcome.RATE_LIMITED, fault.retry_after, fault.quotas
             if fault.kind is FailureKind.TRANSIENT:
-                self._budget.current().fail(fault)
-                self._breaker.failed(fault, clock(), begun)
+                self._breaker.failed(call.model, attempts.tenant, fault, clock(), begun)
                 attempts.failed()
-            else:
-                self._breaker.worked(clock())
+            elif fault.kind is FailureKind.RATE_LIMITED or 0 < fault.status < _SERVER_ERROR:
+                self._breaker.worked(call.model, clock())
             raise
         finally:
             self.limiter.release(admission, outcome, retry_after=retry_after, tokens=used, quotas=quotas)

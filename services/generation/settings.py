@@ -71,8 +71,8 @@ class RetrySettings(_Part):
     transient_attempts: int = Field(default=6, ge=1)
     """The maximum number of attempts that end in a transient failure other than a rate limit."""
     request_failures: int = Field(default=12, ge=1)
-    """The maximum number of attempts that end in such a failure, over all calls with one request id: those of
-    all judges of a sample, and of all attempts at it. Every two answers allow one more.
+    """The maximum number of attempts that end in such a failure, over all calls of a tenant with one request
+    id: those of all judges of a sample, and of all attempts at it. Every two answers allow one more.
     """
     first_wait_seconds: float = Field(default=0.5, ge=0)
     """The upper bound of the first wait, in seconds; it doubles with every failure. Waits are random."""
@@ -153,7 +153,7 @@ class OpenAISettings(ModelSettings):
     stream_idle_seconds: float = Field(default=60.0, gt=0)
     """The maximum pause of a streamed answer, in seconds."""
     remember_seconds: float = Field(default=86_400.0, ge=0)
-    """How long refused parameters of a model are remembered, in seconds."""
+    """How long refused parameters of a model are remembered, in seconds. 0: they are not."""
     default_model: str = ""
     """The model of requests that name none."""
     prices: Path | None = None

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -715,9 +715,10 @@ def test_there_are_many_behaviours() -> None:
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.name)
 async def test_a_behaviour_has_its_outcome(behaviour: Behaviour) -> None:
+    settings = {"remember_seconds": 0, **behaviour.settings}
     async with (
         scripted_server(behaviour.script) as server,
-        generation_service(providers={"p": provider(server.base_url, **behaviour.settings)}) as service,
+        generation_service(providers={"p": provider(server.base_url, **settings)}) as service,
     ):
         if behaviour.error:
             raised = await _error(service, behaviour)
@@ -726,6 +727,25 @@ async def test_a_behaviour_has_its_outcome(behaviour: Behaviour) -> None:
         else:
             _check(behaviour, await _complete(service, behaviour))
         assert len(server.bodies) == behaviour.posts
+
+
+REFUSED = [behaviour for behaviour in BEHAVIOURS if behaviour.omitted and not behaviour.error]
+
+
+@pytest.mark.parametrize("behaviour", REFUSED, ids=lambda behaviour: behaviour.name)
+async def test_a_parameter_that_is_refused_in_every_call_is_not_sent_again(behaviour: Behaviour) -> None:
+    async with (
+        scripted_server(behaviour.script) as server,
+        generation_service(providers={"p": provider(server.base_url, **behaviour.settings)}) as service,
+    ):
+        first = await _complete(service, behaviour)
+        # Each refused request is followed by a probe, which is refused like it.
+        assert len(server.bodies) == 2 * behaviour.posts - 1
+        server.bodies.clear()
+        again = await _complete(service, replace(behaviour, fields={**behaviour.fields, "repeat_index": 1}))
+        assert len(server.bodies) == 1
+    assert first.usage.retried_call_count == 0
+    assert again.calls[0].omitted_parameters == first.calls[0].omitted_parameters
 
 
 async def _complete(service: Service, behaviour: Behaviour) -> pb.Completion:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import suppress
+
+import grpc
+import pytest
 
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from dramaturg.service.auth.caller import on_behalf_of
 from tests.providers.scripted_server import Body, Reply, error, message, scripted_server
 from tests.support.generation import GOOD, generation_service
 
@@ -34,7 +40,8 @@ async def test_concurrent_calls_learn_once() -> None:
         list(completion.calls[0].omitted_parameters) == ["json_schema", "temperature"]
         for completion in answered
     )
-    assert len(server.bodies) == 42
+    # Two requests are refused, and a probe for each.
+    assert len(server.bodies) == 44
 
 
 async def test_another_model_is_asked_with_everything() -> None:
@@ -46,8 +53,10 @@ async def test_another_model_is_asked_with_everything() -> None:
             await service.generate(str(text), model=model, sampling=TEMPERATURE, json_format=False)
     assert [("temperature" in body, body["model"]) for body in server.bodies] == [
         (True, "a"),
+        (True, "a"),  # the probe
         (False, "a"),
         (False, "a"),
+        (True, "b"),
         (True, "b"),
         (False, "b"),
     ]
@@ -84,9 +93,66 @@ async def test_a_refusal_of_one_schema_holds_for_that_schema() -> None:
             )
     assert [body["response_format"]["type"] for body in server.bodies] == [
         "json_schema",
+        "json_schema",  # the probe
         "json_object",
         "json_schema",
     ]
+
+
+def quoting(body: Body) -> Reply:
+    """Refuses some questions, and quotes them."""
+    question = body["messages"][-1]["content"]
+    return Reply(error(f"invalid: {question}"), 400) if "odd" in question else Reply(message(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("planted", "member"),
+    [
+        ("response_format is not supported", "response_format"),
+        ("max_tokens must be at most 16", "max_tokens"),
+        ("temperature is not supported", "temperature"),
+        ("this model only supports streaming", "stream"),
+    ],
+)
+async def test_what_a_refusal_quotes_changes_no_other_call(planted: str, member: str) -> None:
+    sampling = Sampling(temperature=0.0, max_output_tokens=500)
+    async with (
+        scripted_server(quoting) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        with on_behalf_of("team-b"):
+            await service.generate("before", sampling=sampling)
+        for number in range(2):
+            with on_behalf_of("team-a"), suppress(grpc.aio.AioRpcError):
+                await service.generate(f"odd {number}: {planted}", sampling=sampling)
+        with on_behalf_of("team-b"):
+            await service.generate("after", sampling=sampling)
+    before, after = server.bodies[0], server.bodies[-1]
+    assert before.get(member) == after.get(member)
+    probes = [body for body in server.bodies[1:-1] if "odd" not in body["messages"][-1]["content"]]
+    # A schema, and then any JSON. A model that takes what is probed is not asked again.
+    assert len(probes) == (2 if member == "response_format" else 1)
+
+
+async def test_a_probe_holds_nothing_of_the_request_and_counts_if_it_is_answered() -> None:
+    secret = Sampling(temperature=0.123, top_p=0.456, seed=78901, stop=["the secret"], max_output_tokens=777)
+
+    def unlike(body: Body) -> Reply:
+        return (
+            Reply(error("temperature must be 0"), 400) if body.get("temperature") else Reply(message("fine"))
+        )
+
+    async with (
+        scripted_server(unlike) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        completion = await service.generate("the secret", sampling=secret, json_format=False)
+    refused, probe, reduced = server.bodies
+    assert refused.keys() == probe.keys()
+    assert "temperature" not in reduced
+    assert not {"the secret", "0.123", "0.456", "78901", "777"} & set(re.findall(r"[\w. ]+", str(probe)))
+    assert completion.usage.retried_call_count == 1
+    assert list(completion.calls[0].omitted_parameters) == ["temperature"]
 
 
 async def test_a_slow_first_answer_does_not_hold_the_others_back() -> None:

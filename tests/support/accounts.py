@@ -32,8 +32,19 @@ def mark_of(body_fingerprint: str) -> str:
 
 
 def marked(body: Body) -> Answer:
-    """Answers as the scripted judge, under the name of the body's mark."""
-    return Answer(judge(body), model=mark_of(fingerprint(body)))
+    """Answers as the scripted judge, or refuses to judge, under the name of the body's mark.
+
+    A refusal is paid and not kept, so that it is bought again if its sample is evaluated again.
+    """
+    mark = mark_of(fingerprint(body))
+    writes = "considerations" in body["response_format"]["json_schema"]["schema"]["properties"]
+    if not writes and int(mark, 16) % REFUSED_IN == 0:
+        return Answer(refusal="No.", model=mark)
+    return Answer(judge(body), model=mark)
+
+
+REFUSED_IN = 40
+"""One in so many judgements is refused."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,8 @@ class Accounts:
     twice: Counter[str]
     """How often each was paid for beyond once."""
     reported: Counter[str]
-    """How often the ledger says that each may have been paid for in vain: it was sent, and not kept."""
+    """How often the ledger says that each may have been paid for in vain: it was sent and not kept, or it was
+    refused and sent again."""
     strays: tuple[str, ...]
     """Of the reported ones, those that were under way when nothing had died."""
 

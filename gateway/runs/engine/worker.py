@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -388,7 +389,8 @@ class LocalRunExecution:
 
     async def _evaluate_sample(self, sample: SampleWork) -> SampleEvaluation:
         spec, offset = self.run.spec, self.run.repeat_offset
-        request_id = f"{self.run.id}/{sample.index}"
+        # It ends in a name of this evaluation: the failed attempts of an earlier one do not count in a rerun.
+        request_id = f"{self.run.id}/{sample.index}/{os.urandom(4).hex()}"
         with metrics.track_sample(self.run.id, sample.index):
             return await self._evaluator.evaluate(
                 sample.request, spec, offset, request_id, self._failures, self._interrupted

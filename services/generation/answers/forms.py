@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -33,6 +34,7 @@ class JsonForm:
         "_compiled_schema",
         "_validator",
         "accepted_text",
+        "digest",
         "is_strict",
         "name",
         "optional_members",
@@ -45,6 +47,8 @@ class JsonForm:
     """The schema as compact JSON, its members in the order given."""
     accepted_text: str
     """The accepted schema as JSON; empty where it is the schema."""
+    digest: str
+    """The SHA-256, in lower-case hexadecimal, of the name and the schema."""
     optional_members: frozenset[str]
     """The names of the members that the accepted schema requires nowhere, for example of reasons."""
     is_strict: bool
@@ -65,6 +69,7 @@ class JsonForm:
         self.accepted_text = accepted
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
+        self.digest = hashlib.sha256(f"{name}\n{self.text}".encode(errors="replace")).hexdigest()
         self._validator, self._compiled_schema = compiled.validator, compiled.compiled_schema
         self.optional_members = frozenset()
         if accepted:

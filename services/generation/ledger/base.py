@@ -34,7 +34,7 @@ class LedgerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A call that was sent and has no recorded answer. Repeating it may be charged twice."""
+    """A call that was charged twice if it was sent again: it has no recorded answer, or was sent again."""
 
     fingerprint: str
     """The call's."""
@@ -43,7 +43,10 @@ class LostCall:
     process: str
     """The id of the process that sent it."""
     abandoned: bool
-    """True: the process stopped waiting. False: the process died."""
+    """Whether the process stopped waiting and lived on."""
+    answered: bool = False
+    """Whether it was answered, the answer was not stored, and the request was sent again. If neither, the
+    process died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,10 @@ class LedgerStatus:
     """Calls sent by processes that died before the answer was recorded."""
     abandoned: int
     """Calls that a live process stopped waiting for: deadline, lost connection or cancelled caller."""
+    bought_again: int
+    """Calls whose answers were not stored and whose requests were sent again."""
     lost_calls: tuple[LostCall, ...]
-    """The latest lost and abandoned calls, latest first, at most [MOST_LISTED]."""
+    """The latest of these calls, latest first, at most [MOST_LISTED]."""
     unwritten: int = 0
     """Completions in the spool of this process that are not yet in the shared store."""
 
@@ -72,7 +77,8 @@ class Ledger(Protocol):
     """Completions by the fingerprints of their requests, and calls in flight.
 
     The order for each purchase: look up ([get]), record the call ([record_call]), send it, store the answer
-    ([put]), use it. A call that is neither stored nor settled may have been charged without a usable answer.
+    ([put]) or mark it as not stored ([mark_unstored]), use it. A call that is neither may have been charged
+    without an answer of use.
     """
 
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
@@ -91,14 +97,20 @@ class Ledger(Protocol):
         """
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
-        """Stores the calls in place of any stored before, and settles their records.
+        """Stores the calls in place of any stored before, and settles the records of this fingerprint.
+
+        Calls with other fingerprints among them, such as the request to repair an answer, are not found by
+        those, so that their records remain.
 
         Raises:
             OSError: The store fails. The records of the calls remain.
         """
 
     def settle(self, call_numbers: Collection[int]) -> None:
-        """Removes the records of calls that were not charged or whose answers are not stored."""
+        """Removes the records of calls that were not charged, or whose answers are stored elsewhere."""
+
+    def mark_unstored(self, call_numbers: Collection[int]) -> None:
+        """Marks answered calls whose answers are not stored: sent again, they are charged again."""
 
     def abandon(self, call_numbers: Collection[int]) -> None:
         """Marks abandoned calls, which may still be answered and charged."""

@@ -21,6 +21,8 @@ class PendingCalls:
     """To be removed from the store."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
     """Abandoned calls, to be marked in the store."""
+    unstored: dict[int, Sent] = field(default_factory=dict)
+    """Answered calls whose answers are not stored, to be marked in the store."""
 
     def add(self, number: int, sent: Sent) -> None:
         self._fresh[number] = sent
@@ -31,10 +33,17 @@ class PendingCalls:
                 self.settled.append(number)
 
     def abandon(self, numbers: Collection[int]) -> None:
-        for number in numbers:
-            sent = self._fresh.pop(number, None) or self._posted.pop(number, None)
-            if sent is not None:
-                self.abandoned[number] = sent
+        self.abandoned |= self._end(numbers)
+
+    def mark_unstored(self, numbers: Collection[int]) -> None:
+        self.unstored |= self._end(numbers)
+
+    def _end(self, numbers: Collection[int]) -> dict[int, Sent]:
+        """Takes calls out of those in flight."""
+        ended = {
+            number: self._fresh.pop(number, None) or self._posted.pop(number, None) for number in numbers
+        }
+        return {number: sent for number, sent in ended.items() if sent is not None}
 
     @property
     def under_way(self) -> Mapping[int, Sent]:

@@ -37,6 +37,8 @@ LAG_SECONDS = 0.5
 """The age at which a call in flight is written to the database. Most calls are answered earlier."""
 RETRY_SECONDS = 30.0
 """How long a query is retried while the database cannot be reached."""
+COMMIT_SECONDS = 5.0
+"""How long a completion that the spool does not take waits for the database."""
 CLOSING_SECONDS = 5.0
 """How long closing waits for the last write. After that the completions stay in the spool."""
 SPOOL_BYTES = 4 << 20
@@ -61,6 +63,8 @@ class PostgresLedger(Ledger):
         self._closing = False
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
+        self._commits = asyncio.Event()
+        """Set, and replaced, with the next commit."""
         self._writer = asyncio.create_task(self._write())
         LEDGER_UNWRITTEN.watch(lambda: len(self._unwritten))
 
@@ -114,13 +118,33 @@ class PostgresLedger(Ledger):
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
-        """Stores the calls in the spool, and in the background in the database."""
+        """Stores the calls in the spool, and in the background in the database.
+
+        Where the spool cannot be written, the calls wait for the database, for ``COMMIT_SECONDS``. Afterwards
+        they are lost if the process ends before the database has them.
+
+        Raises:
+            OSError: Neither was possible.
+        """
         kept = Kept(time.time(), records.to_text(purchases))
-        call_numbers = records.call_numbers(purchases)
-        self._append(spool.kept_line(fingerprint, kept, call_numbers))
+        call_numbers = records.call_numbers(purchases, fingerprint)
+        error = self._append(spool.kept_line(fingerprint, kept, call_numbers))
         self._unwritten[fingerprint] = kept
         self._pending.settle(call_numbers)
         self._changed()
+        if error is not None:
+            await self._committed(fingerprint, kept, error)
+
+    async def _committed(self, fingerprint: str, kept: Kept, error: OSError) -> None:
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                while self._unwritten.get(fingerprint) is kept:
+                    await self._commits.wait()
+        except TimeoutError:
+            raise OSError(
+                f"a completion is neither stored in the spool {self._folder} ({error}) nor, within "
+                f"{COMMIT_SECONDS:g} s, in the ledger {self._store.place}"
+            ) from error
 
     def settle(self, call_numbers: Collection[int]) -> None:
         if call_numbers:
@@ -132,6 +156,12 @@ class PostgresLedger(Ledger):
         if call_numbers:
             self._append(records.compact({"abandoned": list(call_numbers)}))
             self._pending.abandon(call_numbers)
+            self._changed()
+
+    def mark_unstored(self, call_numbers: Collection[int]) -> None:
+        if call_numbers:
+            self._append(records.compact({"unstored": list(call_numbers)}))
+            self._pending.mark_unstored(call_numbers)
             self._changed()
 
     def _changed(self) -> None:
@@ -170,13 +200,14 @@ class PostgresLedger(Ledger):
             self._written.set()
 
     def _has_changes(self) -> bool:
-        return bool(self._unwritten or self._pending.settled or self._pending.abandoned)
+        pending = self._pending
+        return bool(self._unwritten or pending.settled or pending.abandoned or pending.unstored)
 
     def _take(self) -> Contents:
         pending = self._pending
         sent = pending.post(time.time() - (0 if self._closing else LAG_SECONDS))
-        contents = Contents(dict(self._unwritten), sent, pending.abandoned, pending.settled)
-        pending.abandoned, pending.settled = {}, []
+        contents = Contents(dict(self._unwritten), sent, pending.abandoned, pending.unstored, pending.settled)
+        pending.abandoned, pending.unstored, pending.settled = {}, {}, []
         return contents
 
     async def _commit(self, contents: Contents) -> None:
@@ -198,11 +229,14 @@ class PostgresLedger(Ledger):
         for fingerprint, kept in contents.kept.items():
             if self._unwritten.get(fingerprint) is kept:
                 del self._unwritten[fingerprint]
+        self._commits.set()
+        self._commits = asyncio.Event()
 
     def _trim(self) -> None:
         # On a full disk the spool itself may be what fills it.
         if self._spool.size > (SPOOL_BYTES if self._spooling else 0):
-            wanted = Contents(self._unwritten, dict(self._pending.under_way), self._pending.abandoned)
+            pending = self._pending
+            wanted = Contents(self._unwritten, dict(pending.under_way), pending.abandoned, pending.unstored)
             with suppress(OSError):  # the file keeps growing
                 self._spool.rewrite(wanted)
 

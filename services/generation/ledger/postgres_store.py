@@ -38,6 +38,10 @@ _MIGRATIONS = (
       lease_until timestamptz NOT NULL
     );
     """,
+    # Version 2
+    """
+    ALTER TABLE dramaturg_calls ADD COLUMN unstored boolean NOT NULL DEFAULT false; -- answered
+    """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 _LOCK = 0x6472616D61  # serialises concurrent migrations
@@ -50,8 +54,8 @@ WHERE known.recorded_at < excluded.recorded_at
 """
 _NOTE = """
 INSERT INTO dramaturg_calls
-SELECT %s, * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::boolean[])
-ON CONFLICT (process, number) DO UPDATE SET abandoned = excluded.abandoned
+SELECT %s, * FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::boolean[], %s::boolean[])
+ON CONFLICT (process, number) DO UPDATE SET abandoned = excluded.abandoned, unstored = excluded.unstored
 """
 _SETTLE = "DELETE FROM dramaturg_calls WHERE process = %s AND number = ANY(%s::bigint[])"
 _LOOK_UP = "SELECT fingerprint, purchases FROM dramaturg_completions WHERE fingerprint = ANY(%s::text[])"
@@ -63,19 +67,30 @@ _PROCESSES = """
 SELECT id, machine, pid, started, extract(epoch FROM lease_until - clock_timestamp())::float8
 FROM dramaturg_processes
 """
-_COUNTS = """
+# Answered calls that were sent again: a later one has the same fingerprint, or a completion is stored.
+_BOUGHT_AGAIN = """
+SELECT fingerprint, sent_at, process FROM (
+  SELECT *, row_number() OVER (PARTITION BY fingerprint ORDER BY sent_at DESC) AS place
+  FROM dramaturg_calls WHERE unstored
+) AS answered
+WHERE place > 1 OR fingerprint IN (SELECT fingerprint FROM dramaturg_completions)
+"""
+_COUNTS = f"""
 SELECT (SELECT count(*) FROM dramaturg_completions),
   (SELECT sum(pg_total_relation_size(name::regclass))::bigint
    FROM unnest(ARRAY['dramaturg_completions', 'dramaturg_calls', 'dramaturg_processes']) AS name),
   count(*) FILTER (WHERE NOT abandoned AND process = ANY(%(alive)s) AND process <> %(own)s),
   count(*) FILTER (WHERE NOT abandoned AND process <> ALL(%(alive)s)),
-  count(*) FILTER (WHERE abandoned)
-FROM dramaturg_calls
-"""
-_LOST = """
-SELECT fingerprint, sent_at, process, abandoned FROM dramaturg_calls
-WHERE abandoned OR process <> ALL(%s) ORDER BY sent_at DESC LIMIT %s
-"""
+  count(*) FILTER (WHERE abandoned),
+  (SELECT count(*) FROM ({_BOUGHT_AGAIN}) AS again)
+FROM dramaturg_calls WHERE NOT unstored
+"""  # noqa: S608 - constants only
+_LOST = f"""
+SELECT fingerprint, sent_at, process, abandoned, false AS answered FROM dramaturg_calls
+WHERE NOT unstored AND (abandoned OR process <> ALL(%s))
+UNION ALL SELECT *, false, true FROM ({_BOUGHT_AGAIN}) AS again
+ORDER BY sent_at DESC LIMIT %s
+"""  # noqa: S608 - constants only
 
 
 class PostgresStore:
@@ -156,11 +171,12 @@ class PostgresStore:
             columns = [[key for key, _ in kept], [one.recorded_at for _, one in kept]]
             statements.append((_KEEP, [*columns, [one.purchases for _, one in kept]]))
         noted = [
-            *((number, sent, False) for number, sent in contents.sent.items()),
-            *((number, sent, True) for number, sent in contents.abandoned.items()),
+            *((number, sent, False, False) for number, sent in contents.sent.items()),
+            *((number, sent, True, False) for number, sent in contents.abandoned.items()),
+            *((number, sent, False, True) for number, sent in contents.unstored.items()),
         ]
         if noted:
-            rows = [(number, sent.fingerprint, sent.sent_at, gone) for number, sent, gone in noted]
+            rows = [(number, sent.fingerprint, sent.sent_at, *state) for number, sent, *state in noted]
             statements.append((_NOTE, [process, *(list(column) for column in zip(*rows, strict=True))]))
         if contents.settled:
             statements.append((_SETTLE, [process, list(contents.settled)]))
@@ -192,7 +208,7 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             alive = [*living(await self._processes(connection))]
             counted = await connection.execute(_COUNTS, {"alive": alive, "own": process.id})
-            completions, size, others, lost, abandoned = await counted.fetchone() or (0, 0, 0, 0, 0)
+            completions, size, others, lost, abandoned, again = await counted.fetchone() or (0,) * 6
             listed = await (await connection.execute(_LOST, [alive, MOST_LISTED])).fetchall()
         return LedgerStatus(
             kind=LedgerKind.POSTGRESQL,
@@ -202,6 +218,7 @@ class PostgresStore:
             under_way=others + under_way,
             lost=lost,
             abandoned=abandoned,
+            bought_again=again,
             lost_calls=tuple(LostCall(*row) for row in listed),
             unwritten=unwritten,
         )

@@ -54,11 +54,13 @@ class Contents:
     """Calls without an answer, by number."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
     """The abandoned calls among them."""
+    unstored: dict[int, Sent] = field(default_factory=dict)
+    """Answered calls whose answers are not stored, by number."""
     settled: list[int] = field(default_factory=list)
     """Calls that were answered or not sent."""
 
     def __bool__(self) -> bool:
-        return bool(self.kept or self.sent or self.abandoned or self.settled)
+        return bool(self.kept or self.sent or self.abandoned or self.unstored or self.settled)
 
     def read(self, record: Mapping[str, Any]) -> None:
         """Applies one record. Raises ValueError, TypeError or KeyError where it is malformed."""
@@ -71,17 +73,20 @@ class Contents:
             self.settled.append(int(number))
             self.sent.pop(number, None)
             self.abandoned.pop(number, None)
-        for number in record.get("abandoned", ()):
-            sent = self.sent.pop(number, None)
-            if sent is not None:
-                self.abandoned[number] = sent
+        for name, ended in (("abandoned", self.abandoned), ("unstored", self.unstored)):
+            for number in record.get(name, ()):
+                sent = self.sent.pop(number, None)
+                if sent is not None:
+                    ended[number] = sent
 
     def lines(self) -> Iterator[str]:
         """The records from which [read] restores these contents, without settled calls."""
-        for number, sent in (self.sent | self.abandoned).items():
+        for number, sent in (self.sent | self.abandoned | self.unstored).items():
             yield sent_line(number, sent)
         if self.abandoned:
             yield compact({"abandoned": list(self.abandoned)})
+        if self.unstored:
+            yield compact({"unstored": list(self.unstored)})
         for fingerprint, kept in self.kept.items():
             yield kept_line(fingerprint, kept, ())
 

@@ -55,6 +55,10 @@ _MIGRATIONS = (
       PRIMARY KEY (process, number)
     ) STRICT, WITHOUT ROWID;
     """,
+    # Version 3
+    """
+    ALTER TABLE calls ADD COLUMN unstored INTEGER NOT NULL DEFAULT 0; -- answered
+    """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 LOCK_SECONDS = 5.0
@@ -161,7 +165,7 @@ class SqliteLedger(Ledger):
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
         """Stores the calls. Raises OSError where the file cannot be written, for example on a full disk."""
         kept = fingerprint, time.time(), records.to_text(purchases)
-        settled = [(self._process.id, number) for number in records.call_numbers(purchases)]
+        settled = [(self._process.id, number) for number in records.call_numbers(purchases, fingerprint)]
 
         def write() -> None:
             with self._connection:  # commits at the end, or rolls back
@@ -180,6 +184,12 @@ class SqliteLedger(Ledger):
     def abandon(self, call_numbers: Collection[int]) -> None:
         self._write(
             "UPDATE calls SET abandoned = 1 WHERE process = ? AND number = ?",
+            [(self._process.id, number) for number in call_numbers],
+        )
+
+    def mark_unstored(self, call_numbers: Collection[int]) -> None:
+        self._write(
+            "UPDATE calls SET unstored = 1 WHERE process = ? AND number = ?",
             [(self._process.id, number) for number in call_numbers],
         )
 
@@ -256,6 +266,14 @@ def _is_locked(error: sqlite3.Error) -> bool:
 
 
 _SETTLE = "DELETE FROM calls WHERE process = ? AND number = ?"
+# Answered calls that were sent again: a later one has the same fingerprint, or a completion is stored.
+_BOUGHT_AGAIN = """
+SELECT fingerprint, sent_at, process FROM (
+  SELECT *, row_number() OVER (PARTITION BY fingerprint ORDER BY sent_at DESC) AS place
+  FROM calls WHERE unstored
+)
+WHERE place > 1 OR fingerprint IN (SELECT fingerprint FROM completions)
+"""
 
 
 def _processes(connection: sqlite3.Connection) -> Iterator[tuple[Process, float]]:
@@ -276,10 +294,12 @@ def _status(connection: sqlite3.Connection, kind: LedgerKind) -> LedgerStatus:
         return int(result)
 
     alive = sorted(living(_processes(connection)))
+    silent = "calls WHERE NOT abandoned AND NOT unstored"
     is_alive = f"process IN ({', '.join('?' * len(alive))})"
     lost = connection.execute(
-        "SELECT fingerprint, sent_at, process, abandoned FROM calls "  # noqa: S608 - placeholders only
-        f"WHERE abandoned OR NOT {is_alive} ORDER BY sent_at DESC LIMIT ?",
+        "SELECT fingerprint, sent_at, process, abandoned, 0 FROM calls "  # noqa: S608 - placeholders only
+        f"WHERE NOT unstored AND (abandoned OR NOT {is_alive}) "
+        f"UNION ALL SELECT *, 0, 1 FROM ({_BOUGHT_AGAIN}) ORDER BY sent_at DESC LIMIT ?",
         (*alive, MOST_LISTED),
     )
     return LedgerStatus(
@@ -287,8 +307,11 @@ def _status(connection: sqlite3.Connection, kind: LedgerKind) -> LedgerStatus:
         completions=number("SELECT count(*) FROM completions"),
         size=number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),
         processes=len(alive),
-        under_way=number(f"SELECT count(*) FROM calls WHERE NOT abandoned AND {is_alive}", *alive),  # noqa: S608
-        lost=number(f"SELECT count(*) FROM calls WHERE NOT abandoned AND NOT {is_alive}", *alive),  # noqa: S608
+        under_way=number(f"SELECT count(*) FROM {silent} AND {is_alive}", *alive),  # noqa: S608
+        lost=number(f"SELECT count(*) FROM {silent} AND NOT {is_alive}", *alive),  # noqa: S608
         abandoned=number("SELECT count(*) FROM calls WHERE abandoned"),
-        lost_calls=tuple(LostCall(mark, at, process, bool(gone)) for mark, at, process, gone in lost),
+        bought_again=number(f"SELECT count(*) FROM ({_BOUGHT_AGAIN})"),  # noqa: S608 - constants only
+        lost_calls=tuple(
+            LostCall(mark, at, process, bool(gone), bool(told)) for mark, at, process, gone, told in lost
+        ),
     )

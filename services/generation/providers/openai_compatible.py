@@ -14,12 +14,13 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json
 
-from dramaturg.service.redaction import REDACTED, redact, secrets_of
+from dramaturg.service.redaction import REDACTED
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
 from services.generation.providers.compatibility import Compatibility
+from services.generation.providers.key_filter import KeyFilter
 from services.generation.providers.parameters import Dialect, Parameter, step_down
 from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.refusals import Refusal
@@ -80,7 +81,7 @@ class OpenAICompatibleProvider(Provider):
             default_model: The model where a request names none.
             dialect: How a model is called, by the settings.
             remember_seconds: How long what a model refused is remembered.
-            secrets: What is never shown, such as the key. Values of fewer than 8 characters are shown.
+            secrets: What is removed from responses, such as the key (see [KeyFilter]).
             unstreamed_seconds: The longest that an answer may take that is not streamed. None: the caller
                 limits it.
             max_connections: The most connections at once.
@@ -92,7 +93,7 @@ class OpenAICompatibleProvider(Provider):
         self.base_url = base_url.partition("?")[0].rstrip("/")
         self.address = address or self.base_url
         self.default_model = default_model
-        self._secrets = secrets_of(secrets)
+        self._filter = KeyFilter(secrets)
         self._compatibility = Compatibility(dialect, remember_seconds)
         self._unstreamed_seconds = unstreamed_seconds
         self._transport = Transport(base_url, access, max_connections=max_connections)
@@ -111,23 +112,25 @@ class OpenAICompatibleProvider(Provider):
         del deadline
         async with self._compatibility.turn(call):
             dialect = self._compatibility.dialect(call).without(call.omit)
-            steps = 0
+            steps = probes = 0
             while True:
                 answer = await self._ask(call, dialect)
                 if isinstance(answer, Answer):
                     answer.omitted = dialect.omitted(call)
+                    answer.retried += probes
                     return answer
                 step = step_down(dialect, call, answer) if steps < MAX_STEPS else None
                 if step is None:
                     raise self._refused(answer)
+                # Not the refusal's words: they may quote the request.
                 logger.info(
-                    "provider %s, model %s: goes on without %s: %s",
+                    "provider %s, model %s: goes on without %s after HTTP status %d",
                     self.name,
                     call.model,
                     step.parameter,
-                    self._safe(answer.said),
+                    answer.status,
                 )
-                self._compatibility.learn(call, step)
+                probes += await self._compatibility.learn(call, dialect, step, self._ask)
                 dialect = step.dialect
                 steps += 1
 
@@ -146,6 +149,7 @@ class OpenAICompatibleProvider(Provider):
             except (MalformedResponseError, ValueError, RecursionError) as error:
                 raise self._unreadable(error) from None
             else:
+                self._filter.clean(answer)
                 answer.quotas = read_quotas(response.headers)
                 return answer
         if refusal.filtered:
@@ -155,7 +159,8 @@ class OpenAICompatibleProvider(Provider):
     async def _post(self, body: bytes, *, streamed: bool) -> Response:
         try:
             async with asyncio.timeout(None if streamed else self._unstreamed_seconds):
-                return await self._transport.post("/chat/completions", body, streamed=streamed)
+                response = await self._transport.post("/chat/completions", body, streamed=streamed)
+                return self._without_keys(response)
         except (ResponseTooLongError, RedirectError) as error:
             raise self._unusable(error) from None
         except TimeoutError:
@@ -172,7 +177,7 @@ class OpenAICompatibleProvider(Provider):
             ProviderError: the endpoint does not list them.
         """
         try:
-            response = await self._transport.get("/models")
+            response = self._without_keys(await self._transport.get("/models"))
         except (ResponseTooLongError, RedirectError) as error:
             raise self._unusable(error) from None
         except (TimeoutError, aiohttp.ClientError) as error:
@@ -191,7 +196,7 @@ class OpenAICompatibleProvider(Provider):
         status = f"answered with HTTP status {refusal.status}" if refusal.status else "answered with an error"
         said = refusal.said
         if refusal.kind is FailureKind.UNAUTHENTICATED:
-            said = self._without_keys(said)
+            said = self._without_quoted_keys(said)
         return ProviderError(
             refusal.kind,
             self.name,
@@ -220,14 +225,17 @@ class OpenAICompatibleProvider(Provider):
         message = f"the response cannot be read: {error}"
         return ProviderError(FailureKind.TRANSIENT, self.name, self._safe(message))
 
-    def _without_keys(self, message: str) -> str:
+    def _without_keys(self, response: Response) -> Response:
+        return Response(response.status, response.headers, self._filter.content(response.content))
+
+    def _without_quoted_keys(self, message: str) -> str:
         """What a provider says of a key that it refuses, without the parts of the key that it quotes."""
-        starts = [re.escape(secret[:4]) for secret in self._secrets]
+        starts = [re.escape(secret[:4]) for secret in self._filter.keys]
         quoted = "|".join([r"Bearer\s+\S+", r"\S*\*{3,}\S*", *(rf"\b{start}\S*" for start in starts)])
         return re.sub(quoted, REDACTED, message)
 
     def _safe(self, message: str) -> str:
-        message = redact(characters(message), self._secrets)
+        message = self._filter.text(characters(message))
         return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
 
 

@@ -3,8 +3,8 @@
 Headers are read in the spellings of OpenAI and those that follow it (``x-ratelimit-remaining-requests``, with
 ``reset`` as a duration: "6m0s", "20ms", "7.66s"), of Anthropic (``anthropic-ratelimit-requests-remaining``,
 with ``reset`` as a time of RFC 3339), and without a dimension (``x-ratelimit-remaining``, with ``reset`` in
-seconds from now or since 1970). Bodies are read in the spellings of Google (``retryDelay`` of
-google.rpc.RetryInfo) and of sentences ("Please try again in 6ms").
+seconds from now or since 1970). Of bodies ``retryDelay`` of google.rpc.RetryInfo is read. Sentences of a
+message ("Please try again in 6ms") are not: they may quote the request, and a wait holds for all callers.
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ _PATTERNS = {
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h|d))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_TRY_AGAIN = re.compile(
-    r"(?:try again|retry)\s+(?:in|after)\s+(\d{1,9}(?:\.\d{1,9})?)\s*"
-    r"(ms|milliseconds?|s|sec(?:onds?)?|m|min(?:utes?)?)"
-    r"((?:\d{1,9}(?:\.\d{1,9})?(?:ms|s))?)\b",
-    re.IGNORECASE,
-)
 _SINCE_1970 = 1e9
 """A number of seconds above this is a time, not a duration."""
 
@@ -102,11 +96,4 @@ def retry_delay(error: Mapping[str, Any]) -> float | None:
         seconds = duration(delay) if isinstance(delay, str) else None
         if seconds is not None:
             return bounded_wait(seconds)
-    message = error.get("message")
-    match = _TRY_AGAIN.search(message[:2000]) if isinstance(message, str) else None
-    if match is None:
-        return None
-    number, unit, rest = match.groups()
-    unit = unit.lower()
-    scale = 0.001 if unit.startswith(("ms", "milli")) else 60.0 if unit.startswith("m") else 1.0
-    return bounded_wait(float(number) * scale + (duration(rest) or 0.0 if rest else 0.0))
+    return None

@@ -7,13 +7,16 @@ import asyncio
 import pytest
 
 from dramaturg.service import context
+from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.context import RequestContext
+from services.generation.attempt_budget import IDLE_SECONDS, AttemptBudget
 from services.generation.calls import Call, Message, Role
 from services.generation.deadlines import Until
 from services.generation.errors import ProviderError
 from services.generation.limits.limiter import CallLimiter
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
+from tests.support.clocks import Clock
 from tests.support.openai_server import Answer, Body, OpenAIServer
 
 
@@ -44,9 +47,9 @@ async def test_all_calls_of_a_request_share_its_failures() -> None:
         server.forget()
         for _ in range(5):
             said = await asyncio.gather(*(ask(provider, "sample", f"poison {place}") for place in range(4)))
-            assert all("broken" in one or "500" in one for one in said)
+            assert all("500" in one or "no other is made" in one for one in said)
         assert len(server.requests) <= 12
-        assert "attempts for this request failed" in said[0]
+        assert "12 attempts for this request failed" in said[0]
         assert await ask(provider, "next", "hello") == "fine"
         await provider.close()
 
@@ -84,3 +87,46 @@ async def test_each_process_has_a_budget_of_its_own() -> None:
         assert len(server.requests) == 12 * len(providers)
         for provider in providers:
             await provider.close()
+
+
+async def test_a_tenant_that_uses_the_request_id_of_another_has_a_budget_and_words_of_its_own() -> None:
+    async with OpenAIServer(lambda body: Answer(str(body["messages"][-1]["content"]), status=500)) as server:
+        endpoint = OpenAICompatibleProvider("p", server.base_url)
+        provider = RetryingProvider(endpoint, CallLimiter(), RetryPolicy(first_wait=0.0, longest_wait=0.0))
+        for tenant, text, calls in (("team-a", "the secret of a", 12), ("team-b", "b", 1)):
+            server.forget()
+            with on_behalf_of(tenant):
+                said = [await ask(provider, "sample", text) for _ in range(calls)]
+            assert 1 < len(server.requests) <= 12
+        assert "secret" not in said[0]
+        await provider.close()
+
+
+def test_a_request_that_comes_again_after_a_while_is_a_new_one() -> None:
+    clock = Clock()
+    budget = AttemptBudget(2, clock.monotonic)
+
+    def fails() -> bool:
+        """Whether another attempt is made, which fails."""
+        with context.scope(RequestContext("same")), budget.request() as request:
+            if budget.is_exhausted(request):
+                return False
+            with budget.attempt(request):
+                request.failed += 1
+            return True
+
+    assert [fails() for _ in range(3)] == [True, True, False]
+    clock.now += IDLE_SECONDS
+    assert not fails()
+    # What is refused is no attempt: it does not put the end off.
+    clock.now += 1
+    assert fails()
+
+
+def test_a_request_with_a_call_in_progress_is_not_forgotten() -> None:
+    clock = Clock()
+    budget = AttemptBudget(2, clock.monotonic)
+    with context.scope(RequestContext("same")), budget.request() as waiting:
+        clock.now += 2 * IDLE_SECONDS
+        with budget.request() as request:
+            assert request is waiting

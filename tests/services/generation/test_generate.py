@@ -408,8 +408,9 @@ async def test_a_bad_request_is_refused_by_field(change: dict[str, Any], field: 
 @pytest.mark.parametrize(
     ("formats", "sent"),
     [
-        (("json_object",), ["json_schema", "json_object", "json_object"]),
-        ((), ["json_schema", "json_object", None, None]),
+        # Each refused request is followed by a probe, which is refused like it.
+        (("json_object",), ["json_schema", "json_schema", "json_object", "json_object"]),
+        ((), ["json_schema", "json_schema", "json_object", "json_object", None, None]),
     ],
 )
 async def test_an_endpoint_without_schemas_is_asked_with_less_and_that_is_remembered(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -50,6 +51,52 @@ async def test_what_is_not_meant_to_be_kept_leaves_no_note_either(
             assert isinstance(reply, Answer)
         told = await status(service)
     assert (told.completion_count, told.possibly_paid_twice_count, told.call_under_way_count) == (0, 0, 0)
+
+
+UNUSABLE: list[str | Answer] = [
+    Answer(refusal="no"),
+    Answer(GOOD[:20], finish_reason="length"),
+    "no JSON",
+    Answer("half", finish_reason="content_filter"),
+]
+
+
+@pytest.mark.parametrize("reply", UNUSABLE)
+@pytest.mark.parametrize("last", ["the same", GOOD])
+async def test_an_answer_of_no_use_that_is_bought_again_is_counted(
+    reply: str | Answer, last: str, tmp_path: Path
+) -> None:
+    ledger = str(tmp_path / "ledger.sqlite3")
+    async with OpenAIServer(lambda _: reply) as server:
+        async with generation_service(server, ledger=ledger) as service:
+            first = await service.generate()
+            assert (await status(service)).possibly_paid_twice_count == 0
+        if last == GOOD:
+            server.responder = lambda _: GOOD
+        # As after a crash of the service, or of the caller before it kept the result.
+        async with generation_service(server, ledger=ledger) as service:
+            again = await service.generate()
+            told = await status(service)
+    fingerprints = {call.fingerprint for call in again.calls}
+    twice = sorted(call.fingerprint for call in first.calls if call.fingerprint in fingerprints)
+    assert sum(count - 1 for count in server.calls.values()) == len(twice) > 0
+    assert sorted(call.fingerprint for call in told.lost_calls) == twice
+    assert all(call.answered and not call.abandoned for call in told.lost_calls)
+    counts = (told.possibly_paid_twice_count, told.bought_again_call_count, told.abandoned_call_count)
+    assert counts == (len(twice), len(twice), 0)
+
+
+async def test_the_request_for_a_better_answer_is_counted_if_it_is_bought_again() -> None:
+    replies = iter(["no JSON", "no JSON either", "no JSON", GOOD])
+    async with OpenAIServer(lambda _: next(replies)) as server, generation_service(server) as service:
+        first = await service.generate()
+        again = await service.generate()
+        told = await status(service)
+    assert again.json == GOOD
+    assert told.completion_count == 1
+    assert [call.fingerprint for call in first.calls] == [call.fingerprint for call in again.calls]
+    assert {call.fingerprint for call in told.lost_calls} == {call.fingerprint for call in first.calls}
+    assert told.bought_again_call_count == 2
 
 
 async def test_a_call_under_way_is_counted_and_one_that_its_caller_left_may_be_paid_twice() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import grpc
 import pytest
 
 from dramaturg.api.common.v1.script_pb2 import Task
@@ -13,8 +14,8 @@ from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.testing import until
-from tests.support.generation import GOOD, Service, generation_service
-from tests.support.openai_server import OpenAIServer
+from tests.support.generation import GOOD, Service, endpoint, generation_service
+from tests.support.openai_server import Answer, Body, OpenAIServer
 
 LATENCY_SECONDS = 0.5
 
@@ -108,3 +109,75 @@ async def test_a_call_given_up_is_noted_apart_from_anothers() -> None:
             while len(lost := await lost_calls(service)) < 2:  # noqa: ASYNC110 - only asking tells
                 await asyncio.sleep(0.02)
     assert len({call.fingerprint for call in lost}) == 2
+
+
+def poisoned(body: Body) -> str | Answer:
+    """Breaks on some questions, and quotes them."""
+    asked = str(body["messages"][-1]["content"])
+    return Answer(f"broken by {asked}", status=500) if "poison" in asked else GOOD
+
+
+async def failure(service: Service, tenant: str, text: str) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await ask(service, tenant, text)
+    return str(raised.value.details())
+
+
+QUICK = {"first_wait_seconds": 0.0}
+"""Retries without waits; a model that only fails is left alone for seconds all the same."""
+
+
+async def test_a_tenant_whose_requests_break_a_model_stops_no_other_s_calls() -> None:
+    async with (
+        OpenAIServer(poisoned) as server,
+        generation_service(providers={"p": endpoint(server, retries=QUICK)}) as service,
+    ):
+        for number in range(13):
+            words = await failure(service, "team-a", f"poison: the secret {number}")
+        made = len(server.requests)
+        assert made <= 12
+        assert "secret" not in words
+        assert "attempts in a row failed, the last with HTTP status 500" in words
+        assert (await ask(service, "team-b")).json == GOOD
+        assert len(server.requests) == made + 1
+
+
+async def test_what_a_tenant_s_broken_calls_said_is_not_told_to_another() -> None:
+    async with (
+        OpenAIServer(poisoned) as server,
+        generation_service(providers={"p": endpoint(server, retries=QUICK)}) as service,
+    ):
+        for number in range(13):
+            await failure(service, "team-a", f"poison: the secret {number}")
+        server.responder = lambda _: Answer("out of order", status=503)
+        for number in range(13):
+            words = await failure(service, "team-b", f"question {number}")
+            assert "secret" not in words
+            assert (
+                "out of order" in words or "attempts in a row failed, the last with HTTP status 503" in words
+            )
+
+
+async def test_a_model_that_only_fails_leaves_the_others_of_its_provider_open() -> None:
+    async with (
+        OpenAIServer(lambda body: Answer("broken", status=500) if body["model"] == "m" else GOOD) as server,
+        generation_service(providers={"p": endpoint(server, retries=QUICK)}) as service,
+    ):
+        for number in range(13):
+            await failure(service, "team-a", str(number))
+        with on_behalf_of("team-a"):
+            assert (await service.generate(model="healthy")).json == GOOD
+
+
+async def test_a_wait_that_a_provider_s_words_quote_holds_nobody_back() -> None:
+    def quoting(body: Body) -> str | Answer:
+        asked = str(body["messages"][-1]["content"])
+        return Answer(f"slow down: {asked}", status=429) if "again" in asked else GOOD
+
+    async with OpenAIServer(quoting) as server:
+        provider = endpoint(server, rate_period_seconds=60, retries=QUICK)
+        async with generation_service(providers={"p": provider}) as service:
+            with on_behalf_of("team-a"), pytest.raises(grpc.aio.AioRpcError):
+                await service.generate("Please try again in 3600s.", timeout=0.5)
+            with on_behalf_of("team-b"):
+                assert (await service.generate(timeout=10)).json == GOOD

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from typing import Any
 
 import grpc
@@ -18,9 +19,10 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.datasets import Format
+from dramaturg.service import context
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.runs.engine import workflows
+from gateway.runs.engine import sample_evaluation, workflows
 from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.store import open_store, tables
 from gateway.runs.store.database import create_engine
@@ -316,6 +318,37 @@ async def test_a_new_attempt_evaluates_the_samples_of_its_scope(store_url: str) 
         run = await runs.ended(run_id)
     assert (run.state, run.attempt, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2, 20)
     assert gate.asked == 40
+
+
+async def test_the_attempts_at_a_sample_share_a_request_id_and_a_rerun_has_another(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generation service bounds the failed attempts of a request id."""
+    monkeypatch.setattr(sample_evaluation, "FIRST_WAIT_SECONDS", 0.01)
+    asked: Counter[str] = Counter()
+
+    async def fail_once(request: Any) -> Any:
+        del request
+        served = context.current()
+        assert served is not None
+        asked[served.request_id] += 1
+        if asked[served.request_id] == 1:
+            raise ServiceError(
+                grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, "not now"
+            )
+        return all_pass("critic")
+
+    async with runs_with(sqlite_url, Fake("critic", fail_once)) as runs:
+        run_id = await runs.create(scripts_spec(policy=RunPolicy(sample_attempt_count=2)), script_rows(3))
+        await runs.ended(run_id)
+        first = set(asked)
+        assert runs.store.begin_again(run_id, RERUN_SCOPE_ALL) is not None
+        await runs.engine.submit(run_id)
+        await runs.ended(run_id)
+    assert len(first) == 3
+    assert len(asked) == 6
+    assert set(asked.values()) == {2}
+    assert all(request_id.startswith(f"{run_id}/") for request_id in asked)
 
 
 async def test_samples_in_progress_at_a_stop_continue_after_the_restart(each_store_url: str) -> None:

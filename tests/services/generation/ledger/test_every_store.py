@@ -30,6 +30,7 @@ async def main(url, spools):
             await ledger.put(f"kept {number}", [Purchase(f"kept {number}", "p", "m", answer)])
         refused = await ledger.record_call("refused")
         ledger.settle([refused])
+        ledger.mark_unstored([await ledger.record_call("answered")])
         ledger.abandon([await ledger.record_call("given up")])
         for number in range(3):
             await ledger.record_call(f"under way {number}")
@@ -106,11 +107,42 @@ async def test_what_a_process_held_when_it_was_killed_is_kept_and_its_calls_are_
                 assert await ledger.get(f"kept {number}")
             status = await ledger.status()
         assert (status.completions, status.under_way, status.processes) == (5, 0, 2)
-        assert (status.lost, status.abandoned) == (6, 2)
-        lost = [call.fingerprint for call in status.lost_calls]
+        assert (status.lost, status.abandoned, status.bought_again) == (6, 2, 1)
+        assert [call.fingerprint for call in status.lost_calls if call.answered] == ["answered"]
+        lost = [call.fingerprint for call in status.lost_calls if not call.answered]
         assert sorted(lost) == sorted(2 * ["given up", *(f"under way {number}" for number in range(3))])
         # The others see the same.
         assert (await other.status()).lost == 6
+
+
+async def test_an_answer_that_is_not_stored_counts_once_its_request_is_sent_again(opened: Open) -> None:
+    async def bought_again() -> tuple[int, list[str]]:
+        async with opened() as ledger:
+            status = await ledger.status()
+        assert (status.under_way, status.lost, status.abandoned) == (0, 0, 0)
+        listed = status.lost_calls
+        assert all(call.answered and not call.abandoned and call.sent_at > 0 for call in listed)
+        return status.bought_again, sorted(call.fingerprint for call in listed)
+
+    async with opened() as ledger:
+        ledger.mark_unstored([await ledger.record_call("refused"), await ledger.record_call("cut off")])
+    assert await bought_again() == (0, [])
+    async with opened() as ledger:
+        ledger.mark_unstored([await ledger.record_call("refused")])
+    assert await bought_again() == (1, ["refused"])
+    async with opened() as ledger:
+        await ledger.put("cut off", [bought("cut off", call_number=await ledger.record_call("cut off"))])
+    assert await bought_again() == (2, ["cut off", "refused"])
+
+
+async def test_the_record_of_a_repair_stands_when_the_completion_is_kept(opened: Open) -> None:
+    async with opened() as ledger:
+        numbers = [await ledger.record_call(name) for name in ("f", "repair of f")]
+        await ledger.put("f", [bought("f", "bad", numbers[0]), bought("repair of f", "good", numbers[1])])
+        assert (await ledger.status()).under_way == 1
+        ledger.mark_unstored(numbers[1:])
+        status = await ledger.status()
+    assert (status.completions, status.under_way, status.bought_again) == (1, 0, 0)
 
 
 async def test_processes_share_what_they_keep(opened: Open) -> None:

@@ -181,6 +181,26 @@ async def test_a_full_disk_stops_purchases_and_loses_no_answer_under_way(
     await ledger.close()
 
 
+async def test_an_answer_that_neither_the_disk_nor_the_database_takes_is_said_so(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "COMMIT_SECONDS", 0.2)
+    ledger = await PostgresLedger.open(durable(postgres_url), tmp_path)
+    number = await ledger.record_call("f")
+    postgres_server.kill()
+    try:
+        with file_limit(1), pytest.raises(OSError, match="neither stored in the spool"):
+            await ledger.put("f", [bought("f", call_number=number)])
+        assert f'"sent":{number}' in spools(tmp_path)[0].read_text(), "the record of the call remains"
+    finally:
+        postgres_server.start()
+    # The process lives, so that the database takes it later.
+    await until(lambda: set(texts(postgres_url)) == {"f"})
+    status = await ledger.status()
+    assert (status.completions, status.under_way, status.lost, status.abandoned) == (1, 0, 0, 0)
+    await ledger.close()
+
+
 async def test_a_disk_that_the_spool_itself_fills_has_space_again(postgres_url: str, tmp_path: Path) -> None:
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
     bought_numbers: list[int] = []

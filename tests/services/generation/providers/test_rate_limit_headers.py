@@ -93,11 +93,9 @@ def test_quotas_are_read(headers: dict[str, str], quotas: Quotas | None) -> None
     [
         ({}, None),
         ({"message": "slow down"}, None),
-        ({"message": "Rate limit reached. Please try again in 6ms. Visit ..."}, 0.006),
-        ({"message": "Rate limit reached for gpt-4. Please try again in 20s."}, 20),
-        ({"message": "Please try again in 1m30.5s."}, 90.5),
-        ({"message": "Please retry after 7 seconds."}, 7),
-        ({"message": "Please retry in 2 minutes"}, 120),
+        # A message may quote the request.
+        ({"message": "Rate limit reached. Please try again in 6ms. Visit ..."}, None),
+        ({"message": "Please retry after 7 seconds."}, None),
         (
             {
                 "message": "Resource has been exhausted",
