@@ -2,7 +2,8 @@ r"""What is written to a terminal cannot steer it.
 
 Models, judges and other services word some of what is shown. Control characters (Unicode's Cc: C0, DEL and
 C1) other than line feeds and tabs are shown as ``\x1b`` and the like, so that none of them moves the cursor,
-changes the title or overwrites text. JSON needs none of this: it escapes what matters.
+changes the title or overwrites text. Bidirectional control marks are shown as ``\u202e`` and the like, so
+that none of them changes the order of what is read. JSON needs none of this: it escapes what matters.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from rich.console import Console
 BAR_WIDTH = 12
 """Characters of a bar that shows progress."""
 
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
     """A text that steers no terminal."""
-    return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _STEERING.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -19,20 +19,53 @@ _MARKER_LENGTH = 8
 _JOINERS = frozenset("\u200c\u200d")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 # Invisible despite their category (letters, marks). Variation selectors can encode hidden text.
-_BLANK_SIGNS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_BLANK_SIGNS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATION_SELECTORS = range(0xE0100, 0xE01F0)
-_NOT_PLAIN = re.compile(r"[^\n\t -~]")
-# Servers of open models convert these to control tokens, even within the text of a message.
-_CONTROL_TOKEN = re.compile(
-    r"<(?=[|｜][^<>\n]{1,40}[|｜]>"
-    r"|/?s>|<\s{0,20}/?SYS\s{0,20}>>|/?(?:start|end)_of_(?:turn|image|text)>|(?:bos|eos|pad|unk|mask|cls|sep)>"
-    r"|/?(?:think|thinking|thoughts?|reasoning|seed:think|tool_(?:calls?|response|result)|function_calls?)>"
-    r"|[se]op>|unused_?\d{1,5}>)"
-    r"|\[(?=/?INST\]|/?THINK\]|[gs]?MASK\]|/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS))\]"
-    r"|unused\d{1,5}\])"
-    r"|\u25c1(?=/?think\u25b7)",
-    re.IGNORECASE,
+_EMOJI_SELECTORS = range(0xFE00, 0xFE10)
+_KEYCAP, _KEYCAP_BASES = "\u20e3", frozenset("0123456789#*")
+_NOT_PLAIN = re.compile(r"[^\n\t -~]+")
+_BLANK = re.compile(f"[{''.join(_BLANK_SIGNS)}\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_ESCAPE = re.compile(r"\[(?=U\+[0-9A-F]{4,6}\])")
+# Names of control tokens: boundaries of texts and turns, reasoning, tools, code, images, reserved numbers.
+_NAMES = (
+    r"(?:[bes]o[sptdmahi]|pad|unk|[gs]?mask|cls|sep|suf|mid)(?:[_\u2581 -]?(?:token|id))?"
+    r"|(?:start|end|begin)_?of_?\w{1,20}|(?:start|end)_header_id|(?:header|turn)_(?:start|end)"
+    r"|think|thinking|thoughts?|reasoning"
+    r"|tool_?(?:calls?|results?|responses?|outputs?|content)|function_?(?:calls?|results?|responses?)"
+    r"|available_tools|arg_(?:key|value)"
+    r"|(?:unused|reserved|special|extra|loc|seg|mask)[a-z_:-]{0,20}+\d{1,5}"
+    r"|fim[_-]\w{1,20}|(?:issue|jupyter|commit)_\w{1,20}|repo_?name|gh_stars|file_sep|empty_output"
+    r"|image|im(?:age|g)_(?:soft_token|context|placeholder|break|end)"
 )
+# Names that only square brackets make control tokens: in angle brackets they are tags and placeholders.
+_SQUARE_NAMES = (
+    r"inst|img|args|call_id|prefix|middle|suffix|(?:begin_)?audio|transcribe|multimodal"
+    r"|system_prompt|model_settings"
+)
+# Servers of open models convert these to control tokens, even within the text of a message. The patterns
+# describe shapes: any name between bars and brackets, and certain names in plain brackets, as text and code
+# have those too. They match lower case in compatibility forms. Each consumes one character, so that tokens
+# within tokens are found.
+_CONTROL_TOKEN = re.compile(
+    # <|im_end|>  <|turn>  <turn|>  <|dsml|invoke>
+    r"<(?=/?+(?:\|(?:(?=\S)[^<>\n]{1,60}+(?<=\S\|)>|[\w|:./\u2581-]{1,40}+>)|[\w:./\u2581-]{1,40}+\|>)"
+    # <[fim-prefix]>  ]<]image[>[  <<sys>>  <s>
+    r"|\[[\w\u2581 -]{1,40}+\]>|\][\w ]{1,40}+\[>|<\s{0,20}+/?+sys\s{0,20}+>>|/?+s>"
+    # <seed:eos>  </minimax:tool_call>  <eos>  <extra_id_1>
+    r"|(?=/?+[\w\u2581: -]{3,80}+>)/?+"
+    rf"(?:seed:\w{{1,40}}+|(?:\w{{1,20}}+:)?+(?:{_NAMES})|[a-z_]{{2,40}}+(?<=_)\d{{1,5}}+|mask:\d{{1,5}})>)"
+    # [|endofturn|]  [eos]  [/inst]
+    r"|\[(?=/?+\|[\w\u2581 -]{1,40}+\|\]"
+    rf"|(?=[\w\u2581/: -]{{3,80}}+\])/?+(?:{_NAMES}|{_SQUARE_NAMES})\])"
+    # [e~[  ]~b]  ]~!b[  ]!p~[  The tilde is escaped, as the brackets may be those of an escape.
+    r"|~(?:(?<=\[\w~)(?=\[)|(?<=\]!\w~)(?=\[)|(?<=\]~)(?=!?\w[\[\]]))"
+    # >>title<<  \u25c1think\u25b7  |dsml|  /nothink
+    r"|>(?=>[a-z]\w{1,40}+<<)|\u25c1(?=/?\w{1,40}+\u25b7)|\|(?=dsml\|)|/(?=no_?think)"
+)
+# Subscripts in code. Of the tokens, only one is a lower-case word.
+_SUBSCRIPT = re.compile(r"(?<=[\w)\]])\[(?!multimodal)[a-z]+\]")
+# Invisible, but kept beside characters that need them.
+_UNSEEN = re.compile("[\u200c\u200d\ufe00-\ufe0f]")
 
 
 @dataclass(frozen=True)
@@ -92,39 +125,74 @@ def fence_items(label: str, item: str, contents: Sequence[str], *, limit: int) -
 
 
 def visible(text: str) -> tuple[str, int]:
-    """Writes invisible characters and control tokens as code points: ``[U+202E]``.
+    """Writes invisible characters and the first characters of control tokens as code points: ``[U+202E]``.
 
+    A text that holds such a code point already has its bracket escaped, so that the original can be restored.
     Line ends become line feeds. Tabs stay. Joiners beside non-ASCII letters stay, as Persian, Hindi and emoji
     need them.
 
     Returns:
         The text, and the number of characters written as code points.
     """
-    if _is_plain(text):
+    is_ascii = _is_visible_ascii(text)
+    if is_ascii and not _may_hold_token(text):
         return text, 0
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    hidden = 0
-
-    def write(found: re.Match[str]) -> str:
-        nonlocal hidden
-        if not _hidden(found.string, found.start(), found[0]):
-            return found[0]
-        hidden += 1
-        return _code_point(found[0])
-
-    # A pattern skips plain text about a hundred times faster than a loop.
-    shown, tokens = _CONTROL_TOKEN.subn(lambda found: _code_point(found[0]), _NOT_PLAIN.sub(write, text))
-    return shown, hidden + tokens
+    text = _ESCAPE.sub(_code_point_of, text.replace("\r\n", "\n").replace("\r", "\n"))
+    if not is_ascii:
+        text = _NOT_PLAIN.sub(_visible_run, text)
+    # The brackets of an escape may complete a token.
+    while starts := _token_starts(text):
+        text = _escaped(text, starts)
+    return text, len(_ESCAPE.findall(text))
 
 
 def _is_plain(text: str) -> bool:
     """Whether a text is visible ASCII without control tokens, as most texts are."""
-    return (
-        text.isascii()
-        and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable())
-        and "<" not in text
-        and "[" not in text
+    return _is_visible_ascii(text) and not _may_hold_token(text)
+
+
+def _is_visible_ascii(text: str) -> bool:
+    return text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable())
+
+
+def _may_hold_token(text: str) -> bool:
+    return any(sign in text for sign in "<[~/")
+
+
+def _visible_run(found: re.Match[str]) -> str:
+    run = found[0]
+    if run.isprintable() and not _BLANK.search(run):
+        return run
+    return "".join(
+        _code_point(character) if _hidden(found.string, index, character) else character
+        for index, character in enumerate(run, start=found.start())
     )
+
+
+def _token_starts(text: str) -> list[int]:
+    """Returns the indexes of the characters that make control tokens, also of those in compatibility forms.
+
+    A lower-case word in square brackets after a name is a subscript: ``a[mask]``.
+    """
+    folded, indexes = text.lower(), None
+    if not text.isascii():
+        compatible = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+        if not (_CONTROL_TOKEN.search(compatible) or _CONTROL_TOKEN.search(text.casefold())):
+            return []
+        forms = [unicodedata.normalize("NFKC", _UNSEEN.sub("", character)).casefold() for character in text]
+        indexes = [index for index, form in enumerate(forms) for _ in form]
+        folded = "".join(forms)
+    starts = (found.start() for found in _CONTROL_TOKEN.finditer(folded))
+    places = dict.fromkeys(starts if indexes is None else map(indexes.__getitem__, starts))
+    return [place for place in places if not _SUBSCRIPT.match(text, place)]
+
+
+def _escaped(text: str, indexes: Sequence[int]) -> str:
+    parts, end = [], 0
+    for index in indexes:
+        parts += [text[end:index], _code_point(text[index])]
+        end = index + 1
+    return "".join([*parts, text[end:]])
 
 
 def _numbered(item: str, texts: Sequence[str]) -> str:
@@ -176,14 +244,21 @@ def _allowance(lengths: Sequence[int], limit: int) -> int:
 
 
 def _hidden(text: str, index: int, character: str) -> bool:
+    before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if character in _JOINERS:
-        neighbours = (text[index - 1 : index], text[index + 1 : index + 2])
-        return not all(neighbour > "\u007f" and neighbour not in _JOINERS for neighbour in neighbours)
+        return not all(neighbour > "\u007f" and neighbour not in _JOINERS for neighbour in (before, after))
+    if ord(character) in _EMOJI_SELECTORS:
+        chosen = before > "\u007f" and not _UNSEEN.match(before)
+        return not (chosen or (before in _KEYCAP_BASES and after == _KEYCAP))
     return (
         unicodedata.category(character) in _INVISIBLE_CATEGORIES
         or character in _BLANK_SIGNS
         or ord(character) in _VARIATION_SELECTORS
     )
+
+
+def _code_point_of(found: re.Match[str]) -> str:
+    return _code_point(found[0])
 
 
 def _code_point(character: str) -> str:

@@ -6,7 +6,7 @@ Its judges of scripts pass everything; its other judges answer with empty messag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,9 +159,24 @@ async def _ended_run(channel: grpc.aio.Channel) -> str:
 
 
 async def ask(
-    channel: grpc.aio.Channel, method: MethodDescriptor, request: Any, timeout: float = _SECONDS
+    channel: grpc.aio.Channel,
+    method: MethodDescriptor,
+    request: Any,
+    timeout: float = _SECONDS,
+    *,
+    metadata: Sequence[tuple[str, str]] = (),
+    note: Callable[[Any], object] = lambda response: None,
 ) -> grpc.aio.AioRpcError | None:
-    """Calls a method and reads its answer to the end; returns its error."""
+    """Calls a method and reads its answer to the end; returns its error.
+
+    Args:
+        channel: The channel.
+        method: The method.
+        request: The request, or bytes in its place.
+        timeout: The deadline in seconds.
+        metadata: The metadata of the call, besides the role of a call that is passed on.
+        note: Called with each response.
+    """
     response = message_factory.GetMessageClass(method.output_type)
     one: Any = channel.stream_unary if method.client_streaming else channel.unary_unary
     make: Any = channel.unary_stream if method.server_streaming else one
@@ -172,14 +187,14 @@ async def ask(
         given = [request]
         if method.name == "Summarize" and not isinstance(request, bytes) and not request.HasField("options"):
             given = [SummarizeRequest(options=SummaryOptions()), request]
-    metadata = (("dramaturg-role", "critic"),) if method.name == "Judge" else ()
+    role = (("dramaturg-role", "critic"),) if method.name == "Judge" else ()
     try:
-        answer = call(given, timeout=timeout, metadata=metadata)
+        answer = call(given, timeout=timeout, metadata=(*role, *metadata))
         if method.server_streaming:
-            async for _ in answer:
-                pass
+            async for response_message in answer:
+                note(response_message)
         else:
-            await answer
+            note(await answer)
     except grpc.aio.AioRpcError as error:
         return error
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -86,6 +86,39 @@ def mutations(request: Any, depth: int = DEPTH) -> Iterator[Mutation]:
             change.apply(inside, path[-1])
             place = ".".join([*named, path[-1]]) + "[0]" * change.in_element
             yield Mutation(place, change.label, copy, change.allowed if limited else None)
+
+
+def texts(
+    request: Any, write: Callable[[str, FieldDescriptor], Iterable[str]], depth: int = DEPTH
+) -> Iterator[tuple[str, Any]]:
+    """Copies of a request, each with one field that holds a given text, and its path.
+
+    Args:
+        request: The request.
+        write: Returns the texts of a field, by its path.
+        depth: The levels of messages whose fields are written.
+    """
+    for path, _, field in _fields(cast("Descriptor", request.DESCRIPTOR), depth):
+        named = ".".join(path)
+        for text in write(named, field):
+            copy, inside, _ = _inside(request, path)
+            change: Callable[[Any, str], object]
+            if field.message_type is not None:
+                change = partial(_put_entry, text, text)
+            else:
+                value = text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
+                change = partial(_append if field.is_repeated else _set, value)
+            change(inside, path[-1])
+            yield named, copy
+
+
+def holds_text(field: FieldDescriptor) -> bool:
+    """Whether a field holds texts: one, a list, bytes, or a map of texts."""
+    inner = field.message_type
+    if inner is None:
+        return bool(field.cpp_type == FieldDescriptor.CPPTYPE_STRING)
+    is_map = inner.GetOptions().map_entry
+    return bool(is_map and inner.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING)
 
 
 def lists(request: Any, count: int, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:

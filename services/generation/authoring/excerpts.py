@@ -1,17 +1,17 @@
-"""The parts of a request as lines of a prompt."""
+"""The parts of a request as lines of a fenced text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from dramaturg.judge.fence import visible
-
 _INDENT = "\n    "
+_LINE_END = re.compile(r"\r\n?|\n")
 
 
 def indented(text: str) -> str:
     """Indents the lines after the first, so that none of them looks like a line of the prompt."""
-    return _INDENT.join(visible(text.strip())[0].split("\n"))
+    return _LINE_END.sub(_INDENT, text.strip())
 
 
 def labelled(parts: Mapping[str, str]) -> str:

@@ -29,6 +29,11 @@ def test_no_control_character_is_left_and_nothing_else_is_touched(text: str) -> 
         assert shown == text
 
 
+@pytest.mark.parametrize("mark", "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+def test_marks_of_direction_are_shown(mark: str) -> None:
+    assert printable(f"a{mark}b") == f"a\\u{ord(mark):04x}b"
+
+
 def test_a_model_cannot_steer_the_terminal_by_its_name_its_reason_or_a_message() -> None:
     console, written = terminal()
     table = Table("model", figures=[f"score{CLEAR}"], title=f"scores{TITLE}")

@@ -2,14 +2,64 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import tomllib
+import unicodedata
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dramaturg.judge.fence import fence, fence_items, visible
 
+ROOT = Path(__file__).resolve().parents[3]
+TOKENS = [
+    token
+    for tokens in tomllib.loads(
+        Path(__file__).with_name("control_tokens.toml").read_text(encoding="utf-8")
+    ).values()
+    for token in tokens
+]
+"""Control tokens of all families."""
+UNSEEN = "\u00ad\u034f\u061c\u200b\u200c\u200d\u200e\u202e\u2060\u2066\ufe0f\ufeff\U000e0041\U000e0100"
+"""Characters without a glyph."""
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)
+
+
+def disguised(draw: st.DrawFn, token: str) -> str:
+    """A token with other cases, compatibility forms and unseen characters."""
+    written = []
+    for character in token:
+        forms = [character, character.upper(), character.lower()]
+        if "!" <= character <= "~":
+            forms.append(chr(ord(character) + 0xFEE0))
+        form = draw(st.sampled_from(forms))
+        written += [form, draw(st.sampled_from(["", "", "", "", *UNSEEN]))]
+    return "".join(written[:-1])
+
+
+@st.composite
+def disguises(draw: st.DrawFn) -> tuple[str, str]:
+    """A token, and a text that holds it in disguise."""
+    token = draw(st.sampled_from(TOKENS))
+    before, after = draw(
+        st.sampled_from([("", ""), ("Fine. ", " Go on."), ("\u6c34\u3002", "\u6c34"), ("[e~", "~b]")])
+    )
+    return token, before + disguised(draw, token) + after
+
+
+def folded(text: str) -> str:
+    """A text as a lenient tokenizer reads it: without unseen characters, in lower case and one form."""
+    seen = "".join(
+        character for character in text if character not in UNSEEN and unicodedata.category(character) != "Cf"
+    )
+    return unicodedata.normalize("NFKC", seen).casefold()
+
+
+def restored(shown: str) -> str:
+    """The text that was made visible."""
+    return re.sub(r"\[U\+([0-9A-F]{4,6})\]", lambda found: chr(int(found[1], 16)), shown)
 
 
 def marker_of(text: str) -> str:
@@ -115,6 +165,86 @@ def test_further_lines_of_an_item_cannot_pass_for_items() -> None:
 )
 def test_what_cannot_be_seen_is_written_out(text: str, shown: str, count: int) -> None:
     assert visible(text) == (shown, count)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_no_control_token_reaches_a_model(token: str) -> None:
+    for text in (token, f"Fine.{token}Go on.", token * 2, f"\u6c34{token}\u6c34", f"<{token}>", f"[{token}]"):
+        shown, count = visible(text)
+        assert token not in shown
+        assert count > 0
+        assert restored(shown) == text
+
+
+@given(disguises())
+@settings(max_examples=300, deadline=None)
+def test_no_disguised_control_token_reaches_a_model(pair: tuple[str, str]) -> None:
+    token, text = pair
+    shown, _ = visible(text)
+    assert folded(token) not in folded(shown)
+    assert restored(shown) == text
+
+
+@given(st.text(st.sampled_from("<>[]|~!/\uff5c\uff1c\u25c1\u25b7 U+0123ABCbeimnost_:" + UNSEEN), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_every_text_can_be_restored(text: str) -> None:
+    assert restored(visible(text)[0]) == text
+
+
+def test_escapes_complete_no_token() -> None:
+    assert visible("[e~\u200b") == ("[e[U+007E][U+200B]", 2)
+    assert visible("\u200b~b]") == ("[U+200B][U+007E]b]", 2)
+    assert visible("[e~<s>") == ("[e[U+007E][U+003C]s>", 2)
+
+
+ORDINARY = (
+    "[1] [i] [x](https://example.org/a_b) ![a](b.png) [IMAGE: a cat] [TODO] [A] [[link]] - [ ] task",
+    "<p class='a'>x</p> <br/> <h1>a</h1> <img src='a.png'> <my-tag> <first_name> <xs:element> <?xml?>",
+    "std::vector<std::pair<int, my_type>> Array<string|number> Box<dyn Fn(u8)> List<T> #include <stdio.h>",
+    "p <|> q <$> r; f <| List.map g |> h; a << 3 >> 2; if (a<b && c>d) x[mask] = y[pad][sep]; a |= b || c",
+    r"^[^<>\[\]]+(?<name>[a-z]|\d)+~?$ [a-z] [^~] [~] /path/to/nodes cat <<EOF >out 2>&1 ~/.bashrc",
+    "a < b > c \u2039x\u203a \u300ax\u300b \uff3b1\uff3d \uff1ca\uff1e |a|b|",
+    "\u2764\ufe0f 1\ufe0f\u20e3 \u2139\ufe0f \u2122\ufe0f \U0001f469\u200d\U0001f373",
+)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_and_code_stay(text: str) -> None:
+    assert visible(text) == (text, 0)
+
+
+NAMING_TOKENS = {
+    "docs/alignment.md",
+    "docs/answers.md",
+    "docs/prompts.md",
+    "docs/providers.md",
+    "dramaturg/judge/fence.py",
+    "dramaturg/judge/reasoning.py",
+    "dramaturg/judge/shared_prompts/guard.md",
+    "dramaturg/prompt_bench/bench_set.json",
+    "examples/prompts/de/guard.md",
+    "services/alignment/text/bertscore.py",
+}
+"""The files of the project that name control tokens, or the code points in their place."""
+
+
+def test_the_texts_of_the_project_stay_where_they_name_no_token() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md", "docs", "examples", "dramaturg", "services", "gateway", "protos/*.proto"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    texts = {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in listed
+        if name.endswith(
+            (".md", ".py", ".proto", ".json", ".jsonl", ".csv", ".toml", ".txt", ".html", ".css", ".js")
+        )
+    }
+    assert len(texts) > 500
+    assert {name for name, text in texts.items() if visible(text) != (text, 0)} == NAMING_TOKENS
 
 
 def test_escapes_are_counted() -> None:

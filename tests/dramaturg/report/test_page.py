@@ -123,6 +123,14 @@ def test_control_characters_and_marks_of_direction_are_visible() -> None:
     assert visible("a\x00b\x1b[31m\u202ec\n\td") == "a[U+0000]b[U+001B][31m[U+202E]c\n\td"
 
 
+@pytest.mark.parametrize("mark", "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+def test_each_mark_of_direction_is_visible_in_the_page_and_to_its_script(mark: str) -> None:
+    assert visible(mark) == f"[U+{ord(mark):04X}]"
+    invisible = re.search(r"const INVISIBLE = /(\[.*?\])/g;", page([sample("scripts")]))
+    assert invisible
+    assert re.fullmatch(invisible[1], mark)
+
+
 def test_a_failed_sample_says_why() -> None:
     failed = RunSample(index=3, line=4, sample_id="t9", state=run_pb2.SAMPLE_STATE_FAILED)
     failed.error.code, failed.error.message = STATUS_CODE_UNAVAILABLE, "no judge answers"
