@@ -23,9 +23,8 @@ from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
 from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.front import Backend
-from dramaturg.service.interceptors.large_responses import MAX_RESPONSES, MAX_RESPONSES_OF_TENANT
+from dramaturg.service.interceptors.large_responses import ResponseTurns
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
-from dramaturg.service.threads import TenantTurns
 from gateway.http import connect, grpc_web
 from gateway.http.bodies import ENCODINGS, Body
 from gateway.http.connections import ConnectionServer, refusals
@@ -103,8 +102,7 @@ class HttpServer:
         self._announce = announce
         self._with_console = console
         self._console: Console | None = None
-        self._large: frozenset[str] = frozenset()
-        self._turns = TenantTurns(MAX_RESPONSES, MAX_RESPONSES_OF_TENANT)
+        self._turns = ResponseTurns(())
         self._runner: web.ServerRunner | None = None
         self._in_progress = 0
 
@@ -133,7 +131,7 @@ class HttpServer:
             for service in services
             for method in service.methods
         }
-        self._large = frozenset(
+        self._turns = ResponseTurns(
             f"/{contract.full_name}/{method}" for contract in backend.contracts for method in contract.large
         )
         # A caller that goes away cancels its call.
@@ -252,7 +250,8 @@ class HttpServer:
         if timeout is not None:
             timeout = max(0.0, timeout - (time.monotonic() - started))
         channel = self._backend.channel
-        if request.path not in self._large:
+        turns = self._turns.of(request.path)
+        if turns is None:
             async with Exchange(channel, request.path, metadata, timeout, requests, refusal) as exchange:
                 return await answer.send(exchange, codec)
         limit = self._backend.settings.maximum_deadline_seconds
@@ -260,7 +259,7 @@ class HttpServer:
         try:
             # The server's own slot is free again when the answer is here, whether or not its caller reads it.
             async with asyncio.timeout(limit if timeout is None else min(timeout, limit)):
-                turn = await self._turns.take(self._tenant(metadata))
+                turn = await turns.take(self._tenant(metadata))
                 try:
                     async with Exchange(
                         channel, request.path, metadata, timeout, requests, refusal

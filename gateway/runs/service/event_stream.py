@@ -71,7 +71,7 @@ def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | No
     Args:
         run_id: The run.
         cursor: The cursor of the last response. One of another run may be beyond all events of this one.
-        is_due: Whether a running run is told of without an event.
+        is_due: Whether the progress of a running run is due without an event.
         store: The run store.
     """
     known = store.events_after(run_id, 0, _MAX_EVENTS)

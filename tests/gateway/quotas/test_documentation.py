@@ -70,7 +70,7 @@ NUMBERS = (
     f"{estimator.READ_CPU_SECONDS} s for `EstimateRun`",
     f"more than {MAX_UNREQUESTED} answers of a stream",
     f"{pages.MAX_PAGE_BYTES >> 20} MiB a page, {large_responses.MAX_RESPONSES_OF_TENANT} pages of one tenant",
-    f"built or not yet received, {large_responses.MAX_RESPONSES} of all",
+    f"pages of one tenant of a method built or not yet received, {large_responses.MAX_RESPONSES} of all",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
     f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
     f"as of up to {spending._CACHE_SECONDS:g} seconds ago",

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RunSample, RunSpec
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import TenantThreads
 from gateway.quotas.recent_calls import SHARE
 from gateway.runs.records import NewRun
-from gateway.runs.service.pages import RunPages, key_of, next_token
+from gateway.runs.service.pages import RunPages, fill_page, key_of, next_token
 from gateway.runs.store_calls import ServiceCaller
 from tests.gateway.runs.service.conftest import Service, fault
 
@@ -135,3 +135,26 @@ async def test_a_long_page_leaves_time_to_other_tenants(
     assert all(0.02 / SHARE - 0.02 <= seconds < 1 for seconds in slept)
     caller.close()
     threads.close()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 25, 60, 1000])
+async def test_pages_within_a_size_have_every_item_once(limit: int) -> None:
+    items = [RunSample(index=index, sample_id="x" * (index % 7 * 10)) for index in range(40)]
+
+    async def read(after: int, count: int, max_bytes: int) -> list[tuple[int, RunSample]]:
+        found = []
+        for item in items[after + 1 :][:count]:
+            found.append((item.index, item))
+            max_bytes -= item.ByteSize()
+            if max_bytes < 0:
+                break
+        return found
+
+    seen: list[int] = []
+    after: int | None = -1
+    while after is not None:
+        page = await fill_page(read, after, 15, max_bytes=limit)
+        assert len(page.items) == 1 or sum(item.ByteSize() for item in page.items) <= limit
+        seen += [item.index for item in page.items]
+        after = page.last
+    assert seen == [*range(40)]

@@ -265,3 +265,17 @@ def test_preparations_without_an_end_are_counted_until_a_row_is_added(store: Run
     store.end_preparation("run")
     assert store.begin_preparation("run") == 1
     assert store.begin_preparation("absent") == 0
+
+
+def test_samples_are_read_up_to_the_one_that_exceeds_a_size(store: RunStore) -> None:
+    create(store, "run", 30)
+    sizes = [sample.ByteSize() for sample in store.list_samples("run", after=-1, limit=30)]
+
+    def read(max_bytes: int) -> list[int]:
+        found = store.list_samples("run", after=-1, limit=30, max_bytes=max_bytes)
+        return [sample.index for sample in found]
+
+    assert read(0) == [0]
+    assert read(sizes[0]) == [0, 1]
+    assert read(sum(sizes[:15]) - 1) == [*range(15)]
+    assert read(sum(sizes)) == [*range(30)]
