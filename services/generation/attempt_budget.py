@@ -31,6 +31,8 @@ class RequestAttempts:
     """Calls in progress."""
     attempted_at: float = -math.inf
     """When an attempt last ended."""
+    is_bounded: bool = True
+    """False outside of any request: the limits of the call alone hold."""
 
 
 class AttemptBudget:
@@ -63,7 +65,7 @@ class AttemptBudget:
     def _current(self) -> RequestAttempts:
         served = context.current()
         if served is None or not served.request_id:
-            return RequestAttempts()
+            return RequestAttempts(is_bounded=False)
         key = caller.current().tenant, served.request_id
         attempts = self._requests.get(key)
         if attempts is None or self._is_over(attempts):
@@ -80,7 +82,11 @@ class AttemptBudget:
         """Whether a request may begin no further attempt."""
         # Until the first answer every attempt in progress may fail.
         pending = 0 if request.answered else request.in_flight
-        return request.failed > 0 and request.failed + pending >= self._failures + request.answered // 2
+        return (
+            request.is_bounded
+            and request.failed > 0
+            and request.failed + pending >= self._failures + request.answered // 2
+        )
 
     @contextmanager
     def attempt(self, request: RequestAttempts) -> Iterator[None]:
