@@ -43,7 +43,7 @@ _TIMER = 1 / 60
 the minute: the initial timer of RFC 6298, one second."""
 _LONGEST_PAUSE = 1 / 6
 """The longest pause between answers, as a share of the minute. A model that takes one call a second has ten
-answers after it. Refusals at random are not told from a limited rate, and longer pauses would stop the calls."""
+answers after it. Longer ones would stop one that refuses at random: the two are not told apart."""
 _IN_A_ROW = 3
 """The refusals in a row with nothing under way that show a limit of the rate: three duplicate ACKs show a
 loss in RFC 5681. Fewer come at random."""
@@ -89,6 +89,8 @@ class Window:
         """Answers since the window opened."""
         self._opened = math.nan
         """When it opened."""
+        self._minute_ends = -math.inf
+        """A minute after it opened, and then after every further minute in which it stayed closed."""
         self._work = 0.0
         """The sum of the seconds that calls were under way since then."""
         self._counted = 0.0
@@ -112,6 +114,7 @@ class Window:
         """Counts a call that is sent."""
         if math.isnan(self._opened):
             self._opened = self._counted = now
+            self._minute_ends = now + self._period * MARGIN
         self._count(now, 1)
 
     def ended(self, now: float) -> None:
@@ -167,11 +170,7 @@ class Window:
         if self._is_closed:
             self._probes += 1
             self._close(now, last_sent, retry_after)
-        elif (
-            self._in_a_row >= _IN_A_ROW
-            or self._pause > self._first_pause
-            or (retry_after and not self.under_way)
-        ):
+        elif self._shows_rate(retry_after):
             if not retry_after:
                 due = _ANSWERS * (max(1, self._in_a_row) + self._probes)
                 self._pause *= min(2.0, max(0.5, due / max(1, self._answers)))
@@ -206,10 +205,10 @@ class Window:
         return self._in_a_row >= _IN_A_ROW or (bool(retry_after) and not self.under_way)
 
     def _close(self, now: float, last_sent: int, retry_after: float | None) -> None:
-        wait = retry_after or min(self._pause * 2.0**self._probes, self._period)
-        opens = self._opened + self._period * MARGIN - now
-        if opens > 0 and not retry_after:  # a limit of calls a minute takes the first of them again
-            wait = min(wait, opens)
+        if now >= self._minute_ends:
+            self._minute_ends, self._probes = now + self._period, 0
+        # A window of calls a minute takes the first of them again when the minute is over.
+        wait = retry_after or min(self._pause * 2.0**self._probes, self._minute_ends - now)
         self._closed_until = max(self._closed_until, now + wait)
         self._is_closed, self._boundary = True, last_sent
         self._size = 1.0
@@ -219,7 +218,8 @@ class Window:
         self._count(now, 0)
         self._threshold = max(1.0, self._work / (now - self._opened))
         self._is_closed = False
-        self._opened, self._work, self._answers, self._in_a_row = sent, 0.0, 0, 0
+        self._opened, self._minute_ends = sent, sent + self._period * MARGIN
+        self._work, self._answers = 0.0, 0
 
     def _raise(self) -> None:
         self._size = min(self._size + 1, float(self._bounds.maximum))

@@ -156,6 +156,8 @@ def test_pauses_double_with_each_refused_probe_until_a_minute_after_the_first_ca
     doubling = waits[:-1]  # the last ends with the minute
     assert doubling[1:] == [2 * wait for wait in doubling[:-1]]
     assert model.now == pytest.approx(60, abs=0.5)
+    model.refuse()
+    assert model.window.delay(model.now) <= 10, "the call may have come a moment too early"
 
 
 def test_a_refused_call_from_before_the_pause_does_not_lengthen_it() -> None:
@@ -233,8 +235,36 @@ def test_a_wait_that_the_provider_asks_for_is_kept_to() -> None:
     assert model.window.delay(model.now) == 20.0
     model.now += 20.0
     assert model.fill() == 1
-    model.refuse(retry_after=3.0)
-    assert model.window.delay(model.now) == 3.0
+    model.refuse(retry_after=0.5)
+    assert model.window.delay(model.now) == 0.5
+
+
+def test_slow_start_follows_a_wait_that_the_provider_asks_for() -> None:
+    model = Model()
+    for _ in range(20):
+        model.fill()
+        model.now += 1
+        model.answer(len(model.calls))
+    model.fill()
+    model.answer(len(model.calls) - 1)
+    model.refuse(retry_after=2.0)
+    model.now += 2.0
+    for _ in range(4):
+        model.fill()
+        model.answer(len(model.calls))
+    assert model.window.size == 16
+
+
+def test_where_a_limit_of_the_rate_is_known_a_refusal_closes_the_window_at_once() -> None:
+    model = Model()
+    model.serve(1, 1)
+    model.close()
+    model.now += model.window.delay(model.now)
+    model.fill()
+    model.answer(1)
+    model.fill()
+    model.refuse()
+    assert model.window.delay(model.now) > 1
 
 
 def test_a_call_that_hangs_while_others_are_answered_lowers_nothing() -> None:
