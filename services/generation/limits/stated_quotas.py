@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.generation.limits.sliding_window import PERIOD
+PERIOD = 60.0
+"""Providers state their limits a minute."""
 
 
 @dataclass(frozen=True, slots=True)
