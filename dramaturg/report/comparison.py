@@ -36,7 +36,7 @@ from dramaturg.report.tables import (
 )
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
-from dramaturg.summaries.setups import setup_changes, setups_of
+from dramaturg.results.setups import setup_changes, setups_of
 
 LISTED_FLIPS = 100
 """The number of changes of each direction that are listed; all are in the samples."""

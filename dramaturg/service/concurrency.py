@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 async def gather_all(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Returns the results of all coroutines, in order. A failure or a cancellation cancels the others.
 
-    All have ended when it returns or raises, so that nothing is bought for a result that nobody gets.
+    All have ended when it returns or raises, so that no call is paid for whose answer is not used.
 
     Raises:
         Exception: The first error of a coroutine.

@@ -11,8 +11,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.kinds import find_kind
 from dramaturg.results.files import read_results
 from dramaturg.results.kind import Comparability, Judgement
+from dramaturg.results.setups import Setup, setup_of
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
-from dramaturg.summaries.setups import Setup, setup_of
 
 CRITERION, SAMPLE = "criterion", "sample"
 """The tags that items get: what they are grouped by, and what they are drawn as wholes by."""

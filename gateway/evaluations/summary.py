@@ -24,9 +24,9 @@ from dramaturg.results.kind import JudgeAnswer
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
+from dramaturg.results.setups import Setup, setup_of
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
-from dramaturg.summaries.setups import Setup, setup_of
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
 from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
 from gateway.evaluations.statistics import Statistics

@@ -15,9 +15,9 @@ from dramaturg.cli.compare import report
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.setups import setup_changes
 from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
 from dramaturg.summaries.labels import HumanLabels
-from dramaturg.summaries.setups import setup_changes
 
 app = typer.Typer()
 

@@ -9,6 +9,7 @@ import grpc
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.results.setups import setup_changes
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.summaries.comparison import (
     CRITERION,
@@ -18,7 +19,6 @@ from dramaturg.summaries.comparison import (
     outcome_flips,
     read_samples,
 )
-from dramaturg.summaries.setups import setup_changes
 from gateway.evaluations.judge_agreement import JudgeAgreement
 from gateway.evaluations.statistics import Statistics
 from gateway.processes.process import Ask

@@ -78,7 +78,7 @@ async def test_what_it_cancels_has_ended_when_it_ends(how: str) -> None:
     if how == "closed":
         ending = asyncio.create_task(events.aclose())
     else:
-        ending = asyncio.create_task(anext(events))  # type: ignore[arg-type] # it is a coroutine
+        ending = asyncio.create_task(anext(events))
         await asyncio.sleep(0)
         ending.cancel()
     await cancelled.wait()

@@ -9,8 +9,8 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.judge.verdicts import passed
 from dramaturg.results.kind import JudgeAnswer
+from dramaturg.results.setups import Setup, setup_changes, setup_of, setups_of
 from dramaturg.summaries.comparison import read_samples
-from dramaturg.summaries.setups import Setup, setup_changes, setup_of, setups_of
 from gateway.evaluations.kinds import SUMMARIES
 from gateway.evaluations.summary import Summarizer
 from tests.dramaturg.report.many import many
