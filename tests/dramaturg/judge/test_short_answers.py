@@ -86,6 +86,8 @@ def test_prose_that_names_a_value_commits_to_none(before: str, after: str, numbe
         ("**8**.", 8),
         ("Final rating: 8/10", 8),
         ("The text is good.\n> Rating: 3\nRating: 8", 8),
+        ("> [[3]]\n\nRating: 8", 8),
+        ("Rating: 8\n> The score 3 is too low.", 8),
         ('It says "Rating: 3". Rating: 5.\n\nRating: 8', 8),
         ("8/5", None),
         ("8 or 9", None),
