@@ -137,3 +137,10 @@ def test_an_option_is_read_as_documented(text: str, value: str | None) -> None:
 def test_the_documentation_lists_every_form() -> None:
     page = (Path(__file__).parents[3] / "docs" / "answers.md").read_text(encoding="utf-8")
     assert [form.name for form in FORMS if f"\n| {form.name} |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("Text 1.", "1"), ("1", "1"), ("Text 1 - if it were shorter", None)]
+)
+def test_no_remark_follows_a_numbered_option_in_its_sentence(text: str, value: str | None) -> None:
+    assert options(("1", "2", "tie")).value_of(text) == value
