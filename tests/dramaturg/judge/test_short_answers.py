@@ -86,6 +86,8 @@ def test_prose_that_names_a_value_commits_to_none(before: str, after: str, numbe
         ("**8**.", 8),
         ("Final rating: 8/10", 8),
         ("The text is good.\n> Rating: 3\nRating: 8", 8),
+        ("> [[3]]\n\nRating: 8", 8),
+        ("Rating: 8\n> The score 3 is too low.", 8),
         ('It says "Rating: 3". Rating: 5.\n\nRating: 8', 8),
         ("8/5", None),
         ("8 or 9", None),
@@ -135,3 +137,10 @@ def test_an_option_is_read_as_documented(text: str, value: str | None) -> None:
 def test_the_documentation_lists_every_form() -> None:
     page = (Path(__file__).parents[3] / "docs" / "answers.md").read_text(encoding="utf-8")
     assert [form.name for form in FORMS if f"\n| {form.name} |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("Text 1.", "1"), ("1", "1"), ("Text 1 - if it were shorter", None)]
+)
+def test_no_remark_follows_a_numbered_option_in_its_sentence(text: str, value: str | None) -> None:
+    assert options(("1", "2", "tie")).value_of(text) == value
