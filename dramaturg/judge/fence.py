@@ -139,9 +139,11 @@ def visible(text: str) -> tuple[str, int]:
     text = _ESCAPE.sub(_code_point_of, text.replace("\r\n", "\n").replace("\r", "\n"))
     if not is_ascii:
         text = _NOT_PLAIN.sub(_visible_run, text)
-    # The brackets of an escape may complete a token.
     while starts := _token_starts(text):
         text = _escaped(text, starts)
+        # The brackets of an escape may complete a token with a tilde, and no other.
+        if "~" not in text and "\uff5e" not in text:
+            break
     return text, len(_ESCAPE.findall(text))
 
 
