@@ -19,12 +19,11 @@ _MARKER_LENGTH = 8
 _JOINERS = frozenset("\u200c\u200d")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 # Invisible despite their category (letters, marks). Variation selectors can encode hidden text.
-_BLANK_SIGNS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_BLANK_SIGNS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _VARIATION_SELECTORS = range(0xE0100, 0xE01F0)
-_EMOJI_SELECTORS = range(0xFE00, 0xFE10)
 _KEYCAP, _KEYCAP_BASES = "\u20e3", frozenset("0123456789#*")
 _NOT_PLAIN = re.compile(r"[^\n\t -~]+")
-_BLANK = re.compile(f"[{''.join(_BLANK_SIGNS)}\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_BLANK = re.compile(f"[{''.join(_BLANK_SIGNS)}\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _ESCAPE = re.compile(r"\[(?=U\+[0-9A-F]{4,6}\])")
 # Names of control tokens: boundaries of texts and turns, reasoning, tools, code, images, reserved numbers.
 _NAMES = (
@@ -65,7 +64,7 @@ _CONTROL_TOKEN = re.compile(
 # Subscripts in code. Of the tokens, only one is a lower-case word.
 _SUBSCRIPT = re.compile(r"(?<=[\w)\]])\[(?!multimodal)[a-z]+\]")
 # Invisible, but kept beside characters that need them.
-_UNSEEN = re.compile("[\u200c\u200d\ufe00-\ufe0f]")
+_UNSEEN = re.compile("[\u200c\u200d\u180b-\u180d\u180f\ufe00-\ufe0f]")
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,11 @@ def visible(text: str) -> tuple[str, int]:
     text = _ESCAPE.sub(_code_point_of, text.replace("\r\n", "\n").replace("\r", "\n"))
     if not is_ascii:
         text = _NOT_PLAIN.sub(_visible_run, text)
-    # The brackets of an escape may complete a token.
     while starts := _token_starts(text):
         text = _escaped(text, starts)
+        # The brackets of an escape may complete a token with a tilde, and no other.
+        if "~" not in text and "\uff5e" not in text:
+            break
     return text, len(_ESCAPE.findall(text))
 
 
@@ -177,7 +178,10 @@ def _token_starts(text: str) -> list[int]:
     folded, indexes = text.lower(), None
     if not text.isascii():
         compatible = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
-        if not (_CONTROL_TOKEN.search(compatible) or _CONTROL_TOKEN.search(text.casefold())):
+        plain = text.casefold()
+        if not _CONTROL_TOKEN.search(plain) and (
+            compatible == plain or not _CONTROL_TOKEN.search(compatible)
+        ):
             return []
         forms = [unicodedata.normalize("NFKC", _UNSEEN.sub("", character)).casefold() for character in text]
         indexes = [index for index, form in enumerate(forms) for _ in form]
@@ -244,17 +248,17 @@ def _allowance(lengths: Sequence[int], limit: int) -> int:
 
 
 def _hidden(text: str, index: int, character: str) -> bool:
+    if not _UNSEEN.match(character):
+        return (
+            unicodedata.category(character) in _INVISIBLE_CATEGORIES
+            or character in _BLANK_SIGNS
+            or ord(character) in _VARIATION_SELECTORS
+        )
     before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if character in _JOINERS:
         return not all(neighbour > "\u007f" and neighbour not in _JOINERS for neighbour in (before, after))
-    if ord(character) in _EMOJI_SELECTORS:
-        chosen = before > "\u007f" and not _UNSEEN.match(before)
-        return not (chosen or (before in _KEYCAP_BASES and after == _KEYCAP))
-    return (
-        unicodedata.category(character) in _INVISIBLE_CATEGORIES
-        or character in _BLANK_SIGNS
-        or ord(character) in _VARIATION_SELECTORS
-    )
+    chosen = before > "\u007f" and not _UNSEEN.match(before)
+    return not (chosen or (before in _KEYCAP_BASES and after == _KEYCAP))
 
 
 def _code_point_of(found: re.Match[str]) -> str:
