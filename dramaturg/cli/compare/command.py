@@ -111,8 +111,8 @@ def compare(
     correction, the minimum detectable effect, under three policies of what an abstention counts as. Items of
     one sample are taken together. The gate is GO where the lower bound of the difference lies above minus the
     margin, NO-GO where a run is shown to be worse and its interval is not within the margin, else
-    INCONCLUSIVE. The bound holds whatever the samples that were not seen lose; --largest-task-loss states
-    less. Where judges, their versions, models or prompts differ, that is said first, and GO needs
+    INCONCLUSIVE. The bound holds for any loss of samples that were not seen; --largest-task-loss states a
+    smaller one. Where judges, their versions, models or prompts differ, that is said first, and GO needs
     --despite-changes or --labels.
 
     Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 the comparison failed.

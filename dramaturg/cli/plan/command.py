@@ -61,7 +61,7 @@ def plan(
 
     The variance is that of the pilot, with the items of a sample as one cluster; cost and time are those of
     the pilot's tokens, per sample of both runs. With --margin the number is for the bound that the gate of
-    "compare" reads, which holds whatever the samples that were not seen lose. "cautious" is the number for
+    "compare" reads, which holds for any loss of samples that were not seen. "cautious" is the number for
     the upper end of the variance's 80 percent interval.
 
     Examples:

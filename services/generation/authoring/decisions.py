@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
-from dramaturg.api.generation.v1 import generation_service_pb2
-from dramaturg.api.generation.v1.generation_service_pb2 import Message
+from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSISTANT, Message
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.judge.provenance import merge
 from dramaturg.service.errors import Violation, invalid_fields
-from services.generation.author import SHORT_ANSWER_TOKENS, Author, with_defaults
+from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.authoring.choices import read_choice
 from services.generation.authoring.excerpts import indented
 
@@ -48,6 +48,7 @@ class OptionChooser:
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
         self._question = library.load("choose_option", content=("decision",))
+        self._again = library.load("choose_again")
         naive = library.load("decision_naive", content=(*_FRAME, "scenario"))
         story = library.load("decision_story", content=(*_FRAME, "situation"), parts=(_VERB_PHRASE, _PROFILE))
         self._frames = {
@@ -57,7 +58,9 @@ class OptionChooser:
         }
 
     async def choose(self, request: pb.ChooseOptionRequest) -> pb.ChooseOptionResponse:
-        """Asks for the decision. Swapping affects its own options, not those of the demonstrations.
+        """Asks for the decision, and once more if the answer is unclear.
+
+        Swapping affects its own options, not those of the demonstrations.
 
         Raises:
             ServiceError: INVALID_ARGUMENT, or the model gives no answer.
@@ -65,18 +68,21 @@ class OptionChooser:
         _require_choices(request.demonstrations)
         shown = _swap(request.decision) if request.options_swapped else request.decision
         frame = self._frames[request.prompt]
-        written = await self._author.write(
-            list(self._messages(request, shown, frame)),
-            with_defaults(request.options, temperature=0.0, max_output_tokens=SHORT_ANSWER_TOKENS),
-            prompts=[self._question.reference, frame.reference],
-        )
-        response = pb.ChooseOptionResponse(text=written.text, provenance=written.provenance)
+        messages = list(self._messages(request, shown, frame))
+        options = with_defaults(request.options, temperature=0.0, max_output_tokens=SHORT_ANSWER_TOKENS)
+        prompts = [self._question.reference, frame.reference]
+        written = await self._author.write(messages, options, prompts=prompts)
+        choice, provenance = _choice(written, shown), written.provenance
+        if choice is None and written.abstention is None:
+            messages.append(Message(role=MESSAGE_ROLE_ASSISTANT, text=written.text))
+            messages.extend(self._again.render({}))
+            written = await self._author.write(messages, options, prompts=[self._again.reference])
+            choice, provenance = _choice(written, shown), merge([provenance, written.provenance])
+        response = pb.ChooseOptionResponse(text=written.text, provenance=provenance)
         response.provenance.parameters["options_swapped"] = str(request.options_swapped).lower()
         if written.abstention is not None:
             response.abstain_reason = written.abstention.reason
-            return response
-        choice = read_choice(written.text, shown.option_1, shown.option_2)
-        if choice is None:
+        elif choice is None:
             response.abstain_reason = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
         else:
             response.choice = _SWAPPED[choice] if request.options_swapped else choice
@@ -87,9 +93,7 @@ class OptionChooser:
         yield from system
         for demonstration in request.demonstrations:
             yield self._ask(demonstration.decision, frame)[-1]
-            yield Message(
-                role=generation_service_pb2.MESSAGE_ROLE_ASSISTANT, text=_ANSWERS[demonstration.choice]
-            )
+            yield Message(role=MESSAGE_ROLE_ASSISTANT, text=_ANSWERS[demonstration.choice])
         yield question
 
     def _ask(self, decision: Decision, frame: Prompt) -> list[Message]:
@@ -104,6 +108,12 @@ class OptionChooser:
         )
         fenced = fence("decision", told[-1].text, limit=_LONGEST_DECISION)
         return self._question.render({"decision": fenced.text})
+
+
+def _choice(written: Written, shown: Decision) -> Choice.ValueType | None:
+    if written.abstention is not None:
+        return None
+    return read_choice(written.text, shown.option_1, shown.option_2)
 
 
 def _situation(scenario: str, frame: Prompt) -> str:

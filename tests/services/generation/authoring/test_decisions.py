@@ -147,8 +147,8 @@ async def test_swapped_options_are_answered_in_the_request_s_order(answer: str, 
 @pytest.mark.parametrize(
     ("answer", "reason", "calls"),
     [
-        ("Option 1 or option 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
-        ("It depends.", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
+        ("Option 1 or option 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
+        ("It depends.", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
         (Answer("Option", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
@@ -158,6 +158,26 @@ async def test_without_a_clear_choice_it_abstains(answer: Any, reason: Any, call
     response, bodies = await choose(answer)
     assert (response.choice, response.abstain_reason) == (decision_pb2.CHOICE_UNSPECIFIED, reason)
     assert len(bodies) == len(response.provenance.completions) == calls
+
+
+async def test_an_explained_choice_is_asked_for_once_more() -> None:
+    explained = "Option 1. Option 2 takes much longer."
+    answers = iter([explained, "Option 1"])
+    async with (
+        OpenAIServer(lambda _: Answer(next(answers))) as server,
+        generation_service(server) as service,
+    ):
+        response = await service.authoring.ChooseOption(
+            pb.ChooseOptionRequest(decision=LIBRARY, options_swapped=True)
+        )
+    assert (response.choice, response.text) == (decision_pb2.CHOICE_OPTION_2, "Option 1")
+    first, second = server.bodies
+    assert second["messages"][:-2] == first["messages"]
+    assert second["messages"][-2] == {"role": "assistant", "content": explained}
+    assert '"Option 1", "Option 2" or "Either"' in second["messages"][-1]["content"]
+    assert len(response.provenance.completions) == 2
+    assert {prompt.name for prompt in response.provenance.prompts} >= {"choose_option", "choose_again"}
+    assert response.provenance.usage.provider_call_count == 2
 
 
 async def test_model_sampling_and_repeat_are_the_request_s() -> None:
