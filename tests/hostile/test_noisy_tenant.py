@@ -267,7 +267,7 @@ LARGE_SAMPLES = 500
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Path, attack: str) -> None:
     async with (
