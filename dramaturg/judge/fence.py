@@ -63,8 +63,9 @@ _CONTROL_TOKEN = re.compile(
 )
 # Subscripts in code. Of the tokens, only one is a lower-case word.
 _SUBSCRIPT = re.compile(r"(?<=[\w)\]])\[(?!multimodal)[a-z]+\]")
-# Invisible, but kept beside characters that need them.
-_UNSEEN = re.compile("[\u200c\u200d\u180b-\u180d\u180f\ufe00-\ufe0f]")
+# Invisible, but kept beside characters that need them: joiners and variation selectors.
+_KEPT = frozenset({*_JOINERS, *"\u180b\u180c\u180d\u180f", *map(chr, range(0xFE00, 0xFE10))})
+_UNSEEN = re.compile(f"[{''.join(sorted(_KEPT))}]")
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,12 @@ def _visible_run(found: re.Match[str]) -> str:
     run = found[0]
     if run.isprintable() and not _BLANK.search(run):
         return run
+    text, start = found.string, found.start()
     return "".join(
-        _code_point(character) if _hidden(found.string, index, character) else character
-        for index, character in enumerate(run, start=found.start())
+        [
+            _code_point(character) if _hidden(text, index, character) else character
+            for index, character in enumerate(run, start)
+        ]
     )
 
 
@@ -248,7 +252,7 @@ def _allowance(lengths: Sequence[int], limit: int) -> int:
 
 
 def _hidden(text: str, index: int, character: str) -> bool:
-    if not _UNSEEN.match(character):
+    if character not in _KEPT:
         return (
             unicodedata.category(character) in _INVISIBLE_CATEGORIES
             or character in _BLANK_SIGNS
@@ -257,7 +261,7 @@ def _hidden(text: str, index: int, character: str) -> bool:
     before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if character in _JOINERS:
         return not all(neighbour > "\u007f" and neighbour not in _JOINERS for neighbour in (before, after))
-    chosen = before > "\u007f" and not _UNSEEN.match(before)
+    chosen = before > "\u007f" and before not in _KEPT
     return not (chosen or (before in _KEYCAP_BASES and after == _KEYCAP))
 
 
