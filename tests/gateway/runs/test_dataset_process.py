@@ -163,7 +163,7 @@ def test_the_first_valid_samples_are_given_and_all_are_counted(form: Format) -> 
         (b"x" * SMALL_CONTENT_BYTES + b"\n" + b"x" * 10, 0, True),
         (b"\n" + b"x" * (SMALL_CONTENT_BYTES + 1) + b"\n", 0, False),
         (b"\n" * (1 << 20), 200, True),
-        (gzip.compress(GOOD_LINE), 0, False),
+        pytest.param(gzip.compress(GOOD_LINE), 0, False, id="compressed"),
     ],
 )
 def test_what_is_small_is_read_here(content: bytes, row_limit: int, small: bool) -> None:
