@@ -214,7 +214,7 @@ async def fill_page(
                 return Page(items, after)
             items.append(item)
             after = key
-        if len(found) < wanted and total <= max_bytes:
+        if not found or (len(found) < wanted and total <= max_bytes):
             return Page(items, None)
 
 
