@@ -266,7 +266,7 @@ LARGE_SAMPLES = 500
 """Their page ends at the size of a page."""
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Path, attack: str) -> None:

@@ -15,7 +15,7 @@ from dramaturg.service.threads import TenantTurns
 
 MAX_RESPONSES = 32
 """The most large responses of a method at once."""
-MAX_RESPONSES_OF_TENANT = 4
+MAX_RESPONSES_OF_TENANT = 2
 """The same of one tenant. Further calls wait until their deadline."""
 
 

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 TokenKey = Sequence[int | str]
 
-MAX_PAGE_BYTES = 4 << 20
+MAX_PAGE_BYTES = 1 << 20
 """The size at which a page ends, unless its first item alone is larger."""
 
 MAX_PAGE = 1000
