@@ -21,10 +21,12 @@ wait less: a judge or a run by one minute at most, and for an outage by two."""
 
 @dataclass(slots=True)
 class RequestAttempts:
-    """The attempts of all calls of one request. Nothing of what was asked or said is kept."""
+    """The attempts of all calls of one request."""
 
     failed: int = 0
     """Attempts that ended in a transient failure."""
+    words: str = ""
+    """The last of these failures. It may quote the request, so no other request is shown it."""
     answered: int = 0
     in_flight: int = 0
     calls: int = 0

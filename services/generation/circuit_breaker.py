@@ -20,12 +20,12 @@ MAX_ENTRIES = 10_000
 
 @dataclass(slots=True)
 class _Circuit:
-    """The failures in a row of one tenant's calls to one model. Nothing of what was asked or said is kept."""
+    """The failures in a row of one tenant's calls to one model."""
 
     failures: int = 0
     failed_at: float = -math.inf
-    status: int = 0
-    """The HTTP status of the last failure. 0: there was no response."""
+    words: str = ""
+    """The last failure. It may quote a request of the tenant, so no other tenant is shown it."""
     wait: float = 0.0
     closed_until: float = -math.inf
     is_open: bool = False
@@ -68,19 +68,17 @@ class CircuitBreaker:
         """Admits a call, as a probe where calls are stopped.
 
         Raises:
-            ProviderError: Calls are stopped; the message quotes no provider.
+            ProviderError: Calls are stopped; the message is that of the tenant's last failure.
         """
         circuit = self._circuit(model, tenant)
         if circuit is None or not circuit.is_open:
             return
         left = circuit.closed_until - now
         if left > 0:
-            last = f"with HTTP status {circuit.status}" if circuit.status else "without a response"
             raise ProviderError(
                 FailureKind.TRANSIENT,
                 self._provider,
-                f"model {model!r} is not called: {circuit.failures} attempts in a row failed, "
-                f"the last {last}; the next follows in {left:.0f} s",
+                f"{circuit.words} ({circuit.failures} attempts in a row failed, the next in {left:.0f} s)",
                 retry_after=left,
                 settled=True,
             )
@@ -103,7 +101,7 @@ class CircuitBreaker:
         circuit = self._circuit(model, tenant) or _Circuit()
         _remember(self._circuits, (model, tenant), circuit)
         circuit.failures += 1
-        circuit.failed_at, circuit.status = now, fault.status
+        circuit.failed_at, circuit.words = now, str(fault)
         circuit.is_open = circuit.failures >= self.FAILURES and now - worked_at >= PROOF_SECONDS
         if circuit.is_open:
             circuit.wait = min(self._longest, 2 * circuit.wait or 5.0)

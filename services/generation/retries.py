@@ -62,9 +62,10 @@ class _Attempts:
     failures_in_row: int = 0
     """The failures by which the next wait is measured. A refused call has none: the limiter waits."""
 
-    def failed(self) -> None:
+    def failed(self, fault: ProviderError) -> None:
         """Counts a transient failure."""
         self.request.failed += 1
+        self.request.words = str(fault)
         self.transient += 1
         self.failures_in_row = self.transient
 
@@ -143,7 +144,7 @@ class RetryingProvider(Provider):
             await asyncio.sleep(wait)
 
     def _refusal(self, request: RequestAttempts) -> ProviderError:
-        said = f"{request.failed} attempts for this request failed; no other is made"
+        said = f"{request.words} ({request.failed} attempts for this request failed; no other is made)"
         return ProviderError(FailureKind.TRANSIENT, self.name, said, settled=True)
 
     def _jitter(self, failures: int) -> float:
@@ -190,14 +191,14 @@ class RetryingProvider(Provider):
             self._timeout.passed(answers)
             failure = ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s")
             self._breaker.failed(call.model, attempts.tenant, failure, clock(), begun)
-            attempts.failed()
+            attempts.failed(failure)
             raise failure from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:
                 outcome, retry_after, quotas = Outcome.RATE_LIMITED, fault.retry_after, fault.quotas
             if fault.kind is FailureKind.TRANSIENT:
                 self._breaker.failed(call.model, attempts.tenant, fault, clock(), begun)
-                attempts.failed()
+                attempts.failed(fault)
             elif fault.kind is FailureKind.RATE_LIMITED or 0 < fault.status < _SERVER_ERROR:
                 self._breaker.worked(call.model, clock())
             raise

@@ -15,6 +15,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
+    RUN_STATE_SUCCEEDED,
     Dataset,
     DatasetManifest,
     RunSample,
@@ -63,6 +64,7 @@ def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
     assert run is not None
     store.take_samples(run_id, range(len(some)), "here")
     store.finish_samples(run_id, run.attempt, [outcome(sample) for sample in some])
+    store.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
     store.close()
 
 

@@ -70,13 +70,14 @@ class OptionChooser:
         frame = self._frames[request.prompt]
         messages = list(self._messages(request, shown, frame))
         options = with_defaults(request.options, temperature=0.0, max_output_tokens=SHORT_ANSWER_TOKENS)
-        prompts = [self._question.reference, frame.reference]
+        # All three are of the procedure, whether or not the last one was needed.
+        prompts = [one.reference for one in (self._question, frame, self._again)]
         written = await self._author.write(messages, options, prompts=prompts)
         choice, provenance = _choice(written, shown), written.provenance
         if choice is None and written.abstention is None:
             messages.append(Message(role=MESSAGE_ROLE_ASSISTANT, text=written.text))
             messages.extend(self._again.render({}))
-            written = await self._author.write(messages, options, prompts=[self._again.reference])
+            written = await self._author.write(messages, options)
             choice, provenance = _choice(written, shown), merge([provenance, written.provenance])
         response = pb.ChooseOptionResponse(text=written.text, provenance=provenance)
         response.provenance.parameters["options_swapped"] = str(request.options_swapped).lower()

@@ -157,9 +157,9 @@ async def test_rates_of_every_judge_are_kept_by_prompt_version(tmp_path: Path) -
         "write_script",
         "write_script_graph",
         "next_user_turn",
-        "choose_option+decision_story",
+        "choose_again+choose_option+decision_story",
     }
-    decisions = found.pop("choose_option+decision_story")
+    decisions = found.pop("choose_again+choose_option+decision_story")
     # "Option 1" is right in two of four clear decisions, each in one order, and never for "either".
     assert (decisions["detected"], decisions["false_alarms"]) == ([4, 8], [2, 2])
     assert decisions["orders"] == [0, 5]
@@ -231,7 +231,7 @@ async def test_what_authors_write_is_held_against_its_labels(tmp_path: Path) -> 
         assert found[name]["detected"][0] == found[name]["detected"][1] > 0, found[name]
         assert found[name]["false_alarms"][0] == found[name]["false_alarms"][1] > 0, found[name]
     # "call the library" is the first option in the order of the request, however it is shown.
-    decisions = found["choose_option+decision_story"]
+    decisions = found["choose_again+choose_option+decision_story"]
     assert decisions["detected"] == [4, 8]
     # The German decision has no such option.
     assert (decisions["orders"], decisions["abstained"]) == ([4, 4], [2, 10])

@@ -224,7 +224,7 @@ NAMING_TOKENS = {
     "dramaturg/judge/fence.py",
     "dramaturg/judge/reasoning.py",
     "dramaturg/judge/shared_prompts/guard.md",
-    "dramaturg/prompt_bench/bench_set.json",
+    "dramaturg/meta_evaluation/bench_set.json",
     "examples/prompts/de/guard.md",
     "services/alignment/text/bertscore.py",
 }

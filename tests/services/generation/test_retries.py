@@ -151,7 +151,7 @@ async def test_a_provider_that_only_fails_is_asked_a_few_times_whatever_is_asked
                 *(provider.complete(call, Until(20)) for call in calls), return_exceptions=True
             )
             assert all(isinstance(failure, ProviderError) for failure in failures)
-            assert "attempts in a row failed, the last with HTTP status 500" in str(failures[-1])
+            assert "attempts in a row failed" in str(failures[-1])
         assert server.calls.total() <= 12
 
 

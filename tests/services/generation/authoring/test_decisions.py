@@ -82,7 +82,7 @@ async def test_the_naive_prompt_is_this_one_message_after_the_instructions() -> 
     assert provenance.name == "llm-author"
     assert provenance.contract == "dramaturg.api.generation.v1.AuthoringService"
     assert {one.name: one.sha256 for one in provenance.prompts} == {
-        name: digest(PROMPTS / f"{name}.md") for name in ("choose_option", "decision_naive")
+        name: digest(PROMPTS / f"{name}.md") for name in ("choose_option", "decision_naive", "choose_again")
     }
     assert provenance.usage.provider_call_count == len(provenance.completions) == 1
     assert provenance.latency.ToNanoseconds() > 0
@@ -97,7 +97,11 @@ async def test_the_story_tells_the_same() -> None:
         "As things are, Doe has no internet connection."
     )
     assert body["messages"][-1]["content"] == told + QUESTION
-    assert [one.name for one in response.provenance.prompts] == ["choose_option", "decision_story"]
+    assert [one.name for one in response.provenance.prompts] == [
+        "choose_option",
+        "decision_story",
+        "choose_again",
+    ]
 
 
 @pytest.mark.parametrize("scenario", ["- Name: Doe\n- Home: far away", "- Name: Doe"])

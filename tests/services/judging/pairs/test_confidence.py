@@ -188,5 +188,6 @@ async def test_an_endpoint_that_refuses_log_probabilities_still_votes(
     assert not response.HasField("first_drpe_score")
     for one in (response, again):
         assert any("logprobs" in " ".join(call.omitted_parameters) for call in one.provenance.completions)
-    # The refusal is remembered: only the first request asked for log-probabilities.
-    assert [bool(body.get("logprobs")) for body in server.bodies] == [True, False, False]
+    # The refusal is remembered: only the first request, and the probe that confirms it, asked for
+    # log-probabilities.
+    assert [bool(body.get("logprobs")) for body in server.bodies] == [True, True, False, False]
