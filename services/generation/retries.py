@@ -60,7 +60,8 @@ class _Attempts:
     transient: int = 0
     """Attempts that ended in a transient failure."""
     failures_in_row: int = 0
-    """The failures by which the next wait is measured. A refused call has none: the limiter waits."""
+    """The failures by which the next wait is measured. Refusals at random count by those of the model, not of
+    the call: while others are accepted, it waits shortly. Other refusals count as 0: the limiter waits."""
 
     def failed(self, fault: ProviderError) -> None:
         """Counts a transient failure."""
@@ -205,7 +206,8 @@ class RetryingProvider(Provider):
         finally:
             self.limiter.release(admission, outcome, retry_after=retry_after, tokens=used, quotas=quotas)
             if outcome is Outcome.RATE_LIMITED:
-                attempts.failures_in_row = 0
+                in_row = self.limiter.refused_in_row(call.model)
+                attempts.failures_in_row = max(1, in_row) if admission.is_random else 0
         return answer
 
     def _no_turn(self, call: Call, tokens: float) -> Exception:

@@ -44,16 +44,14 @@ class _Part(BaseModel):
 
 
 class ConcurrencySettings(_Part):
-    """The number of concurrent calls to a model. It adapts between these bounds."""
+    """The number of concurrent calls to a provider. It adapts between these bounds."""
 
     minimum: int = Field(default=1, ge=1)
     """The lower bound."""
-    start: int = Field(default=64, ge=1)
-    """The maximum before the first answer. 8 calls are sent at once, twice as many after each second without
-    a refusal.
-    """
+    start: int = Field(default=32, ge=1)
+    """The initial number. It grows until the provider refuses calls."""
     maximum: int = Field(default=256, ge=1, le=1000)
-    """The upper bound, of all models of the provider together too."""
+    """The upper bound."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ConcurrencySettings:
@@ -104,7 +102,7 @@ class ModelSettings(_Part):
     """The default reasoning effort. Empty: none is sent."""
     requests_per_minute: float | None = Field(default=None, gt=0)
     """The maximum number of requests to a model per minute. Absent: the limit in the headers of the provider
-    (``x-ratelimit-*`` and similar). Limits that neither states cost refused calls.
+    (``x-ratelimit-*`` and similar), or the limit learned from refusals.
     """
     tokens_per_minute: float | None = Field(default=None, gt=0)
     """The maximum number of prompt and completion tokens of a model per minute. Absent: as for requests."""

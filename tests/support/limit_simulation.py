@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from services.generation.calls import Answer, Call, Message, Role, TokenCounts
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import FailureKind, ProviderError
-from services.generation.limits.limiter import CallLimiter
-from services.generation.limits.rates import Rates
-from services.generation.limits.window import WindowBounds
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.providers.base import Provider
 from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.retry_after import retry_after
@@ -109,7 +108,7 @@ class Simulation:
         count: int,
         rates: Rates | None = None,
         faults: Faults | None = None,
-        bounds: WindowBounds | None = None,
+        bounds: ConcurrencyBounds | None = None,
         policy: RetryPolicy | None = None,
         seed: int = 0,
     ) -> None:
@@ -124,7 +123,7 @@ class Simulation:
         makes: Sequence[MakeServer],
         rates: Rates,
         faults: Faults,
-        bounds: WindowBounds | None,
+        bounds: ConcurrencyBounds | None,
         policy: RetryPolicy,
         seed: int,
     ) -> None:

@@ -1,9 +1,20 @@
 """Which calls to a provider are sent, and when.
 
-Calls of a model go first come, first served, as soon as three limits allow it: its window
-([services.generation.limits.window]), its configured rates and those that the provider states
-([services.generation.limits.rates]). A refusal that states an exhausted quota changes that quota. Any other
-changes the window.
+Three things are learned from refusals, each in a module of its own:
+
+- How many calls the provider serves at once: [services.generation.limits.concurrency].
+- How many calls a model takes in a period: [services.generation.limits.learned_pace].
+- Whether refusals show an exhausted rate, or come at random: [services.generation.limits.refusal_test].
+
+A refusal is first taken for a sign of the concurrency. Only refusals that this does not account for reach the
+test. Those that the test does not account for either are random: they lower nothing, and the calls are sent
+again after a wait.
+
+Two bounds always hold. Calls that are neither accepted nor refused yet are at most as
+many as a window, which starts at a few calls, grows by one with every accepted call, and shrinks to one
+when refusals begin (as the congestion window of TCP). And refusals spend a budget to which only answers
+add (as the retry quota of the AWS SDKs, "Retry behavior", AWS SDKs and Tools Reference Guide): without
+budget, calls are sent one at a time, and the waits between refusals double.
 """
 
 from __future__ import annotations
@@ -13,13 +24,22 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from services.generation.limits.rates import ModelRates, Rates
-from services.generation.limits.stated_quotas import PERIOD, Quotas
-from services.generation.limits.window import Window, WindowBounds
+from services.generation.limits.concurrency import ConcurrencyBounds, ConcurrencyLimit
+from services.generation.limits.model_rates import ModelRates
+from services.generation.limits.refusal_test import RefusalTest
+from services.generation.limits.sliding_window import PERIOD
+from services.generation.limits.stated_quotas import Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Configured rates. None: not configured, so they are learned."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
 
 
 class Outcome(Enum):
@@ -31,7 +51,7 @@ class Outcome(Enum):
     OTHER = auto()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True)
 class Admission:
     """A call that was admitted."""
 
@@ -39,10 +59,17 @@ class Admission:
     tokens: float
     number: int
     sent: float
+    is_probe: bool
+    """Whether it was sent while more calls were allowed than are known to be served at once."""
+    ahead: int
+    """The calls under way when it was sent, without those that were refused later."""
     answered_before: int
-    """How many calls of the model had been answered when it was sent."""
+    """How many calls had been answered when it was sent."""
     is_settled: bool = False
     """Whether it is known to be accepted or refused."""
+    is_refused: bool = False
+    is_random: bool = False
+    """Whether it was refused, and no limit accounts for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +97,26 @@ class RateStatus:
         return f"rate-limited by {provider}{most}, next in {self.next_seconds:.0f} s"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     turn: asyncio.Future[Admission]
     tokens: float
 
 
+_LONG_WAIT = 1 / 30
+"""A provider that asks to wait for this share of the period or longer limits the rate."""
+_FIRST_WAIT = 1 / 600
+"""The first wait after a refusal that makes an exhausted rate likely, as a share of the period."""
+_DOUBTFUL = 0.3
+"""A share of refusals at random above this may be that of a bucket that is asked for more than its refill."""
 _TOKENS_WEIGHT = 0.1
 """The weight of a call in the mean number of tokens."""
-_SLOW = 1 / 3
-"""Answers that take this share of the time limit of an attempt or longer do not raise the window: more calls
-would wait beyond it at the provider."""
-_SHORTEST_WAIT = 0.001
-"""Seconds between two looks at what waits, at least."""
+_SHORTEST_GRACE = 0.1
+"""A call is not taken for accepted sooner than after these seconds while no refusal was seen."""
+_FIRST_WINDOW = 8
+"""The calls that are sent before any is known to be accepted."""
+_BUDGET = 64
+"""The refusals without an answer that are sent again without delay."""
 
 
 @dataclass(slots=True)
@@ -90,64 +124,68 @@ class _Lane:
     """The calls of one model."""
 
     rates: ModelRates
-    window: Window
     waiting: deque[_Waiting] = field(default_factory=deque)
-    unsettled: deque[Admission] = field(default_factory=deque)
-    """Calls that may still be refused, in their order, and some that are settled."""
     usual_tokens: float = 0.0
     """The mean number of tokens of the latest calls."""
-    answered: int = 0
-
-    def delay(self, now: float, tokens: float) -> float:
-        """Seconds until the rates admit a call; 0: now."""
-        return max(self.window.delay(now), self.rates.delay(now, max(tokens, self.usual_tokens)))
-
-    def settle(self, admission: Admission, now: float, *, grows: bool = True) -> None:
-        """Takes that a call is accepted."""
-        if not admission.is_settled:
-            admission.is_settled = True
-            waiting = grows and bool(self.waiting)
-            self.window.acknowledged(now, admission.sent, admission.number, waiting=waiting)
+    test: RefusalTest = field(default_factory=RefusalTest)
+    window: int = _FIRST_WINDOW
+    """The most calls that are neither accepted nor refused yet."""
+    unsettled: deque[Admission] = field(default_factory=deque)
+    """Those calls, in their order, and some that are settled."""
+    unsettled_count: int = 0
+    budget: float = _BUDGET
+    refused_in_row: int = 0
+    """Refusals at random, one after the other, since a call sent later was accepted."""
+    refused_at: float = -math.inf
+    """When the last of them came."""
+    blocked_until: float = -math.inf
+    doubt_from: int = 0
+    """From the call of this number on, a high share of refusals at random is put to the test again."""
 
 
 class CallLimiter:
     """Admits the calls to one provider, first come, first served for each model.
 
     Args:
-        bounds: The range of the window of each model. All models together have at most the maximum.
+        bounds: The range of the limit of concurrency.
         rates: The configured rates of a model. None: none are configured.
         period: The period of the rates, in seconds.
         clock: The time, in seconds.
-        attempt_timeout: The time limit of an attempt, in seconds.
+        attempt_timeout: The time limit of an attempt, in seconds. Answers that take a third of it or longer
+            do not raise the limit of concurrency: the provider may let calls wait.
     """
 
     def __init__(
         self,
-        bounds: WindowBounds | None = None,
+        bounds: ConcurrencyBounds | None = None,
         rates: Callable[[str], Rates] | None = None,
         *,
         period: float = PERIOD,
         clock: Callable[[], float] = time.monotonic,
         attempt_timeout: float = math.inf,
     ) -> None:
-        self._bounds = bounds or WindowBounds()
+        self._longest_answer = attempt_timeout / 3
         self._rates = rates or (lambda _: Rates())
         self._period = period
         self._clock = clock
-        self._slow = _SLOW * attempt_timeout
+        self._concurrency = ConcurrencyLimit(bounds or ConcurrencyBounds())
+        self._slowest_refusal = 0.0
+        """How long refusals take to arrive, in seconds. 0: there was none."""
+        self._under_way: dict[int, Admission] = {}
         self._number = 0
+        self._answered = 0
         self._lanes: dict[str, _Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def limit(self) -> int:
         """How many calls may be in progress at once now."""
-        return min(self._bounds.maximum, sum(lane.window.size for lane in self._lanes.values()))
+        return self._concurrency.value
 
     @property
     def in_flight(self) -> int:
         """How many calls are in progress."""
-        return sum(lane.window.under_way for lane in self._lanes.values())
+        return len(self._under_way)
 
     @property
     def waiting(self) -> int:
@@ -156,7 +194,12 @@ class CallLimiter:
 
     def delay(self, model: str, tokens: float = 0.0) -> float:
         """Seconds until the rates of a model admit a call; 0: now."""
-        return self._lane(model).delay(self._clock(), tokens)
+        lane = self._lane(model)
+        return lane.rates.delay(self._clock(), max(tokens, lane.usual_tokens))
+
+    def refused_in_row(self, model: str) -> int:
+        """Refusals of the model that no limit accounts for, since a call was accepted."""
+        return self._lane(model).refused_in_row
 
     def status(self) -> list[RateStatus]:
         """What limits the calls to each model, sorted by name."""
@@ -165,7 +208,8 @@ class CallLimiter:
     def status_of(self, model: str) -> RateStatus:
         """What limits the calls to a model."""
         lane, now = self._lane(model), self._clock()
-        made, most = lane.rates.requests(now)
+        made, most = lane.rates.requests(now) or (lane.rates.made(now), None)
+        tokens = max(lane.usual_tokens, lane.waiting[0].tokens if lane.waiting else 0.0)
         return RateStatus(
             model,
             waiting=len(lane.waiting),
@@ -173,13 +217,13 @@ class CallLimiter:
             concurrency_limit=self.limit,
             requests_made=made,
             requests_per_minute=most,
-            next_seconds=lane.delay(now, lane.waiting[0].tokens if lane.waiting else 0.0),
+            next_seconds=lane.rates.delay(now, tokens),
         )
 
     def try_acquire(self, model: str = "", tokens: float = 0.0) -> Admission | None:
         """Admits the call if it may go at once. If so, one [release] must follow."""
         lane, now = self._lane(model), self._clock()
-        if lane.waiting or self._is_full(lane) or lane.delay(now, tokens) > 0:
+        if lane.waiting or self.in_flight >= self.limit or self._delay(lane, now, tokens) > 0:
             return None
         return self._admit(model, lane, now, tokens)
 
@@ -201,12 +245,11 @@ class CallLimiter:
         try:
             return await waiting.turn
         except asyncio.CancelledError:
-            if not waiting.turn.cancelled():  # admitted and cancelled in the same tick
+            if waiting.turn.done() and not waiting.turn.cancelled():
+                # Admitted and cancelled in the same moment.
                 self.release(waiting.turn.result(), Outcome.OTHER)
             else:
-                # A dispatch in the same tick may have dropped it from the queue already.
-                with suppress(ValueError):
-                    lane.waiting.remove(waiting)
+                lane.waiting.remove(waiting)
                 self._dispatch()
             raise
 
@@ -228,74 +271,183 @@ class CallLimiter:
             tokens: How many tokens the call took, where that is known.
             quotas: The limits that the response states.
         """
+        del self._under_way[admission.number]
         now, lane = self._clock(), self._lane(admission.model)
-        lane.window.ended(now)
         if outcome is Outcome.RATE_LIMITED:
-            admission.is_settled = True
-            expected = max(admission.tokens, lane.usual_tokens)
-            if not lane.rates.explains(now, admission.sent, admission.number, expected, quotas):
-                lane.window.refused(now, admission.sent, admission.number, self._number, retry_after)
+            self._refused(admission, lane, now, retry_after, quotas)
         else:
-            is_quick = outcome is Outcome.ANSWERED and now - admission.sent < self._slow
-            lane.settle(admission, now, grows=is_quick)
+            if not admission.is_settled:
+                self._accepted(admission, lane)
             excess = 0.0 if tokens is None else tokens - admission.tokens
             if tokens is not None:
                 weight = _TOKENS_WEIGHT if lane.usual_tokens else 1.0
                 lane.usual_tokens += weight * (tokens - lane.usual_tokens)
             lane.rates.answered(now, admission.sent, admission.number, excess, quotas)
             if outcome is Outcome.ANSWERED:
-                lane.answered += 1
-                lane.window.answered(waiting=bool(lane.waiting) and is_quick)
+                self._answered += 1
+                lane.budget = min(_BUDGET, lane.budget + 1)
+                is_slow = now - admission.sent >= self._longest_answer
+                self._concurrency.answered(waiting=self.waiting > 0 and not is_slow)
             elif outcome is Outcome.TIMED_OUT:
-                answered = lane.answered - admission.answered_before
-                lane.window.timed_out(admission.number, answered, self._number)
+                answered = self._answered - admission.answered_before
+                self._concurrency.timed_out(admission.number, answered, self._number)
         self._dispatch()
 
     def _lane(self, model: str) -> _Lane:
         lane = self._lanes.get(model)
         if lane is None:
-            rates = ModelRates(self._rates(model), self._period)
-            lane = self._lanes[model] = _Lane(rates, Window(self._bounds, self._period))
+            rates = self._rates(model)
+            lane = self._lanes[model] = _Lane(
+                ModelRates(rates.requests_per_minute, rates.tokens_per_minute, self._period)
+            )
         return lane
 
-    def _is_full(self, lane: _Lane) -> bool:
-        return lane.window.under_way >= lane.window.size or self.in_flight >= self._bounds.maximum
+    @property
+    def _grace(self) -> float:
+        """A call that is not refused within this time counts as accepted, in seconds."""
+        if not self._slowest_refusal:
+            return max(_SHORTEST_GRACE, self._period / 24)
+        return max(2 * self._slowest_refusal, self._period / 600)
+
+    def _delay(self, lane: _Lane, now: float, tokens: float) -> float:
+        """Seconds until a call of the model may be sent, as far as the concurrency allows it; 0: now."""
+        wait = max(lane.blocked_until - now, lane.rates.delay(now, max(tokens, lane.usual_tokens)))
+        if wait <= 0 and lane.unsettled_count >= lane.window:
+            self._settle(lane, now)
+            if lane.unsettled_count >= lane.window:
+                return max(0.001, lane.unsettled[0].sent + self._grace - now)
+        return max(0.0, wait)
 
     def _admit(self, model: str, lane: _Lane, now: float, tokens: float) -> Admission:
         self._number += 1
-        admission = Admission(model, max(tokens, lane.usual_tokens), self._number, now, lane.answered)
-        lane.rates.sent(now, self._number, admission.tokens)
-        lane.window.sent(now)
+        tokens = max(tokens, lane.usual_tokens)
+        admission = Admission(
+            model,
+            tokens,
+            self._number,
+            now,
+            is_probe=self._concurrency.is_probe(self.in_flight),
+            ahead=self.in_flight,
+            answered_before=self._answered,
+        )
+        self._under_way[self._number] = admission
+        lane.rates.sent(now, self._number, tokens)
         lane.unsettled.append(admission)
+        lane.unsettled_count += 1
         return admission
 
     def _dispatch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now = self._clock()
-        waits = [self._dispatch_lane(model, lane, now) for model, lane in self._lanes.items()]
-        wait = min(waits, default=math.inf)
+        wait = math.inf
+        for model, lane in self._lanes.items():
+            self._settle(lane, self._clock())
+            while lane.waiting:
+                now, head = self._clock(), lane.waiting[0]
+                if self.in_flight >= self.limit:
+                    if lane.unsettled_count:  # accepted calls may raise the limit
+                        wait = min(wait, lane.unsettled[0].sent + self._grace - now)
+                    break
+                delay = self._delay(lane, now, head.tokens)
+                if delay > 0:
+                    wait = min(wait, delay)
+                    if lane.unsettled_count:  # and they may end the wait
+                        wait = min(wait, lane.unsettled[0].sent + self._grace - now)
+                    break
+                lane.waiting.popleft()
+                if not head.turn.done():
+                    head.turn.set_result(self._admit(model, lane, now, head.tokens))
         if math.isfinite(wait):
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(wait, _SHORTEST_WAIT), self._dispatch)
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._dispatch)
 
-    def _dispatch_lane(self, model: str, lane: _Lane, now: float) -> float:
-        """Admits the calls of a model that may go. Returns the seconds until others may, if that is known."""
-        while lane.unsettled and (lane.unsettled[0].is_settled or self._settles_in(lane, now) <= 0):
-            lane.settle(lane.unsettled.popleft(), now)
-        while lane.waiting:
-            head = lane.waiting[0]
-            if self._is_full(lane):
-                return self._settles_in(lane, now)  # which may raise the window
-            delay = lane.delay(now, head.tokens)
-            if delay > 0:
-                return delay
-            lane.waiting.popleft()
-            if not head.turn.done():
-                head.turn.set_result(self._admit(model, lane, now, head.tokens))
-        return math.inf
+    def _settle(self, lane: _Lane, now: float) -> None:
+        """Tests calls in the order in which they were sent, up to the first that may still be refused."""
+        while lane.unsettled:
+            first = lane.unsettled[0]
+            if not first.is_settled:
+                if first.sent + self._grace > now:
+                    break
+                self._accepted(first, lane)
+                if lane.waiting:
+                    self._concurrency.survived()
+            lane.unsettled.popleft()
+            if first.is_random:
+                self._test_refused(first, lane, now)
+            elif not first.is_refused:
+                if lane.rates.is_learned:
+                    lane.test.note(refused=False)
+                else:
+                    lane.test.accepted()
+                if first.sent >= lane.refused_at:
+                    lane.refused_in_row = 0
 
-    def _settles_in(self, lane: _Lane, now: float) -> float:
-        """Seconds until the longest unsettled call counts as accepted."""
-        return lane.unsettled[0].sent + lane.window.timer - now if lane.unsettled else math.inf
+    def _test_refused(self, admission: Admission, lane: _Lane, now: float) -> None:
+        if lane.test.refused():
+            self._rate_exhausted(admission, lane, now, None)
+            return
+        if lane.test.share > _DOUBTFUL and admission.number >= lane.doubt_from:
+            lane.doubt_from = 2 * admission.number
+            lane.rates.try_pacing(now)
+        if admission.sent >= lane.refused_at:  # calls refused together count once
+            lane.refused_in_row += 1
+            lane.refused_at = now
+        if lane.test.is_suspicious or lane.budget <= 0:
+            lane.window = 1
+            wait = self._period * _FIRST_WAIT * 2.0 ** min(lane.refused_in_row - 1, 32)
+            lane.blocked_until = now + min(wait, self._period / 2)
+
+    def _accepted(self, admission: Admission, lane: _Lane) -> None:
+        admission.is_settled = True
+        lane.unsettled_count -= 1
+        if lane.budget > 0:
+            lane.window += 1
+        limited = lane.rates.is_learned
+        lane.rates.accepted(admission.sent, admission.number)
+        if limited and not lane.rates.is_learned:
+            lane.test.take_back()
+        self._concurrency.accepted(admission.ahead, admission.number)
+
+    def _refused(
+        self,
+        admission: Admission,
+        lane: _Lane,
+        now: float,
+        retry_after: float | None,
+        quotas: Quotas | None,
+    ) -> None:
+        self._slowest_refusal = max(0.9 * self._slowest_refusal, now - admission.sent)
+        if not admission.is_settled:
+            admission.is_settled = admission.is_refused = True
+            lane.unsettled_count -= 1
+        for other in self._under_way.values():
+            if other.number > admission.number:
+                other.ahead -= 1
+        lane.rates.discount(admission.sent)
+        tokens = max(admission.tokens, lane.usual_tokens)
+        if lane.rates.explains(now, admission.sent, admission.number, tokens, quotas):
+            return
+        lane.budget -= 1
+        if retry_after is not None and retry_after >= self._period * _LONG_WAIT:
+            self._rate_exhausted(admission, lane, now, retry_after)
+        elif lane.rates.expects_refusal(admission.number):
+            lane.test.note(refused=True)
+            lane.rates.refused(now, admission.sent, admission.number, retry_after, lane.test.share)
+        elif self._concurrency.refused(
+            admission.number,
+            self.in_flight,
+            probe=admission.is_probe,
+            last_sent=self._number,
+            random_share=lane.test.share,
+        ):
+            if not admission.is_probe:
+                lane.window = 1
+        else:
+            admission.is_random = True
+
+    def _rate_exhausted(
+        self, admission: Admission, lane: _Lane, now: float, retry_after: float | None
+    ) -> None:
+        lane.window, lane.refused_in_row = 1, 0
+        self._concurrency.refute()
+        lane.rates.refused(now, admission.sent, admission.number, retry_after, lane.test.share)

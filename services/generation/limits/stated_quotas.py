@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-PERIOD = 60.0
-"""Providers state their limits a minute."""
+from services.generation.limits.sliding_window import PERIOD
 
 
 @dataclass(frozen=True, slots=True)

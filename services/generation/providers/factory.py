@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 from dramaturg.service.settings import SettingsError
 from services.generation.ledger import Ledger
-from services.generation.limits.limiter import CallLimiter
-from services.generation.limits.rates import Rates
-from services.generation.limits.window import WindowBounds
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import Price, PriceTable
 from services.generation.providers.base import Provider
@@ -85,7 +84,9 @@ def _open_endpoint(
     if ledger is not None:
         endpoint = RecordingProvider(endpoint, ledger)
     limiter = CallLimiter(
-        WindowBounds(concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum),
+        ConcurrencyBounds(
+            concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum
+        ),
         lambda model: _rates(table.for_model(model)),
         period=table.rate_period_seconds,
         attempt_timeout=retries.attempt_timeout_seconds,

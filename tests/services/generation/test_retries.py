@@ -13,8 +13,8 @@ from services.generation.completions import Completer
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.ledger import SqliteLedger
+from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter
-from services.generation.limits.window import WindowBounds
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
@@ -27,7 +27,7 @@ CALL = Call("m", (Message(Role.USER, "hello"),))
 
 @asynccontextmanager
 async def patient(
-    server: OpenAIServer, bounds: WindowBounds | None = None, **policy: float
+    server: OpenAIServer, bounds: ConcurrencyBounds | None = None, **policy: float
 ) -> AsyncIterator[RetryingProvider]:
     waits = RetryPolicy(**{"first_wait": 0.0, "longest_wait": 0.0, **policy})  # type: ignore[arg-type]
     endpoint = OpenAICompatibleProvider("p", server.base_url)
@@ -92,7 +92,7 @@ async def test_a_refusal_is_reported_at_the_deadline_while_a_later_attempt_still
 
 
 async def test_a_turn_that_never_comes_is_a_deadline_passed() -> None:
-    bounds = WindowBounds(start=1, maximum=1)
+    bounds = ConcurrencyBounds(start=1, maximum=1)
     async with (
         OpenAIServer(misbehaviour=Misbehaviour({"hang": 1.0})) as server,
         patient(server, bounds) as provider,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generation.limits.rates import Rates
-from services.generation.limits.rates import SlidingWindow as ConfiguredWindow
-from services.generation.limits.window import WindowBounds
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import Rates
+from services.generation.limits.sliding_window import SlidingWindow as ConfiguredWindow
 from services.generation.retries import RetryPolicy
 from tests.support.limit_simulation import Faults, MakeServer, Simulation
 from tests.support.limited_servers import (
@@ -70,6 +70,7 @@ class Changing(Concurrent):
         pytest.param(
             lambda clock: TokenBucket(clock, capacity=100, refill=20, latency=2.0), 2000, id="fast bucket"
         ),
+        pytest.param(lambda clock: FixedWindow(clock, most=5, latency=3.0), 15, id="5 a minute"),
         pytest.param(lambda clock: SingleSlot(clock, latency=6.0), 52, id="one at a time"),
         pytest.param(lambda clock: Unlimited(clock, latency=150.0), 32, id="150 s"),
     ],
@@ -78,16 +79,8 @@ def test_after_a_minute_few_calls_are_refused_and_little_time_is_lost(make: Make
     for seed in SEEDS:
         asked = Simulation(make, count=count, seed=seed)
         assert asked.server.answers == count
-        assert asked.calls_per_answer_later <= 1.15
-        assert asked.ratio <= 1.15
-
-
-def test_a_few_calls_a_minute_that_are_not_stated_cost_half_as_many_refusals() -> None:
-    for seed in SEEDS:
-        asked = Simulation(lambda clock: FixedWindow(clock, most=5, latency=3.0), count=15, seed=seed)
-        assert asked.server.answers == 15
-        assert asked.calls_per_answer_later <= 1.5
-        assert asked.ratio <= 1.15
+        assert asked.calls_per_answer_later <= 1.1
+        assert asked.ratio <= 1.1
 
 
 @pytest.mark.parametrize(
@@ -112,7 +105,7 @@ def test_a_fast_server_of_few_calls_at_once_is_kept_busy(seed: int) -> None:
     asked = Simulation(
         lambda clock: Concurrent(clock, 0.02, most=12),
         count=300,
-        bounds=WindowBounds(start=2, maximum=64),
+        bounds=ConcurrencyBounds(start=2, maximum=64),
         policy=RetryPolicy(first_wait=0.02, longest_wait=0.1),
         seed=seed,
     )
@@ -122,7 +115,7 @@ def test_a_fast_server_of_few_calls_at_once_is_kept_busy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("share", "seconds"), [(0.03, 60), (0.1, 500)])
+@pytest.mark.parametrize(("share", "seconds"), [(0.1, 40), (0.4, 160)])
 def test_refusals_at_random_stop_nothing(share: float, seconds: float, seed: int) -> None:
     asked = Simulation(lambda clock: Unlimited(clock), count=1000, faults=Faults(refused=share), seed=seed)
     assert not asked.failures
@@ -135,12 +128,12 @@ def test_all_faults_at_once_stop_nothing(seed: int) -> None:
     asked = Simulation(
         lambda clock: Unlimited(clock, 0.02),
         count=500,
-        faults=Faults(refused=0.03, failed=0.36, hung=0.09),
+        faults=Faults(refused=0.09, failed=0.36, hung=0.09),
         policy=RetryPolicy(attempt_timeout=0.5, transient_attempts=20, first_wait=0.0),
         seed=seed,
     )
     assert not asked.failures
-    assert asked.wall <= 20
+    assert asked.wall <= 10
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -148,7 +141,7 @@ def test_all_faults_at_once_stop_nothing(seed: int) -> None:
 def test_an_outage_is_forgotten_soon(seconds: float, seed: int) -> None:
     asked = Simulation(lambda clock: Outage(clock, ends=2 + seconds), count=2000, seed=seed)
     assert asked.refused <= 120
-    assert asked.wall <= 2.5 * seconds + 30
+    assert asked.wall <= 2.5 * seconds + 15
 
 
 @pytest.mark.parametrize(("most", "later"), [(4, 12), (12, 4)])
@@ -163,7 +156,7 @@ def test_a_changed_number_of_calls_at_once_is_learned(most: int, later: int, see
 def test_a_rate_of_one_model_does_not_hold_up_another(seed: int) -> None:
     asked = Simulation(FixedWindow, lambda clock: Concurrent(clock, 1.0, most=8), count=200, seed=seed)
     assert asked.ratio <= 1.1
-    assert asked.calls_per_answer <= 1.3
+    assert asked.calls_per_answer <= 1.25
 
 
 def test_a_server_that_lets_calls_wait_too_long_gets_fewer() -> None:

@@ -1,4 +1,4 @@
-"""How many calls and tokens a minute a model takes: as configured, and as its provider states.
+"""How many calls and tokens a minute a model takes: as configured, as its provider states, or as learned.
 
 All times are seconds on one clock; calls count from when they are sent.
 """
@@ -7,63 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.generation.limits.stated_quotas import PERIOD, Quotas, StatedQuota
-
-MARGIN = 1.004
-"""Windows count as slightly longer than their period: requests at its very end are often refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Configured rates. None: not configured."""
-
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    """Prompt and completion tokens together."""
-
-
-@dataclass(slots=True)
-class SlidingWindow:
-    """A configured limit: no more than this in any one period."""
-
-    limit: float
-    period: float = PERIOD
-    _log: deque[tuple[float, float]] = field(default_factory=deque)
-    _sum: float = 0.0
-
-    def delay(self, now: float, cost: float) -> float:
-        """Seconds until ``cost`` fits; 0: now."""
-        self._forget(now)
-        excess = self._sum + min(cost, self.limit) - self.limit
-        if excess <= 1e-9:
-            return 0.0
-        for at, taken in self._log:
-            excess -= taken
-            if excess <= 1e-9:
-                return max(0.0, at + self.period * MARGIN - now)
-        return 0.0
-
-    def take(self, now: float, cost: float) -> None:
-        """Counts a request."""
-        self._log.append((now, cost))
-        self._sum += cost
-
-    def correct(self, now: float, sent: float, difference: float) -> None:
-        """Corrects the cost of a call that was sent at that moment, where it is still counted."""
-        if sent > now - self.period:
-            self.take(sent if not self._log else max(sent, self._log[-1][0]), difference)
-
-    def used(self, now: float) -> float:
-        """What was sent in the last period."""
-        self._forget(now)
-        return self._sum
-
-    def _forget(self, now: float) -> None:
-        while self._log and self._log[0][0] <= now - self.period * MARGIN:
-            self._sum -= self._log.popleft()[1]
+from services.generation.limits.learned_pace import LearnedPace
+from services.generation.limits.sliding_window import PERIOD, SlidingWindow
+from services.generation.limits.stated_quotas import Quotas, StatedQuota
 
 
 class _Sent(NamedTuple):
@@ -82,17 +30,26 @@ _TOGETHER = 0.25
 
 
 class ModelRates:
-    """The rates of one model, configured and stated.
+    """All limits of one model: configured, stated and learned.
 
     Args:
-        configured: The configured rates.
-        period: The minute, in seconds; tests shorten it.
+        requests_per_minute: The configured limit. None: none is configured.
+        tokens_per_minute: The configured limit of prompt and completion tokens together. None: none is
+            configured.
+        period: The length of that minute, in seconds; tests shorten it.
     """
 
-    def __init__(self, configured: Rates, period: float = PERIOD) -> None:
-        self._requests = SlidingWindow(configured.requests_per_minute or math.inf, period)
-        self._tokens = SlidingWindow(configured.tokens_per_minute or math.inf, period)
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        period: float = PERIOD,
+    ) -> None:
+        self._period = period
+        self._requests = SlidingWindow(requests_per_minute or math.inf, period)
+        self._tokens = SlidingWindow(tokens_per_minute or math.inf, period)
         self._stated_requests, self._stated_tokens = StatedQuota(period), StatedQuota(period)
+        self._pace = LearnedPace(period)
         self._sent: deque[_Sent] = deque(maxlen=4096)
 
     def delay(self, now: float, tokens: float) -> float:
@@ -102,6 +59,7 @@ class ModelRates:
             self._tokens.delay(now, tokens),
             self._stated_requests.delay(now, 1),
             self._stated_tokens.delay(now, tokens),
+            self._pace.delay(now),
         )
 
     def sent(self, now: float, number: int, tokens: float) -> None:
@@ -111,6 +69,7 @@ class ModelRates:
         requests_refilled = self._stated_requests.take(now, 1)
         tokens_refilled = self._stated_tokens.take(now, tokens)
         self._sent.append(_Sent(number, now, tokens, requests_refilled, tokens_refilled))
+        self._pace.sent(now, number)
 
     def answered(self, now: float, sent: float, number: int, excess: float, quotas: Quotas | None) -> None:
         """Takes what an answer tells.
@@ -146,13 +105,47 @@ class ModelRates:
                 explained = explained or stated.delay(now, cost) > 0
         return explained
 
-    def requests(self, now: float) -> tuple[int, float | None]:
-        """The requests of the last minute, and the most of a minute. None: no limit of requests is known."""
-        made = round(self._requests.used(now))
+    def discount(self, sent: float) -> None:
+        """Takes a call out of the count of those that the model took; every refused call must be."""
+        self._pace.discount(sent)
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether a limit was learned from refusals."""
+        return self._pace.is_learned
+
+    def expects_refusal(self, number: int) -> bool:
+        """Whether a learned limit accounts for the refusal of a call."""
+        return self._pace.expects_refusal(number)
+
+    def accepted(self, sent: float, number: int) -> None:
+        """Takes that a call was not refused."""
+        self._pace.accepted(sent, number)
+
+    def refused(
+        self, now: float, sent: float, number: int, retry_after: float | None, random_share: float
+    ) -> None:
+        """Learns from a refusal that shows an exhausted rate and states no quota."""
+        self._pace.refused(now, sent, number, retry_after, random_share)
+
+    def try_pacing(self, now: float) -> None:
+        """Spaces calls evenly for a while, to see whether that ends the refusals."""
+        self._pace.try_pacing(now)
+
+    def made(self, now: float) -> int:
+        """The requests of the last minute."""
+        return round(self._requests.used(now))
+
+    def requests(self, now: float) -> tuple[int, float] | None:
+        """The requests of the last minute, and the limit. None: no limit of requests is known."""
+        made = self.made(now)
         if math.isfinite(self._requests.limit):
             return made, self._requests.limit
+        learned = self._pace.per_minute()
+        if learned is not None:
+            return made, learned
         stated = self._stated_requests.used(now)
-        return (made, None) if stated is None else (round(stated[0]), stated[1])
+        return None if stated is None else (round(stated[0]), stated[1])
 
     def _state(self, now: float, sent: float, number: int, quotas: Quotas) -> None:
         calls = tokens = 0.0
