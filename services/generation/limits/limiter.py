@@ -24,6 +24,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -97,7 +98,7 @@ class RateStatus:
         return f"rate-limited by {provider}{most}, next in {self.next_seconds:.0f} s"
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Waiting:
     turn: asyncio.Future[Admission]
     tokens: float
@@ -245,11 +246,12 @@ class CallLimiter:
         try:
             return await waiting.turn
         except asyncio.CancelledError:
-            if waiting.turn.done() and not waiting.turn.cancelled():
-                # Admitted and cancelled in the same moment.
+            if not waiting.turn.cancelled():  # admitted and cancelled in the same tick
                 self.release(waiting.turn.result(), Outcome.OTHER)
             else:
-                lane.waiting.remove(waiting)
+                # A dispatch in the same tick may have dropped it from the queue already.
+                with suppress(ValueError):
+                    lane.waiting.remove(waiting)
                 self._dispatch()
             raise
 

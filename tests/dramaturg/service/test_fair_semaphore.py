@@ -203,25 +203,28 @@ def test_no_slot_is_idle_that_somebody_wants(
     asyncio.run(play())
 
 
-@given(st.lists(st.sampled_from(["ask", "release", "cancel", "raise", "lower"]), max_size=60))
+@given(st.lists(st.sampled_from(["ask", "release", "cancel", "raise", "lower", "tick"]), max_size=60))
 def test_whatever_is_cancelled_no_slot_is_lost(steps: list[str]) -> None:
     async def play() -> None:
         semaphore = FairSemaphore(3)
         share = semaphore.open_share("a", 2)
         holder = Holder(semaphore)
-        tasks: list[asyncio.Task[None]] = []
+        tasks, ended = list[asyncio.Task[None]](), list[asyncio.Task[None]]()
         for step in steps:
             if step == "ask":
                 tasks.append(asyncio.create_task(holder.hold("x", share)))
             elif step in {"release", "cancel"} and tasks:
-                tasks.pop(0 if step == "release" else -1).cancel()
+                ended.append(tasks.pop(0 if step == "release" else -1))
+                ended[-1].cancel()
             elif step in {"raise", "lower"}:
                 semaphore.adjust(share, 3 if step == "raise" else 1, 0)
-            await asyncio.sleep(0)
+            else:  # all else happens within one tick
+                await asyncio.sleep(0)
             assert 0 <= share.used <= 3
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = await asyncio.gather(*tasks, *ended, return_exceptions=True)
+        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
         await settle()
         assert share.used == 0
         semaphore.adjust(share, 3, 0)

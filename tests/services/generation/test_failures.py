@@ -212,8 +212,6 @@ async def test_a_cancelled_request_cuts_its_call_and_frees_its_slot() -> None:
 async def test_concurrency_grows_by_what_the_provider_bears() -> None:
     async with OpenAIServer(lambda _: GOOD, latency=0.02, concurrency=12) as server:
         adaptive = endpoint(server, concurrency={"start": 2, "maximum": 64})
-        # A call that is not refused for a sixtieth of the period counts as accepted: 0.1 s.
-        adaptive["rate_period_seconds"] = 6.0
         adaptive["retries"] = {"first_wait_seconds": 0.02, "longest_wait_seconds": 0.1}
         async with generation_service(providers={"p": adaptive}) as service:
             completions = await asyncio.gather(*(service.generate(f"q{i}") for i in range(300)))

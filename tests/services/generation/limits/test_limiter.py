@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.generation.limits.concurrency import ConcurrencyBounds
-from services.generation.limits.limiter import CallLimiter, Outcome, Rates
+from services.generation.limits.limiter import Admission, CallLimiter, Outcome, Rates
 
 
 class Clock:
@@ -63,41 +66,84 @@ async def test_a_call_that_was_refused_goes_before_those_that_wait() -> None:
     await second
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["ask", "end", "cancel_waiting", "cancel_admitted", "tick"]), max_size=60))
-def test_no_slot_is_ever_lost(actions: list[str]) -> None:
-    async def scenario() -> None:
-        limiter = CallLimiter(ConcurrencyBounds(start=2, maximum=2))
-        tasks: deque[asyncio.Task[None]] = deque()
-        leave = asyncio.Event()
+async def test_a_call_cancelled_in_the_tick_in_which_its_turn_comes_ends_in_cancellation() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(1, 1, 1))
+    admission = await limiter.acquire()
+    cancelled, other = (asyncio.create_task(limiter.acquire()) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    limiter.release(admission, Outcome.OTHER)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    limiter.release(await other, Outcome.OTHER)
+    assert limiter.in_flight == limiter.waiting == 0
 
-        async def call() -> None:
-            admission = await limiter.acquire()
-            try:
-                await leave.wait()
-            finally:
-                limiter.release(admission, Outcome.OTHER)
 
-        for action in actions:
-            if action == "ask":
-                tasks.append(asyncio.create_task(call()))
-            elif action == "tick":
-                await asyncio.sleep(0)
-            elif action == "end":
-                leave.set()
-                await asyncio.sleep(0)
-                leave.clear()
-            elif tasks:
-                (tasks.pop() if action == "cancel_waiting" else tasks.popleft()).cancel()
-            assert 0 <= limiter.in_flight <= 2
-        leave.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for _ in range(3):
+class Waiters(RuleBasedStateMachine):
+    """Calls are acquired, cancelled and released at any point, also several of them within one tick."""
+
+    SLOTS = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.limiter = CallLimiter(ConcurrencyBounds(self.SLOTS, self.SLOTS, self.SLOTS))
+        self.actions: list[Callable[[], None]] = []
+        """What is done within the next tick."""
+        self.asked: list[asyncio.Task[Admission]] = []
+        self.cancelled: set[asyncio.Task[Admission]] = set()
+        self.held: list[Admission] = []
+
+    @rule(first=st.booleans())
+    def ask(self, first: bool) -> None:
+        self.asked.append(self.runner.get_loop().create_task(self.limiter.acquire(first=first)))
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        task = data.draw(st.sampled_from(self.asked))
+        self.actions.append(lambda: self.cancelled.add(task) if task.cancel() else None)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), outcome=st.sampled_from((Outcome.ANSWERED, Outcome.TIMED_OUT, Outcome.OTHER)))
+    def release(self, data: st.DataObject, outcome: Outcome) -> None:
+        admission = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        self.actions.append(lambda: self.limiter.release(admission, outcome))
+
+    @rule(ticks=st.integers(1, 3))
+    def tick(self, ticks: int) -> None:
+        self.runner.run(self._tick(ticks))
+        for task in [task for task in self.asked if task.done()]:
+            self.asked.remove(task)
+            assert task.cancelled() == (task in self.cancelled), "a cancelled call ends in cancellation alone"
+            if not task.cancelled():
+                self.held.append(task.result())
+
+    async def _tick(self, ticks: int) -> None:
+        while self.actions:
+            self.actions.pop(0)()
+        for _ in range(ticks):
             await asyncio.sleep(0)
-        assert limiter.in_flight == limiter.waiting == 0
-        await asyncio.wait_for(limiter.acquire(), 1)
 
-    asyncio.run(scenario())
+    @invariant()
+    def no_slot_is_given_twice(self) -> None:
+        assert len(self.held) <= self.limiter.in_flight <= self.SLOTS
+        assert len({admission.number for admission in self.held}) == len(self.held)
+
+    def teardown(self) -> None:
+        with self.runner:
+            self.tick(5)
+            assert self.limiter.in_flight == len(self.held)
+            assert self.limiter.waiting == len(self.asked)
+            assert not self.asked or len(self.held) == self.SLOTS, "a slot was lost"
+            while self.held:
+                self.actions.append(partial(self.limiter.release, self.held.pop(), Outcome.OTHER))
+                self.tick(5)
+            assert (self.asked, self.limiter.in_flight, self.limiter.waiting) == ([], 0, 0)
+
+
+Waiters.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
+TestWaiters = Waiters.TestCase
 
 
 async def drive(limiter: CallLimiter, at_once: int, rounds: int) -> None:
@@ -260,7 +306,8 @@ async def test_models_wait_for_their_own_rates_alone() -> None:
     assert not waiting.done()
     assert limiter.waiting == 1
     waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert limiter.waiting == 0
 
 
