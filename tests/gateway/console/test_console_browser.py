@@ -166,7 +166,7 @@ def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None
         seen.until("document.getElementById('status').textContent.includes('samples')")
         assert f"{turned} of " in seen.page.inner_text(".lead")
         assert "is significant (p <" in seen.page.inner_text(".lead")
-        assert "The setup changed." in seen.page.inner_text(".lead")
+        assert "The setup changed:" in seen.page.inner_text(".lead")
         assert seen.page.inner_text("main h2 >> nth=0") == "Got worse"
         assert "9.9.9" in seen.page.inner_text("section[aria-labelledby=setup]")
         assert seen.page.inner_text("#status") == "12 samples"

@@ -23,11 +23,11 @@ pytest.importorskip("torch", reason="needs the extra [embeddings]")
 pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
 
-_PROGRAM = "from services.edges.commands import app; app()"
+_PROGRAM = "from dramaturg.cli.main import app; app()"
 
 
 def start(material: Path, folder: Path, reading: Reading, members: int) -> subprocess.Popen[bytes]:
-    arguments = ["train", str(material / "scripts.json"), "-o", str(folder), "--device", "cpu"]
+    arguments = ["graphs", "train", str(material / "scripts.json"), "-o", str(folder), "--device", "cpu"]
     arguments += ["--encoder", str(material / "encoder"), "--reading", reading.value, "--max-length", "64"]
     arguments += ["--epochs", "2", "--patience", "2", "--batch-size", "4", "--threads", "1"]
     arguments += ["--members", str(members)]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.cli.main import app
 from dramaturg.graphs.files import read_rows
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
@@ -20,7 +21,6 @@ from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TrainingData, train
 from services.edges.app import App
 from services.edges.card import ModelCard, read_card
-from services.edges.commands import app as commands
 from services.edges.encoder import EncoderError, PairEncoder
 from services.edges.inference import WindowError, infer
 from services.edges.joint_encoder import JointEncoder
@@ -269,14 +269,15 @@ def test_the_words_vectors_stay_as_they_were(material: Path, tmp_path: Path) -> 
 
 def test_the_commands_train_and_predict(material: Path, reading: Reading, tmp_path: Path) -> None:
     model, predictions = tmp_path / "model", tmp_path / "predictions.json"
-    arguments = ["train", str(material / "scripts.json"), "-o", str(model), "--device", "cpu"]
+    arguments = ["graphs", "train", str(material / "scripts.json"), "-o", str(model), "--device", "cpu"]
     arguments += ["--encoder", str(material / "encoder"), "--epochs", "1", "--reading", reading.value]
     arguments += ["--max-length", "64"]
-    result = CliRunner().invoke(commands, arguments)
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "held-out" in result.output
-    arguments = ["predict", str(material / "unseen.json"), "-m", str(model), "-o", str(predictions)]
-    result = CliRunner().invoke(commands, arguments)
+    arguments = ["graphs", "predict", str(material / "unseen.json"), "-m", str(model)]
+    arguments += ["-o", str(predictions)]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "20 of 20 scripts predicted" in result.output
     assert [row.id for row in read_rows(predictions)] == [str(index) for index in range(1, 21)]
