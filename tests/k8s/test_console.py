@@ -51,7 +51,7 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
             async with browser.get(f"{url}/console/", server_hostname=own) as page:
                 assert "Runs" in await page.text()
             # Every replica with the Secret knows the session, which ends before the affinity of its address.
-            (cookie,) = [one for one in jar if one.key == COOKIE]
+            (cookie,) = [one for one in jar if one.key == f"__Host-{COOKIE}"]
             assert open_sessions(keys).token(cookie.value) == token
             affinity = service["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
             assert int(cookie["max-age"]) <= affinity
