@@ -457,6 +457,24 @@ def test_go_of_several_systems_is_corrected_for_their_number() -> None:
     assert alone.comparisons[0].policies[0].corrected_gate is Gate.GO
 
 
+@pytest.mark.slow
+def test_any_false_go_of_ten_systems_is_rare() -> None:
+    """Ten systems that lose as many of 100 verdicts as the margin permits."""
+    generator, rounds, corrected, alone = np.random.default_rng(4), 400, 0, 0
+    for _ in range(rounds):
+        kept = generator.random((10, 100)) >= 0.1
+        items: list[dict[str, Value]] = [
+            {"old": True, **{f"s{place}": bool(kept[place, index]) for place in range(10)}}
+            for index in range(100)
+        ]
+        parts = [one.policies[0] for one in compared(items, margin=0.1, permutation_count=1).comparisons]
+        corrected += any(part.corrected_gate is Gate.GO for part in parts)
+        alone += any(part.gate is Gate.GO for part in parts)
+    # Three standard errors above .025.
+    assert corrected / rounds <= 0.025 + 3 * (0.025 * 0.975 / rounds) ** 0.5
+    assert alone > 4 * corrected
+
+
 def test_groups_that_are_not_decided_cost_no_power() -> None:
     items = verdicts({(True, False): 12, (False, True): 2, (True, True): 100})
     tags = [{"criterion": str(index % 7)} for index in range(len(items))]
