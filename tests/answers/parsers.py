@@ -23,8 +23,8 @@ from services.generation.edges.yes_no import read_yes_no
 from services.graph.model import TooLargeError
 from services.graph.parser.formats import parse
 from services.judging.challenges.judge import turn_form
+from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
-from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
 from services.judging.rubrics.form import rubric_form
