@@ -104,6 +104,7 @@ async def test_no_edges_at_all_are_an_answer() -> None:
     ("answer", "reason", "calls"),
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
+        (Answer("I'm unable to assist with this request."), verdict_pb2.ABSTAIN_REASON_REFUSED, 2),
         (Answer("{", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
         ("1 -> 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
