@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from services.graph.parser.builder import Builder, RepairKind
+from dramaturg.graphs.parsing.builder import Builder, RepairKind
 
 ARROW = r"(?:-{1,3}(?:>|&gt;)|={1,2}(?:>|&gt;)|-\.{1,3}->|[→⟶⇒➔➜])"
 """The pattern of an arrow."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from services.graph.model import normalise
-from services.graph.parser.builder import MAX_ID_LENGTH, Builder, RepairKind
-from services.graph.parser.steps import ARROW, EVENT_HEAD
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, Builder, RepairKind
+from dramaturg.graphs.parsing.graph import normalise
+from dramaturg.graphs.parsing.steps import ARROW, EVENT_HEAD
 
 _ARROW = re.compile(rf"[ \t]{{0,20}}{ARROW}[ \t]{{0,20}}")
 _STATEMENT = re.compile(r"[^;\n]++")
@@ -52,7 +52,7 @@ def parse_texts(text: str, builder: Builder) -> bool:
         for source, target, label, other in zip(ids, ids[1:], ends, ends[1:], strict=False):
             if not known:
                 for name, shown in ((source, label), (target, other)):
-                    if name not in builder.graph or not builder.graph.nodes[name]["declared"]:
+                    if not builder.graph.has_declared(name):
                         builder.event(name, builder.clean(shown, start), start)
             builder.edge(source, target, start)
     return True
