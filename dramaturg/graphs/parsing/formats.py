@@ -15,6 +15,7 @@ from dramaturg.graphs.parsing.builder import Builder, Repair, RepairKind
 from dramaturg.graphs.parsing.dot import HEAD, parse_dot
 from dramaturg.graphs.parsing.graph import ReadGraph
 from dramaturg.graphs.parsing.mermaid import MERMAID_HEAD, parse_mermaid
+from dramaturg.graphs.parsing.pairs import with_arrows
 from dramaturg.graphs.parsing.steps import ARROW, DESCRIPTION, has_numbered_edges, parse_steps
 from dramaturg.graphs.parsing.texts import parse_texts
 from dramaturg.graphs.records import RecordError, read_record
@@ -89,6 +90,7 @@ def _parse(text: str, dialect: Dialect | None, builder: Builder) -> Dialect:
     if dialect is Dialect.STEPS or dialect is None:
         if dialect is None and parse_json(text, builder):
             return Dialect.JSON
+        text = with_arrows(text)
         may_be_texts = dialect is None and _ANY_ARROW.search(text) and not has_numbered_edges(text)
         if may_be_texts and parse_texts(text, builder):
             return Dialect.TEXTS

@@ -194,6 +194,76 @@ def test_edges_between_texts_name_the_events() -> None:
     assert edges(parsed) == [("find the recipe", "mix"), ("mix", "bake")]
 
 
+STATED = "step0: find; step1: mix; step2: eat;\nstep0 -> step1;\nstep1 -> step2;\n"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Do not add step1 -> step0.",
+        "Note: step1 -> step0 is not required.",
+        "Note that step2 -> step0 would make a cycle.",
+        "I left out step0 -> step2 because it follows.",
+        "There is no edge 2 -> 0.",
+        "// step2 -> step0",
+        "# step2 -> step0",
+        "Left out: step0 -> step2",
+        "Left out:\n- step0 -> step2\n- step2 -> step0",
+        "step0 -> step2 (not needed)",
+        "step0 -> step2 is a shortcut",
+    ],
+)
+def test_an_edge_that_is_not_stated_is_none_and_is_listed(prose: str) -> None:
+    parsed = parse(STATED + prose)
+    assert events(parsed) == {"0": "find", "1": "mix", "2": "eat"}
+    assert edges(parsed) == [("0", "1"), ("1", "2")]
+    assert any(repair.kind is RepairKind.TEXT_DROPPED for repair in parsed.repairs)
+
+
+@pytest.mark.parametrize("heading", ["Remove a stain without soap:", "How to avoid traffic:", "Edges:"])
+def test_a_scenario_in_the_heading_denies_nothing(heading: str) -> None:
+    assert edges(parse(f"{heading}\n{STATED}")) == [("0", "1"), ("1", "2")]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Do not add mix -> find the recipe;",
+        "Note: find the recipe -> bake is not required.",
+        "// mix -> find the recipe",
+        "# mix -> find the recipe",
+    ],
+)
+def test_prose_and_comments_are_no_events(prose: str) -> None:
+    parsed = parse(f"find the recipe -> mix;\n{prose}\nmix -> bake;")
+    assert list(events(parsed)) == ["find the recipe", "mix", "bake"]
+    assert edges(parsed) == [("find the recipe", "mix"), ("mix", "bake")]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "(1) -> (2), (2) -> (3)",
+        "[1] -> [2]\n[2] -> [3]",
+        "Event 1 -> Event 2\nEvent 2 -> Event 3",
+        "**Event 1** --> **Event 2**\n**Event 2** --> **Event 3**",
+        "Event 1 (find) -> Event 2 (mix)\nEvent 2 (mix) -> Event 3 (eat)",
+        "1. Event 1 -> Event 2\n2. Event 2 -> Event 3",
+        "(1, 2), (2, 3)",
+        "Edges: [(1, 2), (2, 3)]",
+        "- from 1 to 2\n- from Event 2 to Event 3.",
+        "| from | to |\n|---|---|\n| 1 | 2 |\n| 2 | 3 |",
+        "1 -> 2: the dough needs it\n2 -> 3 (of course)",
+    ],
+)
+def test_ways_to_write_edges_between_numbers(written: str) -> None:
+    assert edges(parse(written)) == [("1", "2"), ("2", "3")]
+
+
+def test_pairs_in_prose_are_no_edges() -> None:
+    assert parse("Take the eggs (1, 2) and the pan (2, 3) from the shelf.").graph is None
+
+
 @pytest.mark.parametrize("text", ["Sure, I'd go a -> b.", "1. find\n2. mix", "<think>step0 -> step1"])
 def test_prose_and_lists_and_reasoning_are_no_graph(text: str) -> None:
     parsed = parse(text)
