@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
-from services.graph.model import TooLargeError
-from services.graph.parser.builder import Builder, RepairKind
-from services.graph.parser.tokens import Kind, Token, tokens
+from dramaturg.graphs.parsing.builder import Builder, RepairKind
+from dramaturg.graphs.parsing.graph import TooLargeError
+from dramaturg.graphs.parsing.tokens import Kind, Token, tokens
 
 MAX_NESTING = 64
 """The deepest nesting of subgraphs."""
@@ -226,7 +226,7 @@ class _Reader:
 
     def _name_scenario(self, attributes: dict[str, str]) -> None:
         if "label" in attributes:
-            self._builder.graph.graph["scenario"] = attributes["label"]
+            self._builder.graph.scenario = attributes["label"]
 
     def _skip(self) -> None:
         """Leaves out what makes no statement, up to the next place where one can begin."""

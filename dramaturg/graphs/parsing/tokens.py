@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
 
-from services.graph.parser.builder import Builder, RepairKind
+from dramaturg.graphs.parsing.builder import Builder, RepairKind
 
 
 class Kind(Enum):
+    """The kinds of tokens."""
+
     NAME = auto()
     """An identifier: a word, a number, a quoted or an HTML string, without quotes."""
     ARROW = auto()
@@ -32,10 +34,12 @@ class Token:
     quoted: bool = False
 
     def is_mark(self, marks: str) -> bool:
+        """Whether it is one of these marks."""
         return self.kind is Kind.MARK and self.text in marks
 
     @property
     def is_edge(self) -> bool:
+        """Whether it joins two operands."""
         return self.kind in {Kind.ARROW, Kind.LINE}
 
     @property
