@@ -126,7 +126,7 @@ def read_graph(text: str) -> Any:
         return None
     if graph is None:
         return None
-    return sorted(graph.edges), {event: graph.nodes[event]["text"] for event in graph}
+    return sorted(graph.edges), {key: event.text for key, event in graph.events.items()}
 
 
 def place(text: str) -> object:
