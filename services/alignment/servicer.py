@@ -32,6 +32,7 @@ from services.alignment.codec.aggregation import DEFAULT_ITERATIONS, decode_vote
 from services.alignment.codec.agreement import (
     decode_annotations,
     decode_distance,
+    decode_epsilon,
     decode_majority_rule,
     encode_agreement,
 )
@@ -100,6 +101,8 @@ class AlignmentServicer(AlignmentServiceServicer):
                 grouped=bool(request.group_tag),
                 resampling=decode_resampling(request, checkpoint),
                 rule=rule,
+                judge=request.judge,
+                epsilon=decode_epsilon(request),
             )
             if not request.list_majorities:
                 return encode_agreement(groups, [], [])

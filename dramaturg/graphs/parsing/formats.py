@@ -70,7 +70,8 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
         TooLargeError: The graph exceeds a limit of ``builder``.
     """
     # Every line ends with "\n". The length, and so every position, stays.
-    shown = blanked(text).replace("\r\n", " \n").replace("\r", "\n")
+    text = text.replace("\r\n", " \n").replace("\r", "\n")
+    shown = blanked(text)
     if shown.startswith("\ufeff"):
         shown = " " + shown[1:]
     start, end = _last_graph(shown, dialect)
