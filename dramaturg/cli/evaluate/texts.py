@@ -1,4 +1,4 @@
-"""``dramaturg evaluate texts``."""
+"""``dramaturg evaluate texts`` and ``runs create texts``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.formats.rubric import RubricError, read_rubric
 
@@ -96,6 +97,21 @@ def texts(
             filled=("criteria",) if rubric else (),
         ),
     )
+
+
+@command_of("texts")
+def create(criteria: Criteria = None) -> EvaluateTextsRequest:
+    """Creates a run that evaluates any texts by a rubric: criteria that pass, fail or have a scale.
+
+    For example:
+
+        dramaturg runs create texts answers.jsonl --criteria rubric.toml --watch
+
+        dramaturg runs create texts s3://bucket/answers.parquet --criteria rubric.toml --max-cost-usd 20
+    """
+    row = EvaluateTextsRequest()
+    set_rubric(row, rubric_of(criteria))
+    return row
 
 
 def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
 from dramaturg.cli.datasets import show_upload
 from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import (
     AsJson,
     FileFormat,
@@ -201,7 +202,8 @@ def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Messag
     """A command that creates a run.
 
     Its options are those of every run (the parameters of ``_create``) and those of the function, which sets
-    in an empty row what the run sets in every row.
+    in an empty row what the run sets in every row. The options of a kind are a group of the function
+    (``takes_groups``), which the command that evaluates the kind has too.
 
     Args:
         evaluation: The evaluation's name in ``RunSpec``.
@@ -213,7 +215,8 @@ def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Messag
         for name, option in limits.items()
     ]
 
-    def decorate(own: Callable[..., Message]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Message]) -> Callable[..., None]:
+        own = takes_groups(function)
         mine = list(inspect.signature(own, eval_str=True).parameters.values())
 
         def command(**given: Any) -> None:
@@ -230,7 +233,7 @@ def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Messag
         parameters = [*common, *(one for one in mine if one.name not in names), *policy]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
         command.__annotations__ = {one.name: one.annotation for one in parameters}
-        command.__doc__ = own.__doc__
+        command.__doc__ = function.__doc__
         return command
 
     return decorate
