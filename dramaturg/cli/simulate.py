@@ -14,7 +14,6 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
     SimulatedDialogue,
     SimulateDialogueRequest,
-    SimulateDialogueResponse,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
 from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
@@ -22,7 +21,6 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ShadowWait, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
@@ -113,13 +111,9 @@ def simulate(
         Evaluation(
             request=SimulateDialogueRequest,
             roles=("author", "challenge-judge"),
-            evaluate=lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
             apply=apply,
-            noun="utterances",
-            judged=_spoken,
             options=summary_options(group_by),
-            judges=judges,
-            conclude=lambda _: _write_scripts(folder),
+            conclude=lambda: _write_scripts(folder),
             spread=lambda row: _number(row, dialogues),
             spread_count=dialogues,
         ),
@@ -152,11 +146,7 @@ def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateD
     return copies
 
 
-def _spoken(event: SimulateDialogueResponse) -> JudgementCount:
-    return JudgementCount(int(event.HasField("utterance")), 0)
-
-
-async def _write_scripts(folder: Path) -> None:
+def _write_scripts(folder: Path) -> None:
     """Makes rows of the scripts of every result, one result in memory at a time."""
 
     def rows() -> Any:
@@ -171,17 +161,8 @@ async def _write_scripts(folder: Path) -> None:
     write_messages(folder / SCRIPTS, rows())
 
 
-def _turns_judged(event: SimulateDialogueResponse) -> JudgementCount:
-    if not event.HasField("result"):
-        return JudgementCount(0, 0)
-    return JudgementCount(1, int(not event.result.HasField("challenging_turn")))
-
-
 CHALLENGE_ROWS = JudgedRows(
     SimulateDialogueRequest,
-    lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
-    "challenging turns",
-    _turns_judged,
     (AUTHOR.name,),
 )
 """The rows of judges of challenging turns."""

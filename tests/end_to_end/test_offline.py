@@ -92,7 +92,7 @@ async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: P
     assert names == {"offline-critic", "offline-execute", "offline-commonsense"}
 
 
-async def test_without_a_model_an_evaluation_ends_with_the_first_sample(tmp_path: Path) -> None:
+async def test_without_a_model_an_evaluation_ends_with_its_first_samples(tmp_path: Path) -> None:
     selected = [option for role in ROLES for option in ("--judge", f"{role}=llm")]
     done = await dramaturg(
         "evaluate", "scripts", TASKS, "--limit", "3", "--json", "--out", tmp_path, *selected

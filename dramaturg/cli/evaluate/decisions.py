@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1 import decisions_pb2
-from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
@@ -115,12 +114,8 @@ def decisions(
         Evaluation(
             request=EvaluateDecisionsRequest,
             roles=("author", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_decisions(request, timeout=seconds),
             apply=apply,
-            noun="choices",
-            judged=choices_judged,
             options=summary_options(group_by),
-            judges=judges,
         ),
     )
 
@@ -136,9 +131,3 @@ def create(own: DecisionOptions) -> EvaluateDecisionsRequest:
     row = EvaluateDecisionsRequest()
     own.apply(row)
     return row
-
-
-def choices_judged(event: EvaluateDecisionsResponse) -> JudgementCount:
-    """How many choices an event brings."""
-    count = int(event.HasField("choice"))
-    return JudgementCount(count, count and int(bool(event.choice.abstain_reason)))

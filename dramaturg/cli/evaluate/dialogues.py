@@ -11,10 +11,8 @@ import typer
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
-    EvaluateDialoguesResponse,
     ModelPair,
 )
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
@@ -27,7 +25,6 @@ from dramaturg.cli.options import (
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import AUTHOR, TEXT_SCORER
@@ -132,12 +129,8 @@ def dialogues(
         Evaluation(
             request=EvaluateDialoguesRequest,
             roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),
-            evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
             apply=apply,
-            noun="judgements",
-            judged=replies_judged,
             options=summary_options(group_by, aced_kept=keep_aced),
-            judges=judges,
         ),
     )
 
@@ -157,20 +150,6 @@ def create(own: DialogueOptions, model: ModelsUnderTest = None) -> EvaluateDialo
     return row
 
 
-_UNDECIDED = (PREFERENCE_UNSPECIFIED, PREFERENCE_ABSTAIN)
-
-
-def replies_judged(event: EvaluateDialoguesResponse) -> JudgementCount:
-    """How many ratings, comparisons and scores an event brings."""
-    if event.HasField("rating"):
-        return JudgementCount(1, int(not event.rating.rating.HasField("value")))
-    if event.HasField("comparison"):
-        return JudgementCount(1, int(event.comparison.comparison.preference in _UNDECIDED))
-    if event.HasField("score"):
-        return JudgementCount(1, int(not event.score.score.HasField("value")))
-    return JudgementCount(0, 0)
-
-
 def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:
     del request.pairs[:]
     request.ratings_omitted = False
@@ -179,9 +158,6 @@ def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:
 
 RATED_ROWS = JudgedRows(
     EvaluateDialoguesRequest,
-    lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
-    "ratings",
-    replies_judged,
     (AUTHOR.name,),
     _rate_alone,
 )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1 import graphs_pb2
-from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
@@ -17,7 +17,6 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
@@ -183,12 +182,8 @@ def graphs(
         Evaluation(
             request=EvaluateGraphsRequest,
             roles=("author", "edges", "graph", "embedding", "rubric-judge"),
-            evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
             apply=apply,
-            noun="graphs",
-            judged=graphs_judged,
             options=summary_options(group_by),
-            judges=judges,
         ),
     )
 
@@ -210,9 +205,3 @@ def create(own: GraphOptions) -> EvaluateGraphsRequest:
 
 def _constant(name: str) -> str:
     return name.upper().replace("-", "_")
-
-
-def graphs_judged(event: EvaluateGraphsResponse) -> JudgementCount:
-    """How many graphs an event brings."""
-    count = int(event.HasField("graph"))
-    return JudgementCount(count, count and int(bool(event.graph.abstain_reason)))

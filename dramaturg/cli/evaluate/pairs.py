@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
-from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.cli.evaluate.pair_variants import MOST_SUBJECTIVE, PairOptions
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
@@ -68,10 +66,9 @@ def pairs(
         dramaturg evaluate pairs pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
     """
     try:
-        judges = parse_judges(judge or ())
         variants = replace(
             own.variants(),
-            judges=judges,
+            judges=parse_judges(judge or ()),
             models=parse_models("--model", model or ()),
             counts=_counts(own.k, sweep),
             seed=seed,
@@ -89,13 +86,9 @@ def pairs(
         Evaluation(
             request=EvaluatePairsRequest,
             roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
-            evaluate=lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
             apply=lambda request: set_shadow_wait(request, shadow_wait),
-            noun="votes",
             unjudged=no_judge,
-            judged=comparisons_judged,
             options=summary_options(group_by, seed=seed or 0),
-            judges=judges,
             spread=variants.spread,
             spread_count=max(1, len(variants.counts)),
         ),
@@ -132,21 +125,12 @@ def _counts(k: int | None, sweep: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def comparisons_judged(event: EvaluatePairsResponse) -> JudgementCount:
-    """How many votes an event of a comparison brings."""
-    votes = event.comparison.comparison.votes
-    return JudgementCount(len(votes), sum(vote.preference == pb.PREFERENCE_ABSTAIN for vote in votes))
-
-
 def _judge_by(request: EvaluatePairsRequest, _: str) -> None:
     request.judging_omitted = False
 
 
 PAIR_ROWS = JudgedRows(
     EvaluatePairsRequest,
-    lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
-    "votes",
-    comparisons_judged,
     ("roles", "embedding"),
     _judge_by,
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1 import scripts_pb2
-from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import Overrides, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
@@ -22,7 +21,6 @@ from dramaturg.cli.options import (
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import SCRIPT_JUDGE, SYNTHESIZE
@@ -89,12 +87,8 @@ def scripts(
         Evaluation(
             request=EvaluateScriptsRequest,
             roles=("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
             apply=apply,
-            noun="verdicts",
-            judged=verdicts_judged,
             options=summary_options(group_by, model_groups=model_group),
-            judges=overrides.judges,
             max_missing_gold_answers=max_missing_gold_answers,
         ),
     )
@@ -117,14 +111,6 @@ def create(own: ScriptOptions) -> EvaluateScriptsRequest:
     return row
 
 
-def verdicts_judged(event: EvaluateScriptsResponse) -> JudgementCount:
-    """How many verdicts an event of an evaluation of scripts brings."""
-    verdicts = event.assessment.assessment.verdicts
-    return JudgementCount(
-        len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
-    )
-
-
 def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:
     request.roles.append(role)
     if role == SCRIPT_JUDGE.name:
@@ -133,9 +119,6 @@ def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:
 
 SCRIPT_ROWS = JudgedRows(
     EvaluateScriptsRequest,
-    lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
-    "verdicts",
-    verdicts_judged,
     (SYNTHESIZE.name,),
     _judge_by,
 )

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluateTextsRequest,
-    EvaluateTextsResponse,
     RubricCriterion,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
@@ -19,7 +17,6 @@ from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.formats.rubric import RubricError, read_rubric
@@ -88,12 +85,8 @@ def texts(
         Evaluation(
             request=EvaluateTextsRequest,
             roles=("rubric-judge", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
             apply=apply,
-            noun="verdicts",
-            judged=verdicts_judged,
             options=summary_options(group_by),
-            judges=judges,
             filled=("criteria",) if rubric else (),
         ),
     )
@@ -137,18 +130,7 @@ def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion])
         request.criteria.extend(rubric)
 
 
-def verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
-    """How many verdicts an event of an evaluation of texts brings."""
-    verdicts = event.assessment.assessment.verdicts
-    return JudgementCount(
-        len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
-    )
-
-
 RUBRIC_ROWS = JudgedRows(
     EvaluateTextsRequest,
-    lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
-    "verdicts",
-    verdicts_judged,
 )
 """The rows of rubric judges."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest, WriteScenariosResponse
+from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ScenarioDemonstration, ScenarioForm
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.input_files import checked_rows
@@ -18,7 +18,6 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.scenarios.sheet import KeepDuplicates, write_review_sheet
 from dramaturg.cli.summaries import summary_options
@@ -122,21 +121,14 @@ def write(
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
 
-    async def conclude(_: str) -> None:
-        write_review_sheet(folder, folder, duplicates_kept=keep_duplicates)
-
     evaluate_file(
         replace(job, out=folder),
         Evaluation(
             request=WriteScenariosRequest,
             roles=("author", "embedding"),
-            evaluate=lambda client, request, seconds: client.write_scenarios(request, timeout=seconds),
             apply=apply,
-            noun="scenarios",
-            judged=_written,
             options=summary_options(group_by),
-            judges=judges,
-            conclude=conclude,
+            conclude=lambda: write_review_sheet(folder, folder, duplicates_kept=keep_duplicates),
             spread=_named,
         ),
     )
@@ -163,8 +155,3 @@ def _named(row: Row[WriteScenariosRequest]) -> Sequence[WriteScenariosRequest]:
     request.CopyFrom(row.request)
     request.id = request.id or str(row.line)
     return [request]
-
-
-def _written(event: WriteScenariosResponse) -> JudgementCount:
-    count = int(event.HasField("scenario"))
-    return JudgementCount(count, count and int(bool(event.scenario.abstain_reason)))

@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
-from dramaturg.cli.datasets import show_upload
 from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
@@ -41,6 +40,7 @@ from dramaturg.cli.runs.spec import (
     make_limits,
     make_policy,
     parse_labels,
+    upload_rows,
 )
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.cli.sampling_options import MaxOutputTokens, ReasoningEffort, Temperature, TopP
@@ -180,22 +180,13 @@ def _create(
 
 
 async def _estimated(client: DramaturgClient, spec: RunSpec, file: str, pilot: int) -> EstimateRunResponse:
-    await _upload(client, spec, file)
+    await upload_rows(client, spec, local_path(file))
     return await client.estimate_run(spec, pilot_sample_count=pilot)
 
 
 async def _sent(client: DramaturgClient, spec: RunSpec, file: str, request_id: str) -> Run:
-    await _upload(client, spec, file)
+    await upload_rows(client, spec, local_path(file))
     return await client.runs.create(spec, request_id=request_id)
-
-
-async def _upload(client: DramaturgClient, spec: RunSpec, file: str) -> None:
-    """Uploads a dataset that is too large for a request."""
-    if spec.dataset.WhichOneof("source") is None:
-        path = local_path(file)
-        assert path is not None
-        dataset = await client.datasets.upload(path, form=spec.dataset.format, on_progress=show_upload)
-        spec.dataset.dataset_id = dataset.id
 
 
 def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Message]], Callable[..., None]]:
