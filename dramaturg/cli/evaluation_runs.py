@@ -70,7 +70,7 @@ class RunRows:
         return spec
 
     def identity(self, spec: RunSpec) -> bytes:
-        """Identifies the run of a spec: its rows and its policy, whatever its budget and its limits."""
+        """Identifies the run of a spec: its rows and its policy, without its budget and its limits."""
         return hashlib.sha256(self.digest + spec.policy.SerializeToString(deterministic=True)).digest()
 
 
