@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from array import array
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
@@ -41,8 +40,7 @@ STORE = "runs.sqlite3"
 
 _DONE = (run_pb2.SAMPLE_STATE_SUCCEEDED, run_pb2.SAMPLE_STATE_FAILED)
 _HALTED = run_pb2.RUN_OUTCOME_HALTED
-_PAUSE_SECONDS = 3.0
-_POLL_SECONDS = 0.1
+_POLLS, _POLL_SECONDS = 30, 0.1
 
 
 @dataclass
@@ -312,10 +310,12 @@ async def _pause(runs: RunClient, run_id: str) -> Run:
     """Pauses a run and waits shortly for the samples in progress."""
     with suppress(ServiceError):  # it has ended, or its dataset is being read
         await runs.pause(run_id)
-    given_up = time.monotonic() + _PAUSE_SECONDS
-    while (run := await runs.get(run_id)).progress.running_count and time.monotonic() < given_up:
+    for _ in range(_POLLS):
+        run = await runs.get(run_id)
+        if not run.progress.running_count:
+            return run
         await asyncio.sleep(_POLL_SECONDS)
-    return run
+    return await runs.get(run_id)
 
 
 def _counts(progress: RunProgress, error: ServiceError) -> Summary:
