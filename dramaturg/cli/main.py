@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from dramaturg.cli.external_commands import NO_PLATFORM, NO_RESEARCH, PLATFORM, RESEARCH, ExternalCommand
@@ -182,9 +184,22 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def dramaturg() -> None:
+def dramaturg(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Prints the version."),
+    ] = False,
+) -> None:
     """Evaluates what language models write."""
+    # The option's callback has printed the version.
+    del show_version
 
 
 @app.command("version")

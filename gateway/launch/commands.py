@@ -43,6 +43,15 @@ Port = Annotated[
 def up(
     host: Host = None,
     port: Port = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port of HTTP and the console. 0: none. Default: DRAMATURG_GATEWAY_HTTP__PORT, else "
+            "50080, or a free port where that is in use.",
+        ),
+    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -55,10 +64,12 @@ def up(
     """Starts every service and the gateway in one process.
 
     The gateway listens on --host and --port, every other service on a separate loopback port. Its API is also
-    served over HTTP, on loopback: at port 50080, or at a free port where that is taken. The web console is at
-    the path /console/ of that port. Every agent runs twice, as the judges "llm" and "offline"; "llm" is the
-    default where a model is configured. The addresses are printed once all services accept calls. SIGTERM or
-    Ctrl-C drains and stops the process. On a terminal the log is a file, and warnings are shown.
+    served over HTTP, on loopback: at port 50080, or at a free port where that is in use. The web console is
+    at the path /console/ of that port. Judges at addresses of this machine may be registered, unless
+    judge_targets is set, the gateway listens elsewhere, or callers are authenticated. Every agent runs twice,
+    as the judges "llm" and "offline"; "llm" is the default where a model is configured. The addresses are
+    printed once all services accept calls. SIGTERM or Ctrl-C drains and stops the process. On a terminal the
+    log is a file, and warnings are shown.
 
     For example:
 
@@ -75,7 +86,9 @@ def up(
     if file is not None:
         sys.stderr.write("Starting the services ...\n")
     run(
-        lambda: Platform(announce=announcement.services, announce_http=announcement.http),
+        lambda: Platform(
+            announce=announcement.services, http_port=http_port, announce_http=announcement.http
+        ),
         _listen(host, port),
         log_file=file,
         announce=announcement.show,
@@ -153,12 +166,13 @@ class _Announcement:
         self._overview: Overview | None = None
         self._http = ""
         self._has_console = False
+        self._has_moved = False
 
     def services(self, overview: Overview) -> None:
         self._overview = overview
 
-    def http(self, url: str, has_console: bool) -> None:
-        self._http, self._has_console = url, has_console
+    def http(self, url: str, has_console: bool, has_moved: bool) -> None:
+        self._http, self._has_console, self._has_moved = url, has_console, has_moved
 
     def show(self, target: str) -> None:
         """Prints it, once everything listens.
@@ -177,7 +191,10 @@ class _Announcement:
             console.print(table)
             if self._overview.notice:
                 console.print(f"\n{self._overview.notice}", soft_wrap=not console.is_terminal)
-        addresses = [("gRPC", target), ("HTTP", self._http), ("Log", str(self._log or ""))]
+        http = self._http
+        if self._has_moved:
+            http += " (the default port is in use; --http-port sets one)"
+        addresses = [("gRPC", target), ("HTTP", http), ("Log", str(self._log or ""))]
         if self._has_console:
             addresses.append(("Console", f"{self._http}/console/"))
         lines = [f"{name + ':':<9}{address}" for name, address in addresses if address]

@@ -12,9 +12,13 @@ _SPELLINGS = {
     "3": decision_pb2.CHOICE_EITHER,
     "either": decision_pb2.CHOICE_EITHER,
     "both": decision_pb2.CHOICE_EITHER,
+    "either one": decision_pb2.CHOICE_EITHER,
     "it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either: both serve the goal about equally well, it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either, as both come to about the same for the goal": decision_pb2.CHOICE_EITHER,
+    "either one, since they have similar effect when it comes to the goal": decision_pb2.CHOICE_EITHER,
 }
-"""The answers that the prompt ``choose_option`` offers, with the words by which it describes the third."""
+"""The answers that a prompt offers. The third one is in the words of our prompt, the example, the paper."""
 
 
 def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
