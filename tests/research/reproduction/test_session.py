@@ -69,8 +69,8 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
     assert "model calls:" not in finished.err + again.err
     assert_table_3(read_csv(out / "table-3.csv"), kept)
     twice = sum(count - 1 for count in bought.values())
-    # A call is sent after the commit of its record. It ends after the commit of its answer, which ends the record.
-    # So what is bought twice was open at the kill, and has a record.
+    # A call is sent after the commit of its record, and ends after the commit of its answer, with which the
+    # record ends. So what is bought twice was open at the kill, and has a record.
     assert twice <= unsettled <= OPEN_CALLS, (twice, unsettled, before)
     assert before + len(bought) > len(kept) * 4, "the second process bought everything"
     # A complete reproduction makes no call at all.
