@@ -169,7 +169,7 @@ class Commands(LazyGroup):
             group=True,
         ),
         ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        ExternalCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
+        ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM),
     )
 
 

@@ -26,9 +26,11 @@ __all__ = ["app", "local_platform"]
 
 app = typer.Typer()
 
-Name = Annotated[
-    str,
-    typer.Argument(help=f"The service: {', '.join(service_names())}.", metavar="NAME", show_default=False),
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        help=f"The services: {', '.join(service_names())}.", metavar="NAME...", show_default=False
+    ),
 ]
 Host = Annotated[
     str | None, typer.Option(help="The address to listen on. Default: DRAMATURG_SERVER_HOST, else 127.0.0.1.")
@@ -97,17 +99,23 @@ def up(
 
 @app.command("serve")
 def serve(
-    name: Name,
+    names: Names,
     host: Host = None,
     port: Port = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="The backend of an agent: llm or offline. Default: as configured, else llm."),
+        typer.Option(
+            help="The backend of the services with several: llm or offline. Default: as configured, else llm."
+        ),
     ] = None,
 ) -> None:
-    """Starts one service in a separate process.
+    """Starts services in one process.
 
-    It is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
+    The first service listens on --port, each other one on the next port: judges of one contract have the same
+    methods, and their callers know them by their addresses. With port 0 each takes a free port; the log names
+    it.
+
+    A service is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
     DRAMATURG_CONFIG names; the judges of "gateway" are its [[gateway.judges]].
 
     For example:
@@ -115,19 +123,28 @@ def serve(
         dramaturg serve embedding --port 50061
 
         DRAMATURG_CRITIC_EMBEDDING_TARGET=localhost:50061 dramaturg serve critic --backend offline --port 0
+
+        dramaturg serve generation critic execute commonsense --port 50051
     """
+    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise typer.BadParameter(f"{', '.join(repeated)}: name a service once", param_hint="NAME")
     try:
-        service = find_app(name)
+        services = {name: find_app(name) for name in names}
     except UnknownServiceError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from error
-    kind = settings_type(service)
-    if backend is not None and backend not in backends(kind):
-        choices = ", ".join(backends(kind)) or "none"
-        raise typer.BadParameter(f"{backend!r}: the backends of {name} are {choices}", param_hint="--backend")
-    given = {} if backend is None else {"backend": backend}
+    kinds = {name: settings_type(service) for name, service in services.items()}
+    choices = {name: backends(kind) for name, kind in kinds.items()}
+    if backend is not None and (
+        not any(choices.values()) or any(own and backend not in own for own in choices.values())
+    ):
+        known = "; ".join(f"of {name}: {', '.join(own) or 'none'}" for name, own in choices.items())
+        raise typer.BadParameter(f"{backend!r}: the backends {known}", param_hint="--backend")
 
-    def make() -> App:
-        return service(settings=kind(**given))
+    def make() -> Sequence[App]:
+        return [
+            service(settings=kinds[name](**({"backend": backend} if backend and choices[name] else {})))
+            for name, service in services.items()
+        ]
 
     run(make, _listen(host, port))
 
