@@ -23,8 +23,8 @@ from services.generation.authoring.choices import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
 from services.generation.edges.yes_no import read_yes_no
 from services.judging.challenges.judge import turn_form
+from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
-from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
 from services.judging.rubrics.form import rubric_form
@@ -126,7 +126,7 @@ def read_graph(text: str) -> Any:
         return None
     if graph is None:
         return None
-    return sorted(graph.edges), {event: graph.nodes[event]["text"] for event in graph}
+    return sorted(graph.edges), {key: event.text for key, event in graph.events.items()}
 
 
 def place(text: str) -> object:

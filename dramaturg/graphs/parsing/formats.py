@@ -69,7 +69,8 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
     Raises:
         TooLargeError: The graph exceeds a limit of ``builder``.
     """
-    shown = blanked(text)
+    # Every line ends with "\n". The length, and so every position, stays.
+    shown = blanked(text).replace("\r\n", " \n").replace("\r", "\n")
     if shown.startswith("\ufeff"):
         shown = " " + shown[1:]
     start, end = _last_graph(shown, dialect)

@@ -15,9 +15,13 @@ _SPELLINGS = {
     "3": decision_pb2.CHOICE_EITHER,
     "either": decision_pb2.CHOICE_EITHER,
     "both": decision_pb2.CHOICE_EITHER,
+    "either one": decision_pb2.CHOICE_EITHER,
     "it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either: both serve the goal about equally well, it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either, as both come to about the same for the goal": decision_pb2.CHOICE_EITHER,
+    "either one, since they have similar effect when it comes to the goal": decision_pb2.CHOICE_EITHER,
 }
-"""The answers that the prompt ``choose_option`` offers, with the words by which it describes the third."""
+"""The answers that a prompt offers. The third one is in the words of our prompt, the example, the paper."""
 _OPTION = r"\boption\s?(?P<{}>[12])\b(?:\s?\([^()\n]{{0,500}}\)|\s?[\"“][^\"“”\n]{{0,500}}[\"”])?"
 _COMPARISON = re.compile(
     r"(?P<before>(?:given|since|because|as|considering|with|in|for|under|based on|due to)\b"

@@ -15,10 +15,16 @@ ONE, TWO, EITHER = (
     decision_pb2.CHOICE_EITHER,
 )
 CALL, SEARCH = "call the library", "search online for the library's hours"
+WHOLE = (
+    "3) either: both serve the goal about equally well, it makes little difference",
+    "3) either, as both come to about the same for the goal",
+    "3) either one, since they have similar effect when it comes to the goal",
+)
+"""The third answer as prompts offer it: ours, that of the example, the paper's."""
 FORMS = {
     ONE: ["1", "option 1", CALL, "1) option 1", f"option 1: {CALL}"],
     TWO: ["2", "option 2", SEARCH, "2) option 2", f"option 2 ({SEARCH})"],
-    EITHER: ["3", "either", "both", "option 3", "3) either", "either: it makes little difference"],
+    EITHER: ["3", "either", "both", "option 3", "3) either", "either: it makes little difference", *WHOLE],
 }
 LABELS = {ONE: "option 1", TWO: "option 2", EITHER: "either"}
 Form = tuple[decision_pb2.Choice.ValueType, str]

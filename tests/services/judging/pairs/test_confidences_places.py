@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
-from services.judging.pairs.confidences import Tokens
-from services.judging.pairs.placement import locate
+from services.judging.pairs.confidences import Tokens, locate
 from services.judging.pairs.spans import Span
 
 

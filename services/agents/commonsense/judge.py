@@ -1,11 +1,19 @@
-"""The commonsense agent without a language model. It always abstains."""
+"""The commonsense agent: checks every step against common sense. Its score is the share of steps that agree.
+
+Without a language model it abstains always.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles, verdicts
 from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.criteria_judge import CriteriaQuestion
+from dramaturg.judge.spec import criteria_spec
 from services.agents.offline.identity import DESCRIPTION, VERSION
 
 
@@ -31,3 +39,12 @@ class OfflineCommonsense:
                 for criterion in item.criteria
             ]
         )
+
+
+SPEC = criteria_spec(
+    role=roles.COMMONSENSE,
+    description="Has a language model check every step of a script against common sense.",
+    prompts=Path(__file__).parent / "prompts",
+    question=CriteriaQuestion("commonsense"),
+    offline=lambda _: judge_contract(OfflineCommonsense()),
+)

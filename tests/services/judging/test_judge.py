@@ -15,8 +15,7 @@ from dramaturg.judge import criteria, roles
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import FakeGeneration, completion, serve
-from services.judging.app import App
-from services.judging.settings import ScriptJudgeSettings
+from services.judging.judge import SPEC
 from tests.support.judges import STEPS, TASK, all_pass, candidate, items, script, section, serve_app
 
 REFERENCE = script("Boil water.", "Brew the tea.")
@@ -31,7 +30,7 @@ def generation() -> FakeGeneration:
 async def judge(generation: FakeGeneration) -> AsyncIterator[grpc.aio.Channel]:
     async with (
         serve(generation.contract()) as server,
-        serve_app(App(ScriptJudgeSettings(generation_target=server.target))) as channel,
+        serve_app(SPEC(generation_target=server.target)) as channel,
     ):
         yield channel
 
@@ -137,7 +136,7 @@ async def test_keeps_the_contract_of_its_role(generation: FakeGeneration) -> Non
     generation.reply = all_pass
     async with (
         serve(generation.contract()) as fake,
-        App(ScriptJudgeSettings(generation_target=fake.target)).open() as contracts,
+        SPEC(generation_target=fake.target).open() as contracts,
         serve(*contracts) as server,
     ):
         outcomes = await conformance.run(roles.SCRIPT_JUDGE, server.target, timeout=20)
