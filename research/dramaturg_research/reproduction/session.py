@@ -123,6 +123,10 @@ class Session:
         """The items within the limit, evenly spaced."""
         return items if self.limit is None else evenly(items, self.limit)
 
+    def judge_model(self, role: str) -> str:
+        """The model of a role's judges. Empty: that of the service."""
+        return self.judge_models.get(role) or self.judge_models.get("", "")
+
     def options(self, *groupings: Sequence[str]) -> SummaryOptions:
         """The options of a summary, with these groupings of tags."""
         return SummaryOptions(groupings=[TagGrouping(tags=tags) for tags in groupings], seed=self.seed)
@@ -157,7 +161,7 @@ class Session:
         found.display_name = f"{self.paper}: {name}"
         found.dataset.CopyFrom(_dataset(self.selected(rows) if limited else rows))
         for role in judge_roles:
-            if model := self.judge_models.get(role) or self.judge_models.get("", ""):
+            if model := self.judge_model(role):
                 found.judges.add(role=role, model=model)
         identity = hashlib.sha256(found.SerializeToString(deterministic=True)).digest()
         found.labels["paper"] = self.paper
