@@ -17,9 +17,9 @@ from dramaturg.judge.steps import split_steps
 from dramaturg_research.formats.coscript import strip_number
 from services.generation.answers.forms import json_form
 from services.generation.answers.reader import parse_answer
-from services.generation.authoring.choices import read_choice
+from services.generation.authoring.decisions import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.edges.yes_no import read_yes_no
+from services.generation.edges.pairwise import read_yes_no
 from services.graph.model import TooLargeError
 from services.graph.parser.formats import parse
 from services.judging.challenges.judge import turn_form
@@ -27,7 +27,7 @@ from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
-from services.judging.rubrics.form import rubric_form
+from services.judging.rubrics.judge import rubric_form
 from services.roles.generator import ORIGINS, RolesForm
 
 TURNS = 5

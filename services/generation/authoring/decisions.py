@@ -1,4 +1,4 @@
-"""Asks a model under test for a decision (Choice-75, section 3 and appendix C).
+"""Asks a model under test for a decision, and reads it (Choice-75, section 3 and appendix C).
 
 The model answers in plain text, as in the paper, so that JSON errors do not affect the measured choices.
 Demonstrations have the form of the question. Each is a pair of messages that precedes it.
@@ -15,10 +15,41 @@ from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSI
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.short_answers import options_of
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
-from services.generation.authoring.choices import read_choice
 from services.generation.authoring.excerpts import indented
+
+_SPELLINGS = {
+    "1": decision_pb2.CHOICE_OPTION_1,
+    "2": decision_pb2.CHOICE_OPTION_2,
+    "3": decision_pb2.CHOICE_EITHER,
+    "either": decision_pb2.CHOICE_EITHER,
+    "both": decision_pb2.CHOICE_EITHER,
+    "either one": decision_pb2.CHOICE_EITHER,
+    "it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either: both serve the goal about equally well, it makes little difference": decision_pb2.CHOICE_EITHER,
+    "either, as both come to about the same for the goal": decision_pb2.CHOICE_EITHER,
+    "either one, since they have similar effect when it comes to the goal": decision_pb2.CHOICE_EITHER,
+}
+"""The answers that a prompt offers. The third one is in the words of our prompt, the example, the paper."""
+
+
+def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
+    """Reads the choice of an answer: by number, as "Option 1", or in the option's own words.
+
+    Args:
+        text: The text of the model.
+        option_1: The option that was shown first.
+        option_2: The option that was shown second.
+
+    Returns:
+        The choice, in the order shown, or None where it is unclear.
+    """
+    own = [option.casefold().strip(" .!;,") for option in (option_1, option_2)]
+    words = {} if own[0] == own[1] else dict(zip(own, _SPELLINGS.values(), strict=False))
+    return options_of({**words, **_SPELLINGS}).value_of(text)
+
 
 _ANSWERS = {
     decision_pb2.CHOICE_OPTION_1: "Option 1",

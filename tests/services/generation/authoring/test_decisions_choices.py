@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import decision_pb2
-from services.generation.authoring.choices import read_choice
+from services.generation.authoring.decisions import read_choice
 
 ONE, TWO, EITHER = (
     decision_pb2.CHOICE_OPTION_1,
