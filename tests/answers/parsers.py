@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
+from dramaturg.graphs.parsing.formats import parse
+from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
 from dramaturg.judge.fence import visible
@@ -17,11 +19,9 @@ from dramaturg.judge.steps import split_steps
 from dramaturg_research.formats.coscript import strip_number
 from services.generation.answers.forms import json_form
 from services.generation.answers.reader import parse_answer
-from services.generation.authoring.decisions import read_choice
+from services.generation.authoring.choices import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.edges.pairwise import read_yes_no
-from services.graph.model import TooLargeError
-from services.graph.parser.formats import parse
+from services.generation.edges.yes_no import read_yes_no
 from services.judging.challenges.judge import turn_form
 from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
@@ -126,7 +126,7 @@ def read_graph(text: str) -> Any:
         return None
     if graph is None:
         return None
-    return sorted(graph.edges), {event: graph.nodes[event]["text"] for event in graph}
+    return sorted(graph.edges), {key: event.text for key, event in graph.events.items()}
 
 
 def place(text: str) -> object:

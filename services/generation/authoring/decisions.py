@@ -1,4 +1,4 @@
-"""Asks a model under test for a decision, and reads it (Choice-75, section 3 and appendix C).
+"""Asks a model under test for a decision (Choice-75, section 3 and appendix C).
 
 The model answers in plain text, as in the paper, so that JSON errors do not affect the measured choices.
 Demonstrations have the form of the question. Each is a pair of messages that precedes it.
@@ -15,41 +15,11 @@ from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSI
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
-from dramaturg.judge.short_answers import options_of
+from dramaturg.judge.refusals import is_refusal
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
+from services.generation.authoring.choices import read_choice
 from services.generation.authoring.excerpts import indented
-
-_SPELLINGS = {
-    "1": decision_pb2.CHOICE_OPTION_1,
-    "2": decision_pb2.CHOICE_OPTION_2,
-    "3": decision_pb2.CHOICE_EITHER,
-    "either": decision_pb2.CHOICE_EITHER,
-    "both": decision_pb2.CHOICE_EITHER,
-    "either one": decision_pb2.CHOICE_EITHER,
-    "it makes little difference": decision_pb2.CHOICE_EITHER,
-    "either: both serve the goal about equally well, it makes little difference": decision_pb2.CHOICE_EITHER,
-    "either, as both come to about the same for the goal": decision_pb2.CHOICE_EITHER,
-    "either one, since they have similar effect when it comes to the goal": decision_pb2.CHOICE_EITHER,
-}
-"""The answers that a prompt offers. The third one is in the words of our prompt, the example, the paper."""
-
-
-def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
-    """Reads the choice of an answer: by number, as "Option 1", or in the option's own words.
-
-    Args:
-        text: The text of the model.
-        option_1: The option that was shown first.
-        option_2: The option that was shown second.
-
-    Returns:
-        The choice, in the order shown, or None where it is unclear.
-    """
-    own = [option.casefold().strip(" .!;,") for option in (option_1, option_2)]
-    words = {} if own[0] == own[1] else dict(zip(own, _SPELLINGS.values(), strict=False))
-    return options_of({**words, **_SPELLINGS}).value_of(text)
-
 
 _ANSWERS = {
     decision_pb2.CHOICE_OPTION_1: "Option 1",
@@ -89,7 +59,7 @@ class OptionChooser:
         }
 
     async def choose(self, request: pb.ChooseOptionRequest) -> pb.ChooseOptionResponse:
-        """Asks for the decision, and once more if the answer is unclear.
+        """Asks for the decision, and once more if the answer is unclear or an explanation that is cut off.
 
         Swapping affects its own options, not those of the demonstrations.
 
@@ -105,7 +75,7 @@ class OptionChooser:
         prompts = [one.reference for one in (self._question, frame, self._again)]
         written = await self._author.write(messages, options, prompts=prompts)
         choice, provenance = _choice(written, shown), written.provenance
-        if choice is None and written.abstention is None:
+        if choice is None and _is_explanation(written):
             messages.append(Message(role=MESSAGE_ROLE_ASSISTANT, text=written.text))
             messages.extend(self._again.render({}))
             written = await self._author.write(messages, options)
@@ -115,7 +85,11 @@ class OptionChooser:
         if written.abstention is not None:
             response.abstain_reason = written.abstention.reason
         elif choice is None:
-            response.abstain_reason = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            response.abstain_reason = (
+                verdict_pb2.ABSTAIN_REASON_REFUSED
+                if is_refusal(written.text)
+                else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            )
         else:
             response.choice = _SWAPPED[choice] if request.options_swapped else choice
         return response
@@ -146,6 +120,13 @@ def _choice(written: Written, shown: Decision) -> Choice.ValueType | None:
     if written.abstention is not None:
         return None
     return read_choice(written.text, shown.option_1, shown.option_2)
+
+
+def _is_explanation(written: Written) -> bool:
+    """Whether an answer without a choice has text that is no refusal, whole or cut off at the token cap."""
+    reason = written.abstention.reason if written.abstention is not None else 0
+    is_text = reason in (0, verdict_pb2.ABSTAIN_REASON_TRUNCATED) and bool(written.text.strip())
+    return is_text and not is_refusal(written.text)
 
 
 def _situation(scenario: str, frame: Prompt) -> str:

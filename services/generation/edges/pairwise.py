@@ -1,12 +1,8 @@
-"""Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model).
-
-The probability is that of "yes" in a yes/no answer.
-"""
+"""Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model)."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -18,7 +14,6 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
-from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.judge import abstentions
@@ -26,66 +21,12 @@ from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
-from dramaturg.judge.short_answers import CONTINUED, options_of
+from dramaturg.judge.refusals import is_refusal
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.edges.numbered_events import scenario_excerpt
-
-_WORDS = {"yes": True, "no": False}
-_ANSWERS = options_of(_WORDS, CONTINUED)
-_MARKS = " \t\r\n*_`\"'.,;:!()\u2581\u0120"
-"""The characters around a word in a token, including the space markers of tokenizers."""
-
-
-def read_yes_no(text: str) -> bool | None:
-    """Returns True for yes, False for no, None for an unclear answer (``dramaturg.judge.short_answers``)."""
-    return _ANSWERS.value_of(text)
-
-
-def probability_of_yes(tokens: Sequence[TokenLogprob], answer: bool) -> float | None:
-    """Returns the probability of "yes", given that the answer is "yes" or "no".
-
-    The first token of the answer that is one of the two words decides. Where the provider lists
-    alternatives, the probabilities of all spellings of each word are summed and normalised over the two
-    words; a word that is not listed has the probability 0. Without alternatives, the other word has the
-    remaining probability.
-
-    Args:
-        tokens: The tokens of the text.
-        answer: The result of ``read_yes_no``.
-
-    Returns:
-        The probability, in [0, 1], or None where the tokens do not contain the answer.
-    """
-    for token in tokens:
-        said = _word(token.token)
-        if said is None:
-            continue
-        if said != answer or not token.logprob <= 0:
-            return None
-        return _normalised(token, said)
-    return None
-
-
-def _normalised(token: TokenLogprob, said: bool) -> float | None:
-    mass = {True: 0.0, False: 0.0}
-    for alternative in token.alternatives:
-        word = _word(alternative.token)
-        if word is not None and alternative.logprob <= 0:
-            mass[word] += math.exp(alternative.logprob)
-    if mass[said] == 0:
-        # The list lacks the token itself, or there is no list.
-        mass[said] = math.exp(token.logprob)
-        if not token.alternatives:
-            mass[not said] = 1 - mass[said]
-    total = mass[True] + mass[False]
-    return mass[True] / total if total else None
-
-
-def _word(token: str) -> bool | None:
-    return _WORDS.get(token.strip(_MARKS).casefold())
-
+from services.generation.edges.yes_no import probability_of_yes, read_yes_no
 
 LOG_PROBABILITIES, VOTES = "log-probabilities", "votes"
 """The source of probabilities (``PredictEdgesResponse.probability_source``)."""
@@ -188,6 +129,7 @@ TOP_LOGPROBS = 5
 """The number of alternatives per token: enough for two words, and allowed by most providers."""
 
 _LONGEST_EVENT = 20_000
+_REFUSED = Abstention(verdict_pb2.ABSTAIN_REASON_REFUSED, "The model declined to answer.")
 _UNCLEAR = Abstention(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The answer is not clearly yes or no.")
 
 
@@ -254,7 +196,8 @@ class PairAsker:
             return Ballot(None, None, bool(tokens), written.abstention, written.provenance)
         yes = read_yes_no(written.text)
         if yes is None:
-            return Ballot(None, None, bool(tokens), _UNCLEAR, written.provenance)
+            unclear = _REFUSED if is_refusal(written.text) else _UNCLEAR
+            return Ballot(None, None, bool(tokens), unclear, written.provenance)
         return Ballot(yes, probability_of_yes(tokens, yes), bool(tokens), None, written.provenance)
 
     async def _write(self, first: str, second: str, repeat_index: int) -> Written:

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.graphs.dot import to_dot
-from services.graph.codec.graphs import encode_graph
-from services.graph.model import ScriptGraph, TooLargeError, minutes_of, text_of
-from services.graph.parser.builder import MAX_REPAIRS, RepairKind
-from services.graph.parser.formats import Dialect, Parsed, parse
+from dramaturg.graphs.parsing.builder import MAX_REPAIRS, RepairKind
+from dramaturg.graphs.parsing.formats import Dialect, Parsed, parse
+from dramaturg.graphs.parsing.graph import TooLargeError
+from services.graph.codec.graphs import encode_graph, encode_read_graph
+from services.graph.model import ScriptGraph
 from tests.support.graphs import graphs
 
 
 def events(parsed: Parsed) -> dict[str, str]:
     assert parsed.graph is not None
-    return {event: text_of(parsed.graph, event) for event in parsed.graph}
+    return {event: read.text for event, read in parsed.graph.events.items()}
 
 
 def edges(parsed: Parsed) -> list[tuple[str, str]]:
@@ -108,15 +109,15 @@ def test_dot_with_what_models_put_into_it() -> None:
     )
     assert parsed.dialect is Dialect.DOT
     assert parsed.graph is not None
-    assert parsed.graph.graph["scenario"] == "bake a cake"
+    assert parsed.graph.scenario == "bake a cake"
     assert events(parsed) == {
         "a": 'find "the" recipe',
         "b": "mix well",
         **{event: event for event in "cdefg"},
     }
-    assert minutes_of(parsed.graph, "a") == 2.5
+    assert parsed.graph.events["a"].minutes == 2.5
     assert edges(parsed) == [
-        ("a", "b"), ("a", "d"), ("b", "c"), ("b", "d"), ("e", "g"), ("f", "g"),
+        ("a", "b"), ("b", "c"), ("b", "d"), ("a", "d"), ("e", "g"), ("f", "g"),
     ]  # fmt: skip
     assert repairs(parsed) == [
         (RepairKind.TEXT_DROPPED, "Here you are:"),
@@ -137,7 +138,7 @@ def test_dot_with_what_models_put_into_it() -> None:
 def test_broken_dot_is_repaired_and_listed(text: str, expected: tuple[RepairKind, str]) -> None:
     parsed = parse(text)
     assert parsed.graph is not None
-    assert "a" in parsed.graph
+    assert "a" in parsed.graph.events
     assert repairs(parsed) == [expected]
 
 
@@ -193,6 +194,76 @@ def test_edges_between_texts_name_the_events() -> None:
     assert edges(parsed) == [("find the recipe", "mix"), ("mix", "bake")]
 
 
+STATED = "step0: find; step1: mix; step2: eat;\nstep0 -> step1;\nstep1 -> step2;\n"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Do not add step1 -> step0.",
+        "Note: step1 -> step0 is not required.",
+        "Note that step2 -> step0 would make a cycle.",
+        "I left out step0 -> step2 because it follows.",
+        "There is no edge 2 -> 0.",
+        "// step2 -> step0",
+        "# step2 -> step0",
+        "Left out: step0 -> step2",
+        "Left out:\n- step0 -> step2\n- step2 -> step0",
+        "step0 -> step2 (not needed)",
+        "step0 -> step2 is a shortcut",
+    ],
+)
+def test_an_edge_that_is_not_stated_is_none_and_is_listed(prose: str) -> None:
+    parsed = parse(STATED + prose)
+    assert events(parsed) == {"0": "find", "1": "mix", "2": "eat"}
+    assert edges(parsed) == [("0", "1"), ("1", "2")]
+    assert any(repair.kind is RepairKind.TEXT_DROPPED for repair in parsed.repairs)
+
+
+@pytest.mark.parametrize("heading", ["Remove a stain without soap:", "How to avoid traffic:", "Edges:"])
+def test_a_scenario_in_the_heading_denies_nothing(heading: str) -> None:
+    assert edges(parse(f"{heading}\n{STATED}")) == [("0", "1"), ("1", "2")]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Do not add mix -> find the recipe;",
+        "Note: find the recipe -> bake is not required.",
+        "// mix -> find the recipe",
+        "# mix -> find the recipe",
+    ],
+)
+def test_prose_and_comments_are_no_events(prose: str) -> None:
+    parsed = parse(f"find the recipe -> mix;\n{prose}\nmix -> bake;")
+    assert list(events(parsed)) == ["find the recipe", "mix", "bake"]
+    assert edges(parsed) == [("find the recipe", "mix"), ("mix", "bake")]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "(1) -> (2), (2) -> (3)",
+        "[1] -> [2]\n[2] -> [3]",
+        "Event 1 -> Event 2\nEvent 2 -> Event 3",
+        "**Event 1** --> **Event 2**\n**Event 2** --> **Event 3**",
+        "Event 1 (find) -> Event 2 (mix)\nEvent 2 (mix) -> Event 3 (eat)",
+        "1. Event 1 -> Event 2\n2. Event 2 -> Event 3",
+        "(1, 2), (2, 3)",
+        "Edges: [(1, 2), (2, 3)]",
+        "- from 1 to 2\n- from Event 2 to Event 3.",
+        "| from | to |\n|---|---|\n| 1 | 2 |\n| 2 | 3 |",
+        "1 -> 2: the dough needs it\n2 -> 3 (of course)",
+    ],
+)
+def test_ways_to_write_edges_between_numbers(written: str) -> None:
+    assert edges(parse(written)) == [("1", "2"), ("2", "3")]
+
+
+def test_pairs_in_prose_are_no_edges() -> None:
+    assert parse("Take the eggs (1, 2) and the pan (2, 3) from the shelf.").graph is None
+
+
 @pytest.mark.parametrize("text", ["Sure, I'd go a -> b.", "1. find\n2. mix", "<think>step0 -> step1"])
 def test_prose_and_lists_and_reasoning_are_no_graph(text: str) -> None:
     parsed = parse(text)
@@ -230,7 +301,7 @@ def test_json_of_the_release() -> None:
     )
     assert parsed.dialect is Dialect.JSON
     assert events(parsed) == {"0": "pay", "1": "decided to ride", "2": "ride"}
-    assert edges(parsed) == [("0", "2"), ("1", "0")]
+    assert edges(parsed) == [("1", "0"), ("0", "2")]
     assert {repair.kind for repair in parsed.repairs} == {RepairKind.TEXT_DROPPED, RepairKind.ROOT_NAMED}
     assert any("0=2" in repair.text for repair in parsed.repairs)
 
@@ -247,7 +318,7 @@ def test_dot_that_is_written_is_read_again(graph: ScriptGraph) -> None:
         return
     parsed = parse(to_dot(message), Dialect.DOT)
     assert parsed.graph is not None
-    assert encode_graph(parsed.graph).events == message.events
+    assert encode_read_graph(parsed.graph).events == message.events
     assert set(edges(parsed)) == {(edge.source_id, edge.target_id) for edge in message.edges}
     assert parsed.repairs == []
 

@@ -11,14 +11,15 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
+from dramaturg.graphs.parsing.builder import Builder, Repair, RepairKind
+from dramaturg.graphs.parsing.dot import HEAD, parse_dot
+from dramaturg.graphs.parsing.graph import ReadGraph
+from dramaturg.graphs.parsing.mermaid import MERMAID_HEAD, parse_mermaid
+from dramaturg.graphs.parsing.pairs import with_arrows
+from dramaturg.graphs.parsing.steps import ARROW, DESCRIPTION, has_numbered_edges, parse_steps
+from dramaturg.graphs.parsing.texts import parse_texts
 from dramaturg.graphs.records import RecordError, read_record
 from dramaturg.judge.reasoning import blanked
-from services.graph.model import ScriptGraph
-from services.graph.parser.builder import Builder, Repair, RepairKind
-from services.graph.parser.dot import HEAD, parse_dot
-from services.graph.parser.mermaid import MERMAID_HEAD, parse_mermaid
-from services.graph.parser.steps import ARROW, DESCRIPTION, has_numbered_edges, parse_steps
-from services.graph.parser.texts import parse_texts
 
 MAX_JSON_STARTS = 16
 """The maximum number of brackets that are tried as the start of a JSON graph."""
@@ -49,7 +50,7 @@ class Parsed:
         repair_count: The total number of repairs.
     """
 
-    graph: ScriptGraph | None
+    graph: ReadGraph | None
     dialect: Dialect
     repairs: list[Repair]
     repair_count: int
@@ -80,7 +81,7 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
     used = _parse(" " * start + shown[start:end], dialect, builder)
     _list_reasoning(text, shown, builder)
     builder.finish()
-    graph = builder.graph if len(builder.graph) else None
+    graph = builder.graph if builder.graph.events else None
     return Parsed(graph, used, builder.repairs, builder.repair_count)
 
 
@@ -89,6 +90,7 @@ def _parse(text: str, dialect: Dialect | None, builder: Builder) -> Dialect:
     if dialect is Dialect.STEPS or dialect is None:
         if dialect is None and parse_json(text, builder):
             return Dialect.JSON
+        text = with_arrows(text)
         may_be_texts = dialect is None and _ANY_ARROW.search(text) and not has_numbered_edges(text)
         if may_be_texts and parse_texts(text, builder):
             return Dialect.TEXTS
@@ -127,9 +129,9 @@ def _is_whole(text: str, dialect: Dialect | None) -> bool:
     """Whether a text is a graph of its own: it declares events, or is one in a dialect with a frame."""
     builder = Builder()
     used = _parse(text, dialect, builder)
-    declares = any(builder.graph.nodes[event]["declared"] for event in builder.graph)
+    declares = any(map(builder.graph.has_declared, builder.graph.events))
     framed = used in {Dialect.DOT, Dialect.MERMAID, Dialect.JSON}
-    return len(builder.graph) > 0 and (declares or framed)
+    return bool(builder.graph.events) and (declares or framed)
 
 
 def _list_reasoning(text: str, shown: str, builder: Builder) -> None:
@@ -164,7 +166,7 @@ def parse_json(text: str, builder: Builder) -> bool:
         if not record.events and not record.edges:
             continue
         builder.drop(text[:start], 0)
-        builder.graph.graph["scenario"] = record.scenario
+        builder.graph.scenario = record.scenario
         for event, event_text in record.events.items():
             builder.event(event, builder.clean(event_text, start), start, record.minutes.get(event))
         builder.reserve(len(record.edges))

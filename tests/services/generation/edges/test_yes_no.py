@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.generation.v1.generation_service_pb2 import AlternativeToken, TokenLogprob
-from services.generation.edges.pairwise import probability_of_yes, read_yes_no
+from services.generation.edges.yes_no import probability_of_yes, read_yes_no
 
 LOGPROBS = st.floats(min_value=-20, max_value=0)
 

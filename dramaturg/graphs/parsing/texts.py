@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import re
 
-from services.graph.model import normalise
-from services.graph.parser.builder import MAX_ID_LENGTH, Builder, RepairKind
-from services.graph.parser.steps import ARROW, EVENT_HEAD
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, Builder, RepairKind
+from dramaturg.graphs.parsing.graph import normalise
+from dramaturg.graphs.parsing.steps import ARROW, COMMENT, EVENT_HEAD
 
 _ARROW = re.compile(rf"[ \t]{{0,20}}{ARROW}[ \t]{{0,20}}")
 _STATEMENT = re.compile(r"[^;\n]++")
 _MARKS = re.compile(r"\A(?:[-*•>][ \t]+|\d{1,4}[.)][ \t]+)?")
-_NAME = re.compile(r"(?i)step[ \t_]{0,3}(\d{1,9})")
+_PROSE = re.compile(r"(?i)(?:note|remember|hint|warning)\s?:|(?:do not|don't|never|avoid|no edge|not)\b")
+_NOT_STATED = re.compile(
+    r"(?i)\b(?:is|are|was|would be|should be)\s+(?:not|un\w+|redundant|wrong|implied|left out|omitted)\b"
+    r"|\bisn't\b"
+)
+"""The words of a statement about an edge that is none."""
+_NAME = re.compile(r"(?i)(?:step|event|node)[ \t_]{0,3}(\d{1,9})")
 
 
 def parse_texts(text: str, builder: Builder) -> bool:
@@ -52,7 +58,7 @@ def parse_texts(text: str, builder: Builder) -> bool:
         for source, target, label, other in zip(ids, ids[1:], ends, ends[1:], strict=False):
             if not known:
                 for name, shown in ((source, label), (target, other)):
-                    if name not in builder.graph or not builder.graph.nodes[name]["declared"]:
+                    if not builder.graph.has_declared(name):
                         builder.event(name, builder.clean(shown, start), start)
             builder.edge(source, target, start)
     return True
@@ -61,7 +67,11 @@ def parse_texts(text: str, builder: Builder) -> bool:
 def _ends(statement: str) -> list[str]:
     """Returns the texts between the arrows of a statement; one text where it has no arrow."""
     plain = _MARKS.sub("", statement.strip().strip("`"))
-    return [part.strip().strip("\"'*`").strip() for part in _ARROW.split(plain)]
+    parts = _ARROW.split(plain)
+    is_prose = COMMENT.match(plain) or _PROSE.match(plain) or _NOT_STATED.search(parts[-1])
+    if len(parts) > 1 and is_prose:
+        return [plain]
+    return [part.strip().strip("\"'*`").strip() for part in parts]
 
 
 def _declared(statement: str, ends: list[str]) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from services.graph.parser.builder import Builder, RepairKind
+from dramaturg.graphs.parsing.builder import Builder, RepairKind
 
 MERMAID_HEAD = re.compile(
     r"^[ \t]{0,20}(?:graph|flowchart)[ \t]{1,20}(?:TD|TB|BT|RL|LR)\b[ \t\r]{0,20}(?:;|$)",
@@ -90,10 +90,9 @@ def _read_nodes(text: str, at: int, end: int, builder: Builder) -> tuple[list[st
         event, label = node["id"], node["text"]
         if label is not None:
             shown = builder.clean(label.strip('"'), node.start("text"))
-            known = event in builder.graph and builder.graph.nodes[event]["declared"]
-            if not known or builder.graph.nodes[event]["text"] != shown:
+            if not builder.graph.has_declared(event) or builder.graph.events[event].text != shown:
                 builder.event(event, shown, node.start())
-        elif event not in builder.graph:
+        elif event not in builder.graph.events:
             builder.mention(event)
         nodes.append(event)
         at = node.end()
@@ -105,5 +104,5 @@ def _read_nodes(text: str, at: int, end: int, builder: Builder) -> tuple[list[st
 
 def _declare_named(builder: Builder) -> None:
     """Gives nodes without text their id as text, as Mermaid shows them."""
-    for event in [event for event in builder.graph if not builder.graph.nodes[event]["declared"]]:
+    for event in [event for event in builder.graph.events if not builder.graph.has_declared(event)]:
         builder.event(event, event, 0)

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from enum import IntEnum
 
-from services.graph.model import ScriptGraph, TooLargeError, add_edge, add_event, new_graph
+from dramaturg.graphs.parsing.graph import ReadEvent, ReadGraph, TooLargeError
 
 MAX_EVENTS = 5_000
 """The maximum number of events."""
@@ -63,7 +63,7 @@ class Builder:
     """
 
     def __init__(self) -> None:
-        self.graph: ScriptGraph = new_graph()
+        self.graph = ReadGraph()
         self.repairs: list[Repair] = []
         self.repair_count = 0
         self._mentions = 0
@@ -71,6 +71,7 @@ class Builder:
         self._first_mention: dict[str, int] = {}
 
     def note(self, kind: RepairKind, text: str, position: int) -> None:
+        """Lists a repair."""
         self.repair_count += 1
         if len(self.repairs) < MAX_REPAIRS:
             self.repairs.append(Repair(kind, text[:MAX_SHOWN], position))
@@ -101,17 +102,17 @@ class Builder:
 
     def event(self, event: str, text: str, position: int, minutes: float | None = None) -> None:
         """Declares an event; the first declaration wins."""
-        if event in self.graph and self.graph.nodes[event]["declared"]:
-            same = self.graph.nodes[event]["text"] == text
+        if self.graph.has_declared(event):
+            same = self.graph.events[event].text == text
             self.note(RepairKind.EVENT_REPEATED if same else RepairKind.EVENT_REDEFINED, text, position)
             return
         self._make_room(event)
-        add_event(self.graph, event, text, minutes)
+        self.graph.events[event] = ReadEvent(text, minutes)
 
     def mention(self, event: str) -> None:
         """Adds an event that is not declared yet."""
         self._make_room(event)
-        self.graph.add_node(event, text="", minutes=None, declared=False)
+        self.graph.events[event] = ReadEvent(declared=False)
 
     def reserve(self, edges: int) -> None:
         """Counts edges before they are added."""
@@ -121,20 +122,21 @@ class Builder:
 
     def edge(self, source: str, target: str, position: int) -> None:
         """Adds a reserved edge; existing edges stay unchanged."""
-        if self.graph.has_edge(source, target):
+        if (source, target) in self.graph.edges:
             self.note(RepairKind.EDGE_REPEATED, f"{source} -> {target}", position)
             return
         self._edge_count += 1
         if self._edge_count > MAX_EDGES:
             raise TooLargeError("edges", limit=MAX_EDGES, actual=self._edge_count)
         for event in (source, target):
-            self._make_room(event)
+            if event not in self.graph.events:
+                self.mention(event)
             self._first_mention.setdefault(event, position)
-        add_edge(self.graph, source, target)
+        self.graph.edges[source, target] = None
 
     def finish(self) -> None:
         """Lists the events named only by edges, if other events are declared."""
-        declared = {event: bool(self.graph.nodes[event]["declared"]) for event in self.graph}
+        declared = {event: read.declared for event, read in self.graph.events.items()}
         if any(declared.values()):
             for event in (event for event, is_declared in declared.items() if not is_declared):
                 self.note(RepairKind.EVENT_UNDECLARED, event, self._first_mention[event])
@@ -143,5 +145,5 @@ class Builder:
     def _make_room(self, event: str) -> None:
         if len(event) > MAX_ID_LENGTH:
             raise TooLargeError("code points of an event's id", limit=MAX_ID_LENGTH, actual=len(event))
-        if event not in self.graph and len(self.graph) >= MAX_EVENTS:
+        if event not in self.graph.events and len(self.graph.events) >= MAX_EVENTS:
             raise TooLargeError("events", limit=MAX_EVENTS, actual=MAX_EVENTS + 1)
