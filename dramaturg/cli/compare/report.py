@@ -7,10 +7,12 @@ from typing import Any
 
 from dramaturg.api.alignment.v1 import compare_pb2
 from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
-from dramaturg.cli.cells import number, p_value
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.cells import number
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.tables.cells import p_value
+from dramaturg.tables.model import Table, columns
 
 _GATES = {
     compare_pb2.GATE_GO: "GO",
@@ -68,7 +70,7 @@ def print_comparison(
         "n",
         "gate",
     )
-    table = Table("criterion", "run", "abstentions", figures=heads)
+    table = Table("", columns("criterion", "run", "abstentions", figures=heads))
     # Corrections are of all comparisons under a policy: abstentions of one tell the policies of all apart.
     abstained = any(one.baseline_abstained_count + one.abstained_count for one in response.comparisons)
     for one in response.comparisons:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
-from dramaturg.cli.cells import ABSENT, interval, number
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.cells import interval, number
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg.tables.model import ABSENT, Table, columns
 from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement
 
 SHORT = {
@@ -37,7 +38,7 @@ def show_variants(console: Terminal, figures: Sequence[VariantFigures], compared
         heads = ("95 % interval", "majority", "kappa", "MSE", "over")
         print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
     heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
-    calls = Table("variant", figures=heads, title="calls and abstentions")
+    calls = Table("calls and abstentions", columns("variant", figures=heads))
     for one in figures:
         summary = one.summary
         reasons = sorted(summary.abstentions_by_reason.items(), key=lambda reason: (-reason[1], reason[0]))
@@ -67,8 +68,8 @@ def _table(
     cells: Callable[[VariantFigures], Sequence[str]] = lambda _: (),
 ) -> Table:
     """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
-    columns = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
-    table = Table("variant", figures=columns, title=title)
+    heads = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
+    table = Table(title, columns("variant", figures=heads))
     for one in figures:
         table.add_row(one.name, *(cell(one, name) for name in [*criteria, ALL]), *cells(one))
     return table
