@@ -5,10 +5,18 @@ The differences and tests are those of ``alignment.v1.CompareRunsResponse``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsResponse, PolicyComparison, RunComparison
+from dramaturg.api.alignment.v1.accuracy_pb2 import AbstentionPolicy
+from dramaturg.api.alignment.v1.compare_pb2 import (
+    GATE_GO,
+    GATE_INCONCLUSIVE,
+    GATE_NO_GO,
+    CompareRunsResponse,
+    PolicyComparison,
+    RunComparison,
+)
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.results.setups import setup_changes, setups_of
 from dramaturg.tables.cells import (
@@ -20,14 +28,17 @@ from dramaturg.tables.cells import (
     optional,
     p_sentence,
     p_value,
-    percent,
+    percent_of,
     points,
     samples_link,
     value_of,
     words,
 )
 from dramaturg.tables.common import SIGNIFICANT
-from dramaturg.tables.model import ABSENT, Cell, Column, Section, Table, columns
+from dramaturg.tables.model import Cell, Column, Section, Table, columns
+
+GATES = {GATE_GO: "GO", GATE_NO_GO: "NO-GO", GATE_INCONCLUSIVE: "INCONCLUSIVE"}
+"""The names of decisions."""
 
 LISTED_FLIPS = 100
 """The number of changes of each direction that are listed; all are in the samples."""
@@ -76,17 +87,17 @@ class Comparison:
 def _whole(comparison: Comparison) -> Iterator[tuple[RunComparison, PolicyComparison]]:
     for one in comparison.response.comparisons:
         if not one.group:
-            yield one, _policy(comparison, one)
+            yield one, _policy(comparison.response, one)
 
 
-def _policy(comparison: Comparison, one: RunComparison) -> PolicyComparison:
-    wanted = comparison.response.abstention_policy
-    return next(part for part in one.policies if part.policy == wanted)
+def _policy(response: CompareRunsResponse, one: RunComparison) -> PolicyComparison:
+    return next(part for part in one.policies if part.policy == response.abstention_policy)
 
 
 def lead(comparison: Comparison) -> str:
     """The sentences that open the page."""
     sentences = []
+    show = _format(shares=comparison.shares)
     for one, part in _whole(comparison):
         text = f"{one.system} against {comparison.runs[0]}: "
         text += f"{part.worse_count:,} of {one.item_count:,} judgements got worse and "
@@ -96,7 +107,7 @@ def lead(comparison: Comparison) -> str:
             text += f", {abstained:,} changed to or from an abstention"
         value = value_of(part.difference)
         if value is not None:
-            text += f"; the difference of {_signed(value, comparison).replace(' pp', ' percentage points')}"
+            text += f"; the difference of {_signed(value, show).replace(' pp', ' percentage points')}"
             if part.HasField("adjusted_p_value"):
                 surely = "is" if part.adjusted_p_value < SIGNIFICANT else "is not"
                 text += f" {surely} significant ({p_sentence(part.adjusted_p_value)})"
@@ -106,13 +117,13 @@ def lead(comparison: Comparison) -> str:
     return " ".join([*sentences, "The judges are the same."])
 
 
-def _signed(value: float, comparison: Comparison) -> str:
-    sign = "−" if value < 0 else "+"
-    return f"{sign}{points(_show(comparison, abs(value)))}"
+def _format(*, shares: bool) -> Callable[[float | None], str]:
+    """The format of values: of shares, or of scores."""
+    return percent_of if shares else lambda value: figure(value, 3)
 
 
-def _show(comparison: Comparison, value: float | None) -> str:
-    return percent(value, 1) if comparison.shares else figure(value)
+def _signed(value: float, show: Callable[[float | None], str]) -> str:
+    return f"{'−' if value < 0 else '+'}{points(show(abs(value)))}"
 
 
 def change_counts(comparison: Comparison) -> Sequence[tuple[str, str]]:
@@ -142,7 +153,7 @@ def sections(comparison: Comparison) -> Iterator[Section]:
             yield Section(title, tables, note)
     yield Section(
         "Differences",
-        [_differences(comparison)],
+        [differences(comparison.response, shares=comparison.shares)],
         f"The share or mean of what was {comparison.value}, over judgements that both results have, less "
         "that of the baseline. p is that of the paired test, adjusted for the number of comparisons (Holm)."
         f"{' pp: percentage points.' if comparison.shares else ''}",
@@ -168,44 +179,92 @@ def _flips(caption: str, flips: Sequence[Flip], folded: str = "") -> Table:
     return table
 
 
-def _differences(comparison: Comparison) -> Table:
-    parts = [(one, _policy(comparison, one)) for one in comparison.response.comparisons]
+def differences(response: CompareRunsResponse, *, shares: bool, gated: bool = False) -> Table:
+    """The differences to the baseline with their tests.
+
+    Args:
+        response: The comparisons.
+        shares: Whether values are verdicts, whose means are shares.
+        gated: Whether the decisions are shown, and every policy of abstentions where something abstained.
+            Otherwise the policy of the gate stands alone.
+    """
+    # Corrections are of all comparisons under a policy: abstentions of one tell the policies of all apart.
+    abstained = any(one.baseline_abstained_count + one.abstained_count for one in response.comparisons)
+    parts = [
+        (one, part)
+        for one in response.comparisons
+        for part in (one.policies if gated and abstained else [_policy(response, one)])
+    ]
+    show = _format(shares=shares)
     ends = [abs(end) for _, part in parts for end in (part.difference.lower, part.difference.upper)]
     reach = max([0.01, *ends])
-    heads = (
-        "baseline",
-        "now",
-        Column("difference", interval=f"±{points(_show(comparison, reach))}"),
-        "worse",
-        "better",
-        "p",
-        "judgements",
-    )
-    table = Table("Differences to the baseline", columns("result", "by", figures=heads))
+    heads = [
+        Column("baseline"),
+        Column("now"),
+        Column("difference", interval=f"±{points(show(reach))}"),
+        *([Column("lower bound")] if gated else []),
+        Column("worse", detail=gated),
+        Column("better", detail=gated),
+        Column("p"),
+        *([Column("p (BH)", detail=True), Column("detectable", detail=True)] if gated else []),
+        Column("judgements"),
+        *([Column("gate")] if gated else []),
+    ]
+    names = ("result", "by", *(("abstentions",) if gated and abstained else ()))
+    table = Table("Differences to the baseline", columns(*names, figures=heads))
     for one, part in parts:
         tags = {name: {name: one.group} for name in (WORSE, BETTER)} if one.group else {}
-        p = optional(part, "adjusted_p_value")
         table.add_row(
             one.system,
             one.group or "all",
-            estimate_cell(part.baseline_mean, show=lambda value: _show(comparison, value)),
-            estimate_cell(part.system_mean, show=lambda value: _show(comparison, value)),
-            replace(
-                estimate_cell(
-                    part.difference,
-                    scale=(-reach, reach),
-                    show=lambda value: points(_show(comparison, value)),
-                ),
-                text=ABSENT
-                if value_of(part.difference) is None
-                else _signed(part.difference.value, comparison),
-            ),
+            *([policy_name(part.policy)] if gated and abstained else []),
+            estimate_cell(part.baseline_mean, show=show),
+            estimate_cell(part.system_mean, show=show),
+            _difference(part, reach, show),
+            *([_optional_cell(part, "lower_bound", show)] if gated else []),
             count(part.worse_count, samples_link(tags[WORSE]) if tags else ""),
             count(part.better_count, samples_link(tags[BETTER]) if tags else ""),
-            Cell(p_value(p), p),
-            count(one.item_count),
+            _p_cell(part, "adjusted_p_value"),
+            *(
+                [
+                    _p_cell(part, "false_discovery_p_value"),
+                    _optional_cell(part, "minimum_detectable_effect", show),
+                ]
+                if gated
+                else []
+            ),
+            f"{part.difference.count:,} of {part.difference.total:,}" if gated else count(one.item_count),
+            *([_gate(part)] if gated else []),
         )
     return table
+
+
+def policy_name(policy: AbstentionPolicy.ValueType) -> str:
+    """A policy as it is shown, such as "worst-case"."""
+    return AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_").lower().replace("_", "-")
+
+
+def _difference(part: PolicyComparison, reach: float, show: Callable[[float | None], str]) -> Cell:
+    found = part.difference
+    cell = estimate_cell(found, scale=(-reach, reach), show=lambda value: points(show(value)))
+    return replace(cell, text=_signed(found.value, show)) if found.HasField("value") else cell
+
+
+def _optional_cell(part: PolicyComparison, name: str, show: Callable[[float | None], str]) -> Cell:
+    value = optional(part, name)
+    return Cell("" if value is None else points(show(value)), value)
+
+
+def _p_cell(part: PolicyComparison, name: str) -> Cell:
+    value = optional(part, name)
+    return Cell(p_value(value), value)
+
+
+def _gate(part: PolicyComparison) -> str:
+    """The corrected decision; a GO that is not corrected, or does not survive the correction, says so."""
+    if part.gate == GATE_GO != part.corrected_gate:
+        return f"{GATES[part.gate]} (uncorrected)"
+    return GATES[part.gate]
 
 
 def _changes(comparison: Comparison) -> Sequence[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2
+from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.cells import estimated, named, number
 from dramaturg.cli.platform import fail
@@ -18,12 +18,6 @@ from dramaturg.tables.model import Cell, Table, columns
 
 WHOLE = "all"
 """How tables name all items."""
-
-
-def policy_name(policy: accuracy_pb2.AbstentionPolicy.ValueType) -> str:
-    """A policy as it is shown, such as "worst-case"."""
-    name = accuracy_pb2.AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_")
-    return name.lower().replace("_", "-")
 
 
 def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Resampled
-from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.datasets.json_lines import LineError
@@ -19,6 +19,7 @@ from dramaturg.results.files import read_results
 from dramaturg.results.rows import judgements
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
+from dramaturg.tables.comparison import policy_name
 from dramaturg.tables.model import Table, columns
 
 _CRITERION, _SAMPLE = "criterion", "sample"
