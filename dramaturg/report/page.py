@@ -174,9 +174,9 @@ def _hash(text: str) -> str:
 
 @cache
 def environment(templates: Path = _TEMPLATES) -> Environment:
-    """Renders the templates of a folder. Values are escaped, and invisible characters shown (``visible``)."""
+    """Renders the templates of a folder, and those of the report. Values are escaped, and invisible characters shown (``visible``)."""
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader([templates, _TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
