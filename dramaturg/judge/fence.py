@@ -158,7 +158,7 @@ def _is_visible_ascii(text: str) -> bool:
 
 
 def _may_hold_token(text: str) -> bool:
-    return any(sign in text for sign in "<[~/")
+    return "<" in text or "[" in text or "~" in text or "/" in text
 
 
 def _visible_run(found: re.Match[str]) -> str:

@@ -174,7 +174,10 @@ def _hash(text: str) -> str:
 
 @cache
 def environment(templates: Path = _TEMPLATES) -> Environment:
-    """Renders the templates of a folder, and those of the report. Values are escaped, and invisible characters shown (``visible``)."""
+    """Renders the templates of a folder, and those of the report.
+
+    Values are escaped, and invisible characters shown (``visible``).
+    """
     made = Environment(
         loader=FileSystemLoader([templates, _TEMPLATES]),
         autoescape=True,

@@ -93,7 +93,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
         Column("highest", detail=True),
         Column("judged", detail=True),
         Column("coverage"),
-        *([Column("difference to first"), Column("p")] if differences else []),
+        *([Column("difference to first"), Column("p"), Column("ranks")] if differences else []),
         Column("abstentions", number=False, detail=True),
     ]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
@@ -109,7 +109,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     )
     if differences:
         note += (
-            " Differences are paired by sample; p is adjusted for the number of models (Holm)."
+            " Differences are paired by sample; p, intervals and ranks hold for all pairs of models together."
             f" Models with a p of {SIGNIFICANT} or more cannot be told apart from the first."
             f"{' pp: percentage points.' if show(1).endswith('%') else ''}"
         )
@@ -134,6 +134,7 @@ def _entry_row(
     bounds = (entry.lower, entry.upper) if entry.HasField("lower") else None
     measure = {"measure": summary.leaderboard_measure} if summary.leaderboard_measure else {}
     link = samples_link(model=entry.model, **measure)
+    ranks = f"{entry.rank_lower} to {entry.rank_upper}" if entry.HasField("rank_lower") else ""
     abstained = ", ".join(
         f"{number:,} {words(name)}" for name, number in sorted(entry.abstentions_by_reason.items())
     )
@@ -152,7 +153,7 @@ def _entry_row(
         *(Cell(show(end), end) for end in (optional(entry, "mean_lowest"), optional(entry, "mean_highest"))),
         Cell(f"{entry.judged_count:,} of {entry.judgement_count:,}", link=link),
         share_cell(entry.coverage),
-        *(_difference_cells(differences.get(entry.model), show) if differences else ()),
+        *([*_difference_cells(differences.get(entry.model), show), ranks] if differences else []),
         Cell(abstained, link=samples_link(model=entry.model, outcome="abstain") if abstained else ""),
     ]
 

@@ -53,7 +53,7 @@ ASKED_AGAIN = {
     "yes_no": r"(?is)\byes\b.* no other way",
     "decision_choice": r"(?is)^(?!<think>Option|.*\n\nAnswer:).*(?:option 1\b.*option 2\b|option 2\b.*option 1\b)"
     r"|I would choose|I'd go with|Doe should|It is best|would be|is the better|Therefore|is best|no difference|"
-    r"doesn't matter|^Both |^Either o|- it is quicker|, because it",
+    r"doesn't matter|^Both |^Either option |- it is quicker|, because it",
 }
 """Patterns of the answers in free prose, by kind."""
 
@@ -294,6 +294,9 @@ EITHER_READ = [
     "It makes little difference.", "It makes no difference", "Both", "Both options", "Both are possible.",
     "Either option works.", "Either one would be fine.", "3) Either", "Answer: Either", "<think>Option 1</think>Either",
     "Either. Option 1 and option 2 both reach the goal.", "\\boxed{Either}", "It doesn't matter.",
+    "3) Either: both serve the goal about equally well, it makes little difference",
+    "3) Either, as both come to about the same for the Goal",
+    "3) Either one, since they have similar effect when it comes to the goal",
 ]  # fmt: skip
 DECISIONS_UNCLEAR = [
     "Option 1 or option 2", "Option 1 and option 2", "Neither", "Not option VALUE.", "Option VALUE is not feasible.",

@@ -15,10 +15,16 @@ ONE, TWO, EITHER = (
     decision_pb2.CHOICE_EITHER,
 )
 CALL, SEARCH = "call the library", "search online for the library's hours"
+WHOLE = (
+    "3) either: both serve the goal about equally well, it makes little difference",
+    "3) either, as both come to about the same for the goal",
+    "3) either one, since they have similar effect when it comes to the goal",
+)
+"""The third answer as prompts offer it: ours, that of the example, the paper's."""
 FORMS = {
     ONE: ["1", "option 1", CALL, "1) option 1", f"option 1: {CALL}"],
     TWO: ["2", "option 2", SEARCH, "2) option 2", f"option 2 ({SEARCH})"],
-    EITHER: ["3", "either", "both", "option 3", "3) either", "either: it makes little difference"],
+    EITHER: ["3", "either", "both", "option 3", "3) either", "either: it makes little difference", *WHOLE],
 }
 LABELS = {ONE: "option 1", TWO: "option 2", EITHER: "either"}
 Form = tuple[decision_pb2.Choice.ValueType, str]
@@ -152,6 +158,28 @@ def test_unclear_answers_are_no_choice(text: str) -> None:
     ],
 )
 def test_other_forms_are_read(text: str, choice: decision_pb2.Choice.ValueType) -> None:
+    assert read(text) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        (f"Given that the library is closed at night, Option 2 ({SEARCH}) is better than Option 1.", TWO),
+        (f"Given that Doe can't type, Option 1 ({CALL}) is better than Option 2.", ONE),
+        ("**Option 1** is the better choice than Option 2 because it is near.", ONE),
+        ("Since Option 1 is closed, Option 2 is better than Option 1.", None),
+        ("I doubt that Option 1 is better than Option 2.", None),
+        ("If it rains, Option 1 is better than Option 2.", None),
+        ("Option 1 is better than Option 2 only if it rains.", None),
+        ("Option 1 is better than Option 2?", None),
+        ("Option 1 is not better than Option 2.", None),
+        ("Option 1 is better than Option 2. But either works.", None),
+        ("Given the rain, Option 1 is better than Option 1.", None),
+    ],
+)
+def test_a_comparison_of_both_options_is_read(
+    text: str, choice: decision_pb2.Choice.ValueType | None
+) -> None:
     assert read(text) == choice
 
 
