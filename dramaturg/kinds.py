@@ -5,8 +5,7 @@ command line nothing:
 
 - ``dramaturg.results.<name>``: ``<NAME>``, how results are flattened and ranked.
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
-- ``dramaturg.report.figures.<name>``: ``lead`` and ``sections``, how the report shows its summary.
-- ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
+- ``dramaturg.tables.<name>``: ``lead`` and ``sections``, the tables and charts of its summary.
 - ``dramaturg.cli.evaluate.<name>``, unless ``Kind.command`` names another module: its options, and the
   commands that evaluate a file of it and create a run of it, ``create``.
 """

@@ -19,8 +19,9 @@ from dramaturg.cli.options import AsJson, FileFormat
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.runs.spec import show_upload, upload_size
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.client import DramaturgClient
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,7 +72,9 @@ def list_datasets(
     if as_json:
         typer.echo(json.dumps({"datasets": [_describe(one) for one in found]}, ensure_ascii=False))
         return
-    table = Table("dataset", texts=("name", "format", "state", "created"), figures=("bytes",))
+    table = Table(
+        "", columns("dataset", texts=("name", "format", "state", "created"), figures=("bytes",)), heads=1
+    )
     for one in found:
         shown = _describe(one)
         table.add_row(

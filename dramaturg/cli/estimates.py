@@ -9,8 +9,9 @@ import typer
 
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.cli.platform import PARTIAL, output
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.results.quantities import money
+from dramaturg.tables.model import Table, columns
 
 DryRun = Annotated[
     bool,
@@ -72,7 +73,7 @@ def _describe(estimate: EstimateRunResponse) -> dict[str, Any]:
 def _print_tables(estimate: EstimateRunResponse) -> None:
     console = output()
     described = _describe(estimate)
-    table = Table("expected", figures=("amount",))
+    table = Table("", columns("expected", figures=("amount",)))
     table.add_row("samples", f"{estimate.sample_count:,}")
     for label, key in (
         ("model calls", "model_calls"),
@@ -83,7 +84,11 @@ def _print_tables(estimate: EstimateRunResponse) -> None:
     table.add_row("cost", NOT_KNOWN if described["cost_usd"] is None else money(described["cost_usd"]))
     table.add_row("seconds", NOT_KNOWN if described["seconds"] is None else f"{described['seconds']:,.0f}")
     models = Table(
-        "role", "judge", texts=("model", "prices"), figures=("calls", "tokens sent", "USD per million")
+        "",
+        columns(
+            "role", "judge", texts=("model", "prices"), figures=("calls", "tokens sent", "USD per million")
+        ),
+        heads=2,
     )
     for model in estimate.models:
         models.add_row(

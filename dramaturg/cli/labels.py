@@ -23,12 +23,13 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask_gateway
 from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table
 from dramaturg.summaries.estimates import agreement
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,11 +104,11 @@ def list_sets(
     if as_json:
         typer.echo(json.dumps({"label_sets": [_describe(one) for one in found]}, ensure_ascii=False))
         return
-    columns = ("name", "task", "run", "created")
-    table = Table("set", texts=columns, figures=("items",))
+    texts = ("name", "task", "run", "created")
+    table = Table("", columns("set", texts=texts, figures=("items",)), heads=1)
     for one in found:
         shown = _describe(one)
-        table.add_row(one.id, *(shown[key] for key in columns), f"{one.item_count:,}")
+        table.add_row(one.id, *(shown[key] for key in texts), f"{one.item_count:,}")
     print_tables(output(), table)
 
 
@@ -118,10 +119,10 @@ def show(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET, as_json: 
     if as_json:
         typer.echo(json.dumps(_describe(found), ensure_ascii=False))
         return
-    progress = Table("annotator", figures=("labelled", "of"))
+    progress = Table("", columns("annotator", figures=("labelled", "of")))
     for one in found.annotators:
         progress.add_row(one.annotator, str(one.labelled_count), str(found.item_count))
-    kappas = Table("items", texts=("annotators",), figures=("labelled twice", "kappa"))
+    kappas = Table("", columns("items", texts=("annotators",), figures=("labelled twice", "kappa")), heads=1)
     for group in found.agreement:
         for pair in group.pairs:
             names = f"{pair.first_annotator}, {pair.second_annotator}"

@@ -16,8 +16,8 @@ from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.plots.figures import NO_PLOTS, can_draw
+from dramaturg.plots.files import write_plots
 from dramaturg.report.groupings import find_groupings
-from dramaturg.report.plots import write_plots
 from dramaturg.results.files import read_results
 
 app = typer.Typer()

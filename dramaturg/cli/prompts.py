@@ -17,7 +17,7 @@ from dramaturg.cli.evaluate.pair_variants import ForcedChoice, NoBiasCaution
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import environment, fail, gateway, output, run
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.judge.roles import ROLES
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
@@ -25,6 +25,7 @@ from dramaturg.meta_evaluation.case import JUDGES, Case
 from dramaturg.meta_evaluation.cases import BenchSet
 from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
 from dramaturg.service.channel import open_channel
+from dramaturg.tables.model import Table, columns
 
 LEGEND = (
     "detected: planted faults reported, of all; false alarms: faults reported in flawless material, of all;\n"
@@ -236,7 +237,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _print(table: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
-    shown = Table("judge", "prompt", texts=("version", "model"), figures=tuple(_FIGURES.values()))
+    shown = Table(
+        "", columns("judge", "prompt", texts=("version", "model"), figures=tuple(_FIGURES.values())), heads=2
+    )
     former = {one.key: one for one in map(from_json, before["judges"])} if before is not None else {}
     for found in map(from_json, table["judges"]):
         other = former.get(found.key)

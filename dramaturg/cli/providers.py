@@ -14,9 +14,10 @@ from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationSe
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.client import ServiceError
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -58,12 +59,11 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
     if as_json:
         typer.echo(json.dumps(_describe_list(listed), ensure_ascii=False))
         return
-    table = Table("provider", texts=("models", "error"), figures=("count",))
+    table = Table("", columns("provider", texts=("models", "error"), figures=("count",)), heads=1)
     for one in listed.providers:
         more = len(one.models) - SHOWN_MODELS
         names = ", ".join(one.models[:SHOWN_MODELS]) + (f" and {more} more" if more > 0 else "")
-        style = "red" if one.error else ""
-        table.add_row(one.provider, names, one.error, str(len(one.models)), style=style)
+        table.add_row(one.provider, names, one.error, str(len(one.models)), style="red" if one.error else "")
     print_tables(output(), table)
     if listed.providers:
         typer.echo(f"Default model: {listed.default_model or 'none'}")
@@ -149,7 +149,9 @@ async def check_provider(
 def _print(checked: pb.ProviderCheck) -> None:
     typer.echo(f"{checked.provider}/{checked.model} at {checked.address}")
     table = Table(
-        "feature", texts=("status", "detail", "remedy"), figures=("seconds", "tokens/s", "cost USD")
+        "",
+        columns("feature", texts=("status", "detail", "remedy"), figures=("seconds", "tokens/s", "cost USD")),
+        heads=1,
     )
     for found in checked.features:
         usage = found.usage

@@ -21,13 +21,14 @@ from dramaturg.cli.cells import counted
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_counts import role_shortage
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
 
@@ -188,7 +189,7 @@ async def _find(channel: grpc.aio.Channel, text: Text, wish: Wish) -> RolesKnown
 
 
 def _print(texts: Sequence[Text], found: Sequence[RolesKnown]) -> None:
-    table = Table("text", "origin", "type", "description")
+    table = Table("", columns("text", "origin", "type", "description"), heads=4)
     for text, known in zip(texts, found, strict=True):
         for role in known.roles:
             origin = RoleOrigin.Name(role.origin).removeprefix("ROLE_ORIGIN_").removeprefix("SUBJECTIVE_")

@@ -1,94 +1,129 @@
 """Tables that fit the terminal: no name and no figure is ever cut.
 
-Where the terminal is narrow, cells fold at their spaces; columns that do not fit are printed in a
-further table below, beside the same names.
+Where the terminal is narrow, columns of detail are left out, cells fold at their spaces, and columns that do
+not fit are printed in a further table below, beside the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as Grid
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from dramaturg.cli.terminal import Terminal, printable
+from dramaturg.tables.model import Cell, Section, Table
 
 GAP = 2
 """Characters between two columns."""
 HEAD_STYLE = "bold cyan"
 """The style of heads, where the terminal has colours."""
+FOLDED_ROWS = 20
+"""The most rows of a table that other renderers fold."""
+
+_WORD = re.compile(r"\S+(?: (?:%|pp)(?!\S))?")
+"""A word; a unit stays beside its number."""
 
 
-class Noted(NamedTuple):
-    """A cell with a note, which is printed once below the table."""
+def print_tables(console: Terminal, *shown: Table | str) -> None:
+    """Prints tables and lines, with a blank line after each table; tables without rows are left out."""
+    for one in shown:
+        if isinstance(one, Table):
+            if one.rows:
+                console.print(_Grid(one))
+                console.print()
+        else:
+            _print_line(console, one)
 
-    text: str
-    """The cell."""
-    note: str
-    """The note."""
+
+def print_sections(console: Terminal, sections: Iterable[Section]) -> None:
+    """Prints sections: tables, then what explains them; sections of detail are left out."""
+    noted = set()
+    for section in sections:
+        if section.detail:
+            continue
+        if any(table.rows and table.caption != section.title for table in section.tables):
+            console.print(Text(printable(section.title), style="bold"))
+        for table in section.tables:
+            if table.rows:
+                console.print(_Grid(table))
+                if section.note and table is section.tables[-1] and section.note not in noted:
+                    console.print(Text(printable(section.note), style="dim"))
+                    noted.add(section.note)
+                console.print()
+        for line in section.lines:
+            text = line if section.tables else f"{section.title}: {line}"
+            _print_line(console, text, "yellow" if section.warning else "")
 
 
-Cell = str | Noted
+def _print_line(console: Terminal, text: str, style: str = "") -> None:
+    console.print(Text(printable(text), style=style), highlight=False, soft_wrap=True)
 
 
-class Table:
-    """A table. Cells are shown as they are: nothing in them is markup. Columns without any are left out.
+class _Grid:
+    """A table as text. Cells are shown as they are: nothing in them is markup."""
 
-    Args:
-        names: The heads of the columns that say what a row is about.
-        texts: The heads of further columns of words.
-        figures: The heads of the columns of figures, aligned to the right.
-        title: What the table shows.
-    """
-
-    def __init__(
-        self, *names: str, texts: Sequence[str] = (), figures: Sequence[str] = (), title: str = ""
-    ) -> None:
-        self._heads = tuple(map(printable, (*names, *texts, *figures)))
-        self._names, self._left = len(names), len(names) + len(texts)
-        self._title = printable(title)
-        self._rows: list[tuple[str, ...]] = []
-        self._styles: list[str] = []
-        self._notes: dict[str, int] = {}
-
-    @property
-    def row_count(self) -> int:
-        """How many rows there are."""
-        return len(self._rows)
-
-    def add_row(self, *cells: Cell, style: str = "") -> None:
-        """Adds a row, with a cell for each column."""
-        if len(cells) != len(self._heads):
-            raise ValueError(f"a row of {len(cells)} cells in a table of {len(self._heads)} columns")
-        self._rows.append(tuple(self._text(cell) for cell in cells))
-        self._styles.append(style)
-
-    def _text(self, cell: Cell) -> str:
-        if isinstance(cell, str):
-            return printable(cell)
-        number = self._notes.setdefault(printable(cell.note), len(self._notes) + 1)
-        return f"{printable(cell.text)} ({number})"
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._title:
-            yield Text(self._title, style="italic")
-        for place, columns in enumerate(self._blocks(options.max_width)):
-            if place:
+        width = options.max_width
+        table = self._table
+        filled = [
+            place for place in range(len(table.columns)) if any(one.text for one in table.column(place))
+        ]
+        block = _Block(table.choose(filled))
+        if not block.fits(width):
+            block = _Block(table.choose(place for place in filled if not table.columns[place].detail))
+        if table.caption:
+            yield Text(printable(table.caption), style="italic")
+        for number, places in enumerate(block.parts(width)):
+            if number:
                 yield ""
-            yield self._grid(columns, options.max_width)
-        for note, number in self._notes.items():
+            yield block.grid(places, width)
+        if left_out := block.left_out:
+            yield Text(f"and {left_out:,} more rows", style="dim")
+        for note, number in block.notes.items():
             yield Text(f"({number}) {note}", style="dim")
+        for note in table.all_notes:
+            yield Text(printable(note), style="dim")
 
-    def _blocks(self, width: int) -> Iterator[Sequence[int]]:
+
+class _Block:
+    """The texts of a table, and how they share a width."""
+
+    def __init__(self, table: Table) -> None:
+        self.notes: dict[str, int] = {}
+        """The notes on cells, with the numbers that the cells have."""
+        self.left_out = max(0, len(table.rows) - FOLDED_ROWS) if table.folded else 0
+        """How many rows are not shown."""
+        shown = table.rows[: len(table.rows) - self.left_out]
+        self._heads = [printable(column.full_name) for column in table.columns]
+        self._rows = [[self._text(cell) for cell in row.cells] for row in shown]
+        self._styles = [row.style for row in shown]
+        self._names = table.heads
+        self._right = [column.number and place >= table.heads for place, column in enumerate(table.columns)]
+
+    def _text(self, cell: Cell) -> str:
+        text = printable(f"{cell.text} [{cell.printed}]" if cell.printed else cell.text)
+        if not cell.note:
+            return text
+        number = self.notes.setdefault(printable(cell.note), len(self.notes) + 1)
+        return f"{text} ({number})"
+
+    def fits(self, width: int) -> bool:
+        """Whether all columns stand beside each other, and no cell below the heads is folded."""
+        places = range(len(self._heads))
+        return _taken([max(self._wide(place), self._least(place)) for place in places]) <= width
+
+    def parts(self, width: int) -> Iterator[Sequence[int]]:
         """The columns of each table that it takes, the names in all of them."""
         names = list(range(self._names))
         block, left = list(names), width - _taken([self._least(one) for one in names])
         for column in range(self._names, len(self._heads)):
-            if not any(self._column(column)[1:]):
-                continue
             wanted = self._least(column) + GAP
             if wanted > left and len(block) > len(names):
                 yield block
@@ -97,55 +132,65 @@ class Table:
             left -= wanted
         yield block
 
-    def _grid(self, columns: Sequence[int], width: int) -> Grid:
-        grid = Grid(box=None, pad_edge=False, padding=(0, GAP // 2), header_style=HEAD_STYLE)
-        for column, wide in zip(columns, self._widths(columns, width), strict=True):
-            right = column >= self._left
+    def grid(self, columns: Sequence[int], width: int) -> RichTable:
+        """Some of the columns."""
+        grid = RichTable(box=None, pad_edge=False, padding=(0, GAP // 2), header_style=HEAD_STYLE)
+        widths = self._widths(columns, width)
+        for column, wide in zip(columns, widths, strict=True):
             grid.add_column(
                 Text(self._heads[column]),
-                justify="right" if right else "left",
+                justify="right" if self._right[column] else "left",
                 width=wide,
                 overflow="fold",
             )
         for row, style in zip(self._rows, self._styles, strict=True):
-            grid.add_row(*(Text(row[column]) for column in columns), style=style)
+            cells = (_folded(row[column], wide) for column, wide in zip(columns, widths, strict=True))
+            grid.add_row(*map(Text, cells), style=style)
         return grid
 
     def _widths(self, columns: Sequence[int], width: int) -> Sequence[int]:
-        """As wide as the cells are; while that is too wide, the one with the most to give gets narrower."""
-        widths = [
-            max(cell_len(line) for cell in self._column(column) for line in [*cell.splitlines(), ""])
-            for column in columns
-        ]
+        """As wide as heads and cells are; while that is too wide, the one with most to give gets narrower.
+
+        First heads are folded, then cells at their spaces, then the longest words.
+        """
         least = [self._least(column) for column in columns]
-        while _taken(widths) > width:
-            slack = [wide - low for wide, low in zip(widths, least, strict=True)]
-            if not any(slack):
-                # Not even the longest words have room, so they are folded too.
-                least = [min(one, 1) for one in widths]
-                if widths == least:
+        cells = [max(self._wide(column), low) for column, low in zip(columns, least, strict=True)]
+        widths = [
+            max(wide, cell_len(self._heads[column])) for column, wide in zip(columns, cells, strict=True)
+        ]
+        for floors in (cells, least, [1] * len(columns)):
+            while _taken(widths) > width:
+                slack = [wide - floor for wide, floor in zip(widths, floors, strict=True)]
+                if max(slack) <= 0:
                     break
-                continue
-            widths[slack.index(max(slack))] -= 1
+                widths[slack.index(max(slack))] -= 1
         return widths
+
+    def _wide(self, column: int) -> int:
+        """The longest line of the cells of a column."""
+        return max((cell_len(line) for row in self._rows for line in row[column].splitlines()), default=0)
 
     def _least(self, column: int) -> int:
         """The longest word of a column."""
-        return max(cell_len(word) for cell in self._column(column) for word in [*cell.split(), ""])
+        return max(cell_len(word) for cell in self._column(column) for word in [*_WORD.findall(cell), ""])
 
     def _column(self, column: int) -> Sequence[str]:
         return [self._heads[column], *(row[column] for row in self._rows)]
 
 
-def print_tables(console: Terminal, *shown: Table | str) -> None:
-    """Prints tables and lines, with a blank line after each table; tables without rows are left out."""
-    for one in shown:
-        if isinstance(one, Table):
-            if one.row_count:
-                console.print(one)
-                console.print()
-        else:
-            console.print(Text(printable(one)), highlight=False, soft_wrap=True)
+def _folded(text: str, width: int) -> str:
+    """A text in lines of a width, where its words have room."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        kept = ""
+        for word in _WORD.findall(line):
+            longer = f"{kept} {word}" if kept else word
+            if kept and cell_len(longer) > width:
+                lines.append(kept)
+                longer = word
+            kept = longer
+        lines.append(kept)
+    return "\n".join(lines)
 
 
 def _taken(widths: Sequence[int]) -> int:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dramaturg.report.charts import Mark, drawn_map, shortened
+from dramaturg.tables.model import Point, PointMap, file_name
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -18,6 +21,8 @@ _UPRIGHT = 10
 _MARKERS = ("o", "s", "D", "^")
 _RANK_SHIFT = 0.06
 """The distance of lines of equal ranks."""
+_POINTS_A_PIXEL = 0.54
+"""Typographic points of a plot for a pixel of the drawn map, which is 720 pixels wide."""
 _HEIGHT = 4.2
 """The usual height in inches."""
 
@@ -179,42 +184,44 @@ class IntervalChart(Figure):
 
 
 @dataclass(frozen=True)
-class PointMap(Figure):
-    """Named points on a plane.
+class PointChart(Figure):
+    """Named points on a plane. The labels are their groups."""
 
-    The labels are the groups, the series "x", "y", "weight" and "group", the number of the point's group.
-    """
+    marks: Sequence[Mark] = ()
+    points: Sequence[Point] = ()
 
-    names: Sequence[tuple[int, str, float, float]] = ()
-    """Names beside points: the number of the point, its name, and the offset to the right and up, in
-    typographic points. A name with a negative offset ends there."""
+    @classmethod
+    def of(cls, one: PointMap) -> PointChart:
+        """The chart of a map."""
+        name = file_name(one.caption)
+        return cls(name, one.caption, one.groups, {}, marks=drawn_map(one).marks, points=one.points)
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
-        x, y, weights, groups = (
-            [value or 0.0 for value in self.series[name]] for name in ("x", "y", "weight", "group")
-        )
-        heaviest = max(weights, default=0.0) or 1.0
+        heaviest = max((point.weight for point in self.points), default=0.0) or 1.0
         for number, group in enumerate(self.labels):
-            mine = [place for place, one in enumerate(groups) if one == number]
+            mine = [point for point in self.points if point.group == group]
             axes.scatter(
-                [x[place] for place in mine],
-                [y[place] for place in mine],
-                [20 + 100 * weights[place] / heaviest for place in mine],
+                [point.x for point in mine],
+                [point.y for point in mine],
+                [20 + 100 * point.weight / heaviest for point in mine],
                 marker=_MARKERS[number % len(_MARKERS)],
                 alpha=0.8,
                 label=group,
             )
-        for place, name, right, up in self.names:
-            axes.annotate(
-                name,
-                (x[place], y[place]),
-                xytext=(right, up),
-                textcoords="offset points",
-                ha="left" if right > 0 else "right",
-                va="center",
-                fontsize=7,
-            )
+        for mark in self.marks:
+            if mark.label is not None:
+                x, y, anchor = mark.label
+                point = self.points[mark.number]
+                axes.annotate(
+                    shortened(mark.name),
+                    (point.x, point.y),
+                    xytext=(_POINTS_A_PIXEL * (x - mark.x), _POINTS_A_PIXEL * (mark.y - y + 4)),
+                    textcoords="offset points",
+                    ha="left" if anchor == "start" else "right",
+                    va="center",
+                    fontsize=7,
+                )
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel("first principal component")
         axes.set_ylabel("second principal component")

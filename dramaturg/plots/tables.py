@@ -1,18 +1,12 @@
-"""Tables in the layout of a paper, as Markdown, CSV and LaTeX."""
+"""Tables as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.datasets.spreadsheet import csv_record
-
-ABSENT = "–"
-"""The text of a figure that is not defined."""
-PRINTED_NOTE = "In brackets: the number that the paper prints."
-"""The note of a table with printed numbers."""
+from dramaturg.tables.model import ABSENT, Cell, Table
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -33,123 +27,15 @@ _LATEX = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell: a text, or a figure with its text."""
-
-    text: str
-    """The text."""
-    value: float | None = None
-    """The figure in full precision. None: the cell has none."""
-    printed: str = ""
-    """The number that the paper prints in this place. Empty: none."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column."""
-
-    name: str
-    """The head."""
-    group: str = ""
-    """The head above it that adjacent columns share. Empty: none."""
-
-    @property
-    def full_name(self) -> str:
-        """Both heads, e.g. "Easy: gpt-4o"."""
-        return f"{self.group}: {self.name}" if self.group and self.name else self.name or self.group
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row."""
-
-    cells: Sequence[Cell]
-    """A cell for each column."""
-    ruled: bool = False
-    """Whether a rule is above it."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper."""
-
-    name: str
-    """The name of its files, e.g. "table-3"."""
-    title: str
-    """The caption."""
-    columns: Sequence[Column]
-    """The columns; the first ``label_count`` of them name the row."""
-    rows: Sequence[Row]
-    """The rows."""
-    label_count: int = 1
-    """The number of columns of words."""
-    notes: Sequence[str] = field(default=())
-    """Sentences below the table."""
-    printed_note: str = PRINTED_NOTE
-    """The note on the numbers in brackets."""
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row.cells) != len(self.columns):
-                raise ValueError(f"{self.name}: {len(row.cells)} cells in {len(self.columns)} columns")
-
-    @property
-    def all_notes(self) -> Sequence[str]:
-        """The notes, with that on printed numbers where there are any."""
-        printed = any(cell.printed for row in self.rows for cell in row.cells)
-        return (*([self.printed_note] if printed else []), *self.notes)
-
-
-def words(text: str, printed: str = "") -> Cell:
-    """A cell of words."""
-    return Cell(text, printed=printed)
-
-
-def count(number: int, printed: str = "") -> Cell:
-    """A cell with a number of items."""
-    return Cell(str(number), number, printed)
-
-
-def number(value: float | None, digits: int, printed: str = "") -> Cell:
-    """A cell with a figure. None: the figure is not defined."""
-    return Cell(ABSENT if value is None else f"{value:.{digits}f}", value, printed)
-
-
-def probability(value: float | None, digits: int) -> Cell:
-    """A cell with a probability, which is below the last digit rather than 0. None: it is not defined."""
-    cell, least = number(value, digits), 10**-digits
-    return cell if value is None or value >= least / 2 else Cell(f"< {least:.{digits}f}", value)
-
-
-def percent(value: float | None, digits: int, printed: str = "") -> Cell:
-    """A cell with a share from 0 to 1, in percent."""
-    return number(None if value is None else 100 * value, digits, printed)
-
-
-def share(part: int, parts: Sequence[int], digits: int, printed: str = "") -> Cell:
-    """A cell with the share of a part, in percent. Not defined if all parts are 0."""
-    return percent(part / sum(parts) if sum(parts) else None, digits, printed)
-
-
-def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
-    """A cell with an estimate. None: there is none."""
-    return number(found.value if found is not None and found.HasField("value") else None, digits, printed)
-
-
-def average(cells: Iterable[Cell], digits: int, printed: str = "") -> Cell:
-    """The mean of the figures above, as in a row "Average". Not defined if one of them is not."""
-    values = [cell.value for cell in cells]
-    known = [value for value in values if value is not None]
-    mean = sum(known) / len(known) if known and len(known) == len(values) else None
-    return number(mean, digits, printed)
-
-
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown, with its caption and notes."""
+    table = table.choose(range(len(table.columns)))
     heads = [_markdown_cell(column.full_name) for column in table.columns]
-    rules = ["---" if index < table.label_count else "---:" for index in range(len(heads))]
-    lines = [f"### {table.title}", "", _line(heads), _line(rules)]
+    rules = [
+        "---" if index < table.heads or not column.number else "---:"
+        for index, column in enumerate(table.columns)
+    ]
+    lines = [f"### {table.caption}", "", _line(heads), _line(rules)]
     lines += [_line(_markdown_cell(_text(cell)) for cell in row.cells) for row in table.rows]
     for note in table.all_notes:
         lines += ["", note]
@@ -157,24 +43,48 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """The table as CSV: figures in full precision, printed numbers in columns of their own."""
-    printed = [any(row.cells[index].printed for row in table.rows) for index in range(len(table.columns))]
+    """The table as CSV: figures in full precision.
+
+    The ends of intervals, the numbers of judged items and of all items, and printed numbers have columns of
+    their own, where there are any.
+    """
     heads: list[str] = []
-    for column, has_printed in zip(table.columns, printed, strict=True):
-        heads += [column.full_name, *([f"{column.full_name} (paper)"] if has_printed else [])]
-    lines = [csv_record(heads)]
-    for row in table.rows:
-        cells: list[str | float | None] = []
-        for cell, has_printed in zip(row.cells, printed, strict=True):
-            text = None if cell.text == ABSENT else cell.text
-            cells += [text if cell.value is None else cell.value, *([cell.printed] if has_printed else [])]
-        lines.append(csv_record(cells))
-    return "".join(lines)
+    rows: list[list[str | float | None]] = [[] for _ in table.rows]
+    for place, column in enumerate(table.columns):
+        cells = table.column(place)
+        for suffix, values in _csv_columns(cells):
+            heads.append(f"{column.full_name}{suffix}")
+            for row, value in zip(rows, values, strict=True):
+                row.append(value)
+    return "".join([csv_record(heads), *map(csv_record, rows)])
+
+
+def _csv_columns(cells: Sequence[Cell]) -> Iterator[tuple[str, Sequence[str | float | None]]]:
+    """The ends of the heads and the values of the columns that a column takes."""
+    yield "", [_csv_value(cell) for cell in cells]
+    for suffix, values in (
+        (" (lower)", [cell.bounds and cell.bounds[0] for cell in cells]),
+        (" (upper)", [cell.bounds and cell.bounds[1] for cell in cells]),
+        (" (judged)", [cell.judged for cell in cells]),
+        (" (of)", [cell.total for cell in cells]),
+        (" (paper)", [cell.printed for cell in cells]),
+    ):
+        if any(value not in {None, ""} for value in values):
+            yield suffix, values
+
+
+def _csv_value(cell: Cell) -> str | float | None:
+    if cell.value is not None:
+        return cell.value
+    return None if cell.text == ABSENT else cell.text
 
 
 def latex(table: Table) -> str:
     """The table in LaTeX, with the rules of the package booktabs."""
-    form = "l" * table.label_count + "r" * (len(table.columns) - table.label_count)
+    table = table.choose(range(len(table.columns)))
+    form = "".join(
+        "l" if place < table.heads or not column.number else "r" for place, column in enumerate(table.columns)
+    )
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
     if any(column.group for column in table.columns):
         lines += _latex_groups(table)
@@ -184,7 +94,7 @@ def latex(table: Table) -> str:
             lines.append(r"\midrule")
         lines.append(_latex_line(map(_text, row.cells)))
     lines += [r"\bottomrule", r"\end{tabular}"]
-    caption = " ".join((f"{table.title.rstrip('.')}.", *table.all_notes))
+    caption = " ".join((f"{table.caption.rstrip('.')}.", *table.all_notes))
     lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

@@ -2,81 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from dramaturg.tables.model import Cell, Point, PointMap, Table
+
+HEAT_STEPS = 10
+"""The strongest of the colours of a cell; the weakest is 0."""
+LEAST_HEAT_SPAN = 0.2
+"""The least part of a scale over which the colours of a table spread: small differences look small."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A mean and its interval as positions in [0, 100]."""
+class Drawn:
+    """A figure and its interval as positions in [0, 100]."""
 
     mean: float
     lower: float | None
     upper: float | None
-    scale: tuple[float, float]
-    """The values at 0 and 100."""
-
-    @property
-    def zero(self) -> float | None:
-        """The position of 0. None: it is not within the scale."""
-        low, high = self.scale
-        return 100 * -low / (high - low) if low < 0 < high else None
-
-    def value(self, position: float) -> float:
-        """The value at a position."""
-        low, high = self.scale
-        return low + (high - low) * position / 100
+    zero: float | None = None
+    """The position of 0. None: it is not within the scale."""
 
 
-def interval_of(
-    mean: float | None, bounds: tuple[float, float] | None, scale: tuple[float, float]
-) -> Interval | None:
-    """Maps a mean and its interval from a scale to [0, 100]. None: there is no mean."""
-    low, high = scale
-    if mean is None or high <= low:
+def drawn(cell: Cell) -> Drawn | None:
+    """A figure on its scale. None: there is none."""
+    if cell.value is None or cell.scale is None or cell.scale[1] <= cell.scale[0]:
         return None
+    low, high = cell.scale
 
     def position(value: float) -> float:
         return 100 * min(1.0, max(0.0, (value - low) / (high - low)))
 
-    lower, upper = (None, None) if bounds is None else map(position, bounds)
-    return Interval(position(mean), lower, upper, scale)
+    lower, upper = map(position, cell.bounds) if cell.bounds else (None, None)
+    return Drawn(position(cell.value), lower, upper, position(0) if low < 0 < high else None)
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One bar of a bar chart of counts."""
-
-    name: str
-    count: int
-    length: float
-    """In [0, 100], relative to the largest count."""
-    share: float
-    """Of the total, in [0, 1]."""
+def bar(cell: Cell, table: Table, place: int) -> Drawn:
+    """A count relative to the largest of its column."""
+    largest = max(one.value or 0 for one in table.column(place)) or 1
+    length = 100 * (cell.value or 0) / largest
+    return Drawn(length, 0, length)
 
 
-def bars(counts: Mapping[str, int], total: int) -> Sequence[Bar]:
-    """Bars for the counts, longest first; zero counts are left out."""
-    longest = max(counts.values(), default=0)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [
-        Bar(name, count, 100 * count / longest, count / max(1, total)) for name, count in ordered if count
+def heat_range(table: Table) -> tuple[float, float]:
+    """The places that have the first colour and the last one.
+
+    The colours spread from the least to the largest place, over at least ``LEAST_HEAT_SPAN``.
+    """
+    places = [one.heat for row in table.rows for one in row.cells if one.heat is not None]
+    low, high = min(places, default=0.0), max(places, default=1.0)
+    span = max(high - low, LEAST_HEAT_SPAN)
+    start = min(max(0.0, (low + high - span) / 2), 1.0 - span)
+    return start, start + span
+
+
+def shade(cell: Cell, ends: tuple[float, float]) -> int:
+    """The colour of a cell with a place on its scale, from 0 to ``HEAT_STEPS``.
+
+    Args:
+        cell: The cell.
+        ends: See ``heat_range``.
+    """
+    start, end = ends
+    return round(HEAT_STEPS * min(1.0, max(0.0, ((cell.heat or 0.0) - start) / (end - start))))
+
+
+def heat_ends(table: Table) -> Sequence[Cell]:
+    """The cells with the least and the largest place, for the legend. Empty: all places are equal."""
+    cells = [one for row in table.rows for one in row.cells if one.heat is not None]
+    low, high = (find(cells, key=lambda one: one.heat or 0.0, default=None) for find in (min, max))
+    return () if low is None or high is None or low.heat == high.heat else (low, high)
+
+
+def describe(cell: Cell) -> str:
+    """What a figure rests on, e.g. "12 of 14 judged, 95 % interval 50 to 75 %"."""
+    parts = [
+        f"{cell.judged:,} of {cell.total:,} judged" if cell.judged is not None and cell.total else "",
+        f"95 % interval {cell.ends}" if cell.ends else "",
+        cell.note,
     ]
-
-
-class Point(NamedTuple):
-    """A named point of a map."""
-
-    name: str
-    x: float
-    y: float
-    group: str
-    """What its mark stands for."""
-    weight: float
-    """At least 0; its mark grows with it."""
-    joined: int | None
-    """Points of one number are joined. None: the point is not."""
+    return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -96,16 +101,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class PointMap:
-    """Points on a plane with equal scales of both axes."""
+class DrawnMap:
+    """A map as it is drawn."""
 
     caption: str
     groups: Sequence[str]
     """The groups by number."""
-    points: Sequence[Point]
-    marks: Sequence[Mark]
+    marks: Sequence[Mark] = ()
     """The points with the largest weight last, on top of the others."""
-    joints: Sequence[tuple[float, float, float, float]]
+    joints: Sequence[tuple[float, float, float, float]] = ()
     """Lines from points of one number to their middle, as x1, y1, x2, y2."""
     width: float = 720.0
     height: float = 400.0
@@ -117,14 +121,9 @@ _LETTER, _LINE = 6.4, 14.0
 _NAME_LENGTH = 28
 
 
-def point_map(caption: str, points: Sequence[Point]) -> PointMap:
-    """Places points and as many of their names as do not overlap, those of the largest weight first.
-
-    Args:
-        caption: What the map shows.
-        points: At least one.
-    """
-    whole = PointMap(caption, list(dict.fromkeys(point.group for point in points)), points, (), ())
+def drawn_map(one: PointMap) -> DrawnMap:
+    """Places points and as many of their names as do not overlap, those of the largest weight first."""
+    points, whole = one.points, DrawnMap(one.caption, one.groups)
     left, right = min(point.x for point in points), max(point.x for point in points)
     low, high = min(point.y for point in points), max(point.y for point in points)
     inner = whole.width - 2 * _MARGIN_X, whole.height - 2 * _MARGIN_Y
@@ -155,7 +154,7 @@ def point_map(caption: str, points: Sequence[Point]) -> PointMap:
         )
         for index in reversed(order)
     ]
-    return PointMap(caption, whole.groups, points, marks, _joints(points, places))
+    return DrawnMap(one.caption, whole.groups, marks, _joints(points, places))
 
 
 def _label(
@@ -163,7 +162,7 @@ def _label(
     at: tuple[float, float],
     radius: float,
     taken: list[tuple[float, float, float, float]],
-    whole: PointMap,
+    whole: DrawnMap,
 ) -> tuple[float, float, str] | None:
     length = _LETTER * len(shortened(name))
     for anchor, x in (("start", at[0] + radius + 3), ("end", at[0] - radius - 3)):

@@ -22,14 +22,15 @@ from markupsafe import Markup
 
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.report.charts import shortened
-from dramaturg.report.figures import lead, sections
+from dramaturg.report import charts
 from dramaturg.report.sample_data import SampleIndex, blocks
-from dramaturg.report.tables import Section, format_cost, percent
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 from dramaturg.results.coverage import coverage
 from dramaturg.results.files import read_results
+from dramaturg.tables import lead, sections
+from dramaturg.tables.cells import format_cost, percent
+from dramaturg.tables.model import Section
 
 SAMPLES_SHOWN = 20_000
 """The default number of samples shown one by one."""
@@ -173,9 +174,12 @@ def _hash(text: str) -> str:
 
 @cache
 def environment(templates: Path = _TEMPLATES) -> Environment:
-    """Renders the templates of a folder. Values are escaped, and invisible characters shown (``visible``)."""
+    """Renders the templates of a folder, and those of the report.
+
+    Values are escaped, and invisible characters shown (``visible``).
+    """
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader([templates, _TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -184,7 +188,8 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    made.filters["shortened"] = shortened
+    for name in ("shortened", "drawn", "bar", "heat_range", "shade", "heat_ends", "describe", "drawn_map"):
+        made.filters[name] = getattr(charts, name)
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
     return made
 

@@ -14,10 +14,11 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.kinds import find_summary_kind
-from dramaturg.report.comparison import BETTER, CHANGED, WORSE, Comparison, Flip, render_comparison
+from dramaturg.report.comparison import render_comparison
 from dramaturg.report.views.sample import view
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
+from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
 from gateway.console.visit import Visit
 
 MAX_SAMPLES = 500

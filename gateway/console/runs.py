@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
@@ -29,11 +28,12 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunBudget,
     RunState,
 )
-from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison
+from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison, Summary
 from dramaturg.results.quantities import consumption, duration, money
 from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_name, state_name
 from dramaturg.service.auth.permissions import JUDGES_READ
 from dramaturg.service.errors import invalid
+from dramaturg.tables.judge_comparisons import comparison_sections
 from gateway.console.labels import can_be_labelled
 from gateway.console.visit import REPORT_HEADERS, Visit
 
@@ -244,13 +244,14 @@ async def show_shadows(visit: Visit) -> web.StreamResponse:
     calls, run_id = visit.calls, visit.parameters["run"]
     run = (await calls(calls.runs.GetRun, pb.GetRunRequest(run_id=run_id))).run
     found = await calls(calls.runs.GetSummary, pb.GetSummaryRequest(run_id=run_id))
-    rows = [
-        (one, figures, _estimate(figures.agreement, "%"), _estimate(figures.cohen_kappa))
-        for one in found.summary.judge_comparisons
-        for figures in one.figures
+    compared = Summary(judge_comparisons=[one for one in found.summary.judge_comparisons if one.figures])
+    # The verdicts that differ are folded; they link to the samples of the report.
+    sections = [
+        replace(section, tables=[table for table in section.tables if not table.folded])
+        for section in comparison_sections(compared)
     ]
     without = [(one, _counts(_reasons(one))) for one in found.summary.judge_comparisons if not one.figures]
-    return visit.page("shadows.html.j2", run=run, rows=rows, without=without)
+    return visit.page("shadows.html.j2", run=run, sections=sections, without=without)
 
 
 def _reasons(comparison: JudgeComparison) -> Counter[str]:
@@ -259,17 +260,6 @@ def _reasons(comparison: JudgeComparison) -> Counter[str]:
     for judge in (comparison.first, comparison.second):
         counts.update(judge.abstentions_by_reason)
     return counts
-
-
-def _estimate(estimate: Estimate, form: str = "f") -> str:
-    """A figure with its interval."""
-    digits = 1 if form == "%" else 2
-    if not estimate.HasField("value"):
-        return "–"
-    value = f"{estimate.value:.{digits}{form}}"
-    if not estimate.HasField("lower"):
-        return value
-    return f"{value} [{estimate.lower:.{digits}{form}}, {estimate.upper:.{digits}{form}}]"
 
 
 async def change_run(visit: Visit) -> web.StreamResponse:

@@ -100,8 +100,7 @@ def test_a_kind_has_a_package_and_its_modules() -> None:
         for module in (
             f"dramaturg/results/{shown.name}",
             f"dramaturg/report/views/{shown.name}",
-            f"dramaturg/report/figures/{shown.name}",
-            f"dramaturg/cli/summaries/{shown.name}",
+            f"dramaturg/tables/{shown.name}",
             shown.command.replace(".", "/") or f"dramaturg/cli/evaluate/{shown.name}",
         ):
             assert (ROOT / f"{module}.py").is_file()

@@ -59,7 +59,6 @@ PACKAGE_TESTS: dict[str, set[str]] = {
 
 TESTED_THROUGH = {
     "dramaturg/database": "gateway/runs/store",
-    "dramaturg/report/figures": "dramaturg/report",
     "dramaturg/report/views": "dramaturg/report",
     "gateway/runs/labels/kinds": "gateway/runs/labels",
     "services/agents/commonsense": "services/agents",

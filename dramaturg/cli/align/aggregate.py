@@ -15,7 +15,7 @@ from dramaturg.cli.align.table import Rows, add_annotations
 from dramaturg.cli.cells import number
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import Table
+from dramaturg.tables.model import Table, columns
 
 
 @takes_groups
@@ -65,7 +65,7 @@ def aggregate(
         for one in response.annotators
     ]
     ties = sum(len(one.majority) > 1 for one in response.items)
-    table = Table("annotator", figures=("accuracy", "gives the estimated label", "items"))
+    table = Table("", columns("annotator", figures=("accuracy", "gives the estimated label", "items")))
     for quality in response.annotators:
         table.add_row(
             quality.annotator,
@@ -73,7 +73,7 @@ def aggregate(
             number(quality.consensus_share),
             str(quality.item_count),
         )
-    shares = Table("label", figures=("estimated share",))
+    shares = Table("", columns("label", figures=("estimated share",)))
     for label, share in sorted(response.prior.items()):
         shares.add_row(label, number(share))
     found = {

@@ -11,10 +11,10 @@ from dramaturg.api.alignment.v1 import bias_pb2
 from dramaturg.cli.align.options import Asked, File, GroupBy
 from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
-from dramaturg.cli.cells import p_value
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.tables.cells import p_sentence
+from dramaturg.tables.model import Table, columns
 
 _SIDES = {
     "first": bias_pb2.PREFERENCE_FIRST,
@@ -120,9 +120,11 @@ def _group(group: bias_pb2.PairBiasGroup) -> Mapping[str, Any]:
 
 
 def _tables(response: bias_pb2.MeasurePairBiasResponse) -> Iterator[Table | str]:
-    table = Table("group", "choices that name", figures=("by the judge", "by people", "excess", "n"))
+    table = Table(
+        "", columns("group", "choices that name", figures=("by the judge", "by people", "excess", "n"))
+    )
     heads = ("same both times", "first both times", "second both times", "tie once", "n")
-    swaps = Table("group", figures=heads)
+    swaps = Table("", columns("group", figures=heads))
     for group in response.groups:
         name = group.group or WHOLE
         for kind, label in _KINDS.items():
@@ -135,8 +137,8 @@ def _tables(response: bias_pb2.MeasurePairBiasResponse) -> Iterator[Table | str]
             rests = f"{said.consistent_share.count}/{said.pair_count}"
             swaps.add_row(name, shown(said.consistent_share), *map(str, counts), rests)
     yield table
-    yield swaps if swaps.row_count else "no pair was judged in both orders"
+    yield swaps if swaps.rows else "no pair was judged in both orders"
     whole = response.groups[0]
     yield f"{whole.judgement_count} judgements: {whole.tie_count} ties, {whole.abstained_count} abstentions"
     if whole.HasField("first_share_p"):
-        yield f"choices of the first shown, against a half: p {p_value(whole.first_share_p)}"
+        yield f"choices of the first shown, against a half: {p_sentence(whole.first_share_p)}"

@@ -13,8 +13,8 @@ from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.cells import interval, number
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.tables.model import Table, columns
 
 _FIGURES = (
     "expected_calibration_error",
@@ -135,10 +135,12 @@ def _group(group: calibration_pb2.CalibrationGroup) -> Mapping[str, Any]:
 
 def _tables(response: calibration_pb2.MeasureCalibrationResponse) -> Sequence[Table]:
     heads = ("ECE", "largest", "Brier", "discrimination", "accuracy", "confidence", "n")
-    table = Table("group", figures=heads)
-    bins = Table("group", "confidence", figures=("mean", "accuracy", "n"))
-    thresholds = Table("group", figures=("target", "threshold", "on its half", "on the other", "kept", "n"))
-    maps = Table("group", "recalibrated by", figures=("Brier, held out", "ECE, held out", "n"))
+    table = Table("", columns("group", figures=heads))
+    bins = Table("", columns("group", "confidence", figures=("mean", "accuracy", "n")))
+    thresholds = Table(
+        "", columns("group", figures=("target", "threshold", "on its half", "on the other", "kept", "n"))
+    )
+    maps = Table("", columns("group", "recalibrated by", figures=("Brier, held out", "ECE, held out", "n")))
     for group in response.groups:
         name = group.group or WHOLE
         count = f"{group.accuracy.count}/{group.item_count}"

@@ -13,8 +13,8 @@ from dramaturg.cli.align.report import interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.cells import number
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures
+from dramaturg.tables.model import Table, columns
 
 _ESTIMATORS = ("prediction_powered", "labels_alone", "predictions_alone")
 
@@ -85,7 +85,7 @@ def _describe(one: pb.PredictionPoweredMean) -> Mapping[str, Any]:
 def _tables(response: pb.EstimateMeansResponse) -> Iterable[Table]:
     heads = ("labels and verdicts", "labels alone", "verdicts alone", "labels", "worth", "weight", "of")
     for title, found in (("mean", response.means), ("less the baseline", response.differences)):
-        table = Table("system", figures=heads, title=title)
+        table = Table(title, columns("system", figures=heads))
         for one in found:
             table.add_row(
                 one.system,

@@ -14,8 +14,9 @@ import typer
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import output
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.tables.model import Table
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

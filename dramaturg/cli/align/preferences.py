@@ -12,8 +12,8 @@ from dramaturg.cli.align.options import File, Resampled
 from dramaturg.cli.align.report import interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures
+from dramaturg.tables.model import Table, columns
 
 _PREFERENCES = {"first": 1.0, "second": 0.0, "tie": 0.5, "draw": 0.5}
 
@@ -97,10 +97,12 @@ def _describe(one: pb.WinRate) -> Mapping[str, Any]:
 
 
 def _tables(response: pb.MeasurePreferencesResponse) -> Iterable[Table | str]:
-    ratings = Table("system", figures=("Elo", "pairs"))
+    ratings = Table("", columns("system", figures=("Elo", "pairs")))
     for one in response.ratings:
         ratings.add_row(one.system, shown(one.elo), str(one.elo.count))
-    rates = Table("system", "against", figures=("win rate", "length-controlled", "draws", "pairs"))
+    rates = Table(
+        "", columns("system", "against", figures=("win rate", "length-controlled", "draws", "pairs"))
+    )
     for rate in response.win_rates:
         controlled = rate.HasField("length_controlled_win_rate")
         rates.add_row(

@@ -11,10 +11,10 @@ from dramaturg.api.alignment.v1 import ranking_pb2
 from dramaturg.cli.align.options import Cluster, File, Resampled
 from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows, number
-from dramaturg.cli.cells import p_value, percent
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.tables.cells import p_value, percent
+from dramaturg.tables.model import Table, columns
 
 _ITEM, _SYSTEM = "item", "system"
 
@@ -174,10 +174,17 @@ def _system(system: ranking_pb2.RankedSystem) -> Mapping[str, Any]:
 
 def _tables(response: ranking_pb2.RankSystemsResponse, *, resampled: bool) -> Sequence[Table]:
     table = Table(
-        "group", "method", "rank", "system", figures=("mean", "ranks", "first in", "to the first", "p", "n")
+        "",
+        columns(
+            "group",
+            "method",
+            "rank",
+            "system",
+            figures=("mean", "ranks", "first in", "to the first", "p", "n"),
+        ),
     )
-    alike = Table("group", "methods", figures=("Spearman", "Kendall", "systems"))
-    stable = Table("group", "method", figures=("mean tau with resampled rankings",))
+    alike = Table("", columns("group", "methods", figures=("Spearman", "Kendall", "systems")))
+    stable = Table("", columns("group", "method", figures=("mean tau with resampled rankings",)))
     for group in response.groups:
         name = f"{group.tag} {group.value}" if group.tag else WHOLE
         for method in group.methods:

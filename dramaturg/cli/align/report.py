@@ -8,21 +8,16 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2
+from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import estimated, named, number, p_value
+from dramaturg.cli.cells import estimated, named, number
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import Cell, Noted, Table
 from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS, INTRACLASS, KAPPAS
+from dramaturg.tables.cells import p_value
+from dramaturg.tables.model import Cell, Table, columns
 
 WHOLE = "all"
 """How tables name all items."""
-
-
-def policy_name(policy: accuracy_pb2.AbstentionPolicy.ValueType) -> str:
-    """A policy as it is shown, such as "worst-case"."""
-    name = accuracy_pb2.AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_")
-    return name.lower().replace("_", "-")
 
 
 def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:
@@ -50,9 +45,9 @@ def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag
 
 def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Sequence[Table]:
     """A line for each group, level and measure, and one for every two measures of a group."""
-    measures = Table("group", "level", "measure", figures=(*COEFFICIENTS, "n"))
+    measures = Table("", columns("group", "level", "measure", figures=(*COEFFICIENTS, "n")))
     heads = ("Williams t", "p", "p (Holm)", "p (BH)", "difference of tau", "n")
-    differences = Table("group", "first", "second", figures=heads)
+    differences = Table("", columns("group", "first", "second", figures=heads))
     parts: list[tuple[str, correlation_pb2.CorrelateScoresResponse | correlation_pb2.CorrelationGroup]] = [
         (WHOLE, response)
     ]
@@ -86,14 +81,14 @@ def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Seq
 def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequence[Table | str]:
     """A line for each group, and for each pair of annotators and majority label in it; then the notes."""
     heads = ("Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
-    groups = Table("group", figures=heads)
+    groups = Table("", columns("group", figures=heads))
     # Labels that are names have neither distances nor means.
     weighted = any(pair.linear_kappa.HasField("value") for group in response.groups for pair in group.pairs)
     kappas = KAPPAS if weighted else KAPPAS[:1]
     pair_heads = ("Cohen kappa", *(("linear", "quadratic") if weighted else ()), "n")
-    pairs = Table("group", "annotators", figures=pair_heads)
-    single = Table("group", figures=("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "n"))
-    majorities = Table("group", "majority label", figures=("items",))
+    pairs = Table("", columns("group", "annotators", figures=pair_heads))
+    single = Table("", columns("group", figures=("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "n")))
+    majorities = Table("", columns("group", "majority label", figures=("items",)))
     for group in response.groups:
         name = group.group or WHOLE
         groups.add_row(name, *(shown(getattr(group, figure)) for figure in AGREEMENTS), str(group.item_count))
@@ -112,7 +107,7 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
 
 def _replacements(response: agreement_pb2.MeasureAgreementResponse) -> Iterator[Table | str]:
     """A line for each person whose place the judge may take or not, and the answer for each group."""
-    table = Table("group", "in the place of", figures=("judge", "person", "p (BY)", "items"))
+    table = Table("", columns("group", "in the place of", figures=("judge", "person", "p (BY)", "items")))
     lines = []
     for group in response.groups:
         if not group.HasField("replacement"):
@@ -135,7 +130,7 @@ def _replacements(response: agreement_pb2.MeasureAgreementResponse) -> Iterator[
             f"{number(found.winning_rate)} of them (epsilon {found.epsilon:g}; a half is needed); average "
             f"advantage {number(found.average_advantage)}"
         )
-    if table.row_count:
+    if table.rows:
         yield table
     yield from lines
 
@@ -147,7 +142,7 @@ def shown(estimate: Estimate) -> Cell:
     cell = estimated(value, interval, estimate.undefined)
     if value is None or not estimate.interval_withheld:
         return cell
-    return Noted(number(value), f"no interval: {estimate.interval_withheld}")
+    return Cell(number(value), value, note=f"no interval: {estimate.interval_withheld}")
 
 
 def interval_methods(response: Message) -> Sequence[str]:

@@ -11,15 +11,16 @@ import typer
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Resampled
-from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
+from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import Table
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.results.rows import judgements
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
+from dramaturg.tables.comparison import policy_name
+from dramaturg.tables.model import Table, columns
 
 _CRITERION, _SAMPLE = "criterion", "sample"
 _FIGURES = (
@@ -156,7 +157,7 @@ def _policy(policy: accuracy_pb2.PolicyFigures) -> Mapping[str, Any]:
 
 def _tables(groups: Sequence[accuracy_pb2.AccuracyGroup]) -> Iterator[Table | str]:
     heads = ("accuracy", "balanced", "precision", "F1", "MSE", "kappa", "n")
-    table = Table("criteria", "abstentions", figures=heads)
+    table = Table("", columns("criteria", "abstentions", figures=heads))
     for group in groups:
         named = "" if group.subset == "all" else f"{group.subset} ({len(group.subset_values)} criteria)"
         for policy in group.policies:

@@ -171,7 +171,8 @@ def compare(
     if as_json:
         print_json({**chosen, **report.as_json(response)}, left_out)
     else:
-        report.print_comparison(response, chosen, output())
+        shares = gold is not None or runs[0].comparability.shares
+        report.print_comparison(response, chosen, output(), shares=shares)
     raise typer.Exit(EXIT_CODES[response.gate])
 
 

@@ -6,23 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dramaturg.api.alignment.v1 import compare_pb2
-from dramaturg.cli.align.report import WHOLE, interval_methods, policy_name, shown
-from dramaturg.cli.cells import number, p_value
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.align.report import interval_methods
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.estimates import figures, rests_on
-
-_GATES = {
-    compare_pb2.GATE_GO: "GO",
-    compare_pb2.GATE_NO_GO: "NO-GO",
-    compare_pb2.GATE_INCONCLUSIVE: "INCONCLUSIVE",
-}
+from dramaturg.tables.comparison import GATES, differences, policy_name
 
 
 def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
     """The gate and all comparisons as JSON values."""
     return {
-        "gate": _GATES[response.gate],
+        "gate": GATES[response.gate],
         "gate_reasons": list(response.gate_reasons),
         "comparisons": [
             {
@@ -49,56 +43,23 @@ NOT_AGREEMENT = (
 
 
 def print_comparison(
-    response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
+    response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal, *, shares: bool
 ) -> None:
-    """Prints what differs between the judges, a line for each comparison under each policy, and the gate.
+    """Prints what differs between the judges, the differences, and the gate.
 
-    Without abstentions all policies give the same figures, and one line is printed.
+    Args:
+        response: The comparison.
+        chosen: What the command prints of its options as JSON.
+        console: Where to print.
+        shares: Whether values are verdicts, whose means are shares.
     """
     for change in chosen["setup_changes"]:
         console.print(f"the setup changed: {change}", style="yellow")
-    heads = (
-        "baseline",
-        "run's",
-        "difference",
-        "lower bound",
-        "p (Holm)",
-        "p (BH)",
-        "detectable",
-        "n",
-        "gate",
-    )
-    table = Table("criterion", "run", "abstentions", figures=heads)
-    # Corrections are of all comparisons under a policy: abstentions of one tell the policies of all apart.
-    abstained = any(one.baseline_abstained_count + one.abstained_count for one in response.comparisons)
-    for one in response.comparisons:
-        for part in one.policies if abstained else one.policies[:1]:
-            effect = part.minimum_detectable_effect
-            table.add_row(
-                one.group or WHOLE,
-                one.system,
-                policy_name(part.policy) if abstained else "none",
-                shown(part.baseline_mean),
-                shown(part.system_mean),
-                shown(part.difference),
-                number(part.lower_bound) if part.HasField("lower_bound") else "",
-                p_value(part.adjusted_p_value) if part.HasField("adjusted_p_value") else "",
-                p_value(part.false_discovery_p_value) if part.HasField("false_discovery_p_value") else "",
-                number(effect) if part.HasField("minimum_detectable_effect") else "",
-                f"{part.difference.count}/{part.difference.total}",
-                _gate_cell(part),
-            )
     limits = [] if chosen["labelled"] else [NOT_AGREEMENT]
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
+    table = differences(response, shares=shares, gated=True)
     print_tables(console, table, value, *limits, *interval_methods(response), *response.gate_reasons)
-    console.print(_GATES[response.gate], style="bold")
-
-
-def _gate_cell(part: compare_pb2.PolicyComparison) -> str:
-    """The corrected decision; a GO that is not corrected, or does not survive the correction, says so."""
-    if part.gate == compare_pb2.GATE_GO != part.corrected_gate:
-        return f"{_GATES[part.gate]} (uncorrected)"
-    return _GATES[part.gate]
+    console.print(GATES[response.gate], style="bold")
 
 
 def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
@@ -118,7 +79,7 @@ def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
         "minimum_detectable_effect": (
             part.minimum_detectable_effect if part.HasField("minimum_detectable_effect") else None
         ),
-        "gate": _GATES[part.gate],
-        "gate_corrected": _GATES.get(part.corrected_gate),
+        "gate": GATES[part.gate],
+        "gate_corrected": GATES.get(part.corrected_gate),
         "interval_method": part.difference.interval_method or None,
     }

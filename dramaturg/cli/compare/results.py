@@ -10,7 +10,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.platform import run
 from dramaturg.cli.summaries import summarize_results
-from dramaturg.report.comparison import BETTER, CHANGED, WORSE, Comparison, Flip, render_comparison
+from dramaturg.report.comparison import render_comparison
 from dramaturg.results.files import read_results
 from dramaturg.results.kind import Judgement
 from dramaturg.summaries.comparison import (
@@ -21,6 +21,7 @@ from dramaturg.summaries.comparison import (
     outcome_flips,
     read_run,
 )
+from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
 
 _PERMUTATIONS = 9999
 

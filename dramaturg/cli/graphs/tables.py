@@ -11,11 +11,12 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.cells import counted, named, number
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.loader import Loaded
 from dramaturg.summaries.graphs import averages_entry, measures_entry
+from dramaturg.tables.model import Table, columns
 
 SHOWN = {
     "precision": "precision",
@@ -98,7 +99,7 @@ def _left_out(scores: FileScores) -> Iterator[str]:
 
 def figures_table(*headings: str, title: str = "") -> Table:
     """A table of figures; its first column names the rows."""
-    return Table("", figures=headings, title=title)
+    return Table(title, columns("", figures=headings))
 
 
 def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:

@@ -18,9 +18,11 @@ from dramaturg.cli.judge_selection import set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.simulate import CHALLENGE_ROWS
-from dramaturg.cli.summaries import show_comparisons, show_limits
+from dramaturg.cli.tables import print_sections
 from dramaturg.cli.terminal import Terminal
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, RUBRIC_JUDGE
+from dramaturg.tables.common import limit_sections
+from dramaturg.tables.judge_comparisons import comparison_sections
 
 app = typer.Typer()
 
@@ -86,8 +88,7 @@ def compare(
             set_rubric(request, rubric)
 
     def show(console: Terminal, summary: Summary) -> None:
-        show_comparisons(console, summary)
-        show_limits(console, summary)
+        print_sections(console, [*comparison_sections(summary), *limit_sections(summary)])
 
     evaluate_file(
         job,

@@ -12,9 +12,10 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, Judge
 from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.tables.model import Table, columns
 
 TIMEOUT = 60.0
 """The most seconds that the gateway may take to ask all judges."""
@@ -83,7 +84,13 @@ def describe(judge: Judge) -> dict[str, Any]:
 
 def _table(listed: Sequence[Judge]) -> Table:
     table = Table(
-        "role", "judge", texts=("default", "health", "model", "answers", "implementation", "target", "error")
+        "",
+        columns(
+            "role",
+            "judge",
+            texts=("default", "health", "model", "answers", "implementation", "target", "error"),
+        ),
+        heads=2,
     )
     for judge in listed:
         health = _health(judge)

@@ -13,16 +13,16 @@ from dramaturg.api.alignment.v1.agreement_pb2 import AnnotatedItem, Annotation
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Asked
-from dramaturg.cli.cells import ABSENT, number
+from dramaturg.cli.cells import number
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
-from dramaturg.cli.summaries.cells import interval_cell, value_cell
-from dramaturg.cli.tables import Table
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.formats.panel_weights import write_weights
 from dramaturg.results.files import read_results
 from dramaturg.summaries.labels import AmbiguousLabelsError, LabelJoin
 from dramaturg.summaries.panel_weights import weight_of_accuracy
+from dramaturg.tables.cells import SHARES, estimate_cell, percent_of
+from dramaturg.tables.model import Column, Table, columns
 
 app = typer.Typer()
 
@@ -116,14 +116,14 @@ def weights(
             write_weights(out, {one.judge: one.weight for one in found}, comment)
         except OSError as error:
             fail(f"{out}: {error.strerror or error}")
-    table = Table("judge", figures=("items", f"accuracy {how}", "95 %", "weight"))
+    table = Table(
+        "", columns("judge", figures=("items", Column(f"accuracy {how}", interval=SHARES), "weight"))
+    )
     for one in found:
-        known = one.accuracy is not None
         table.add_row(
             one.judge,
             str(one.items),
-            value_cell(one.accuracy) if known else number(one.share),
-            interval_cell(one.accuracy) if known else ABSENT,
+            percent_of(one.share) if one.accuracy is None else estimate_cell(one.accuracy),
             number(one.weight),
         )
     rows = [

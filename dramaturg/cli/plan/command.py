@@ -14,10 +14,11 @@ from dramaturg.cli.align.options import Level, print_json
 from dramaturg.cli.align.table import Rows, add_annotations, group_column
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.summaries.comparison import SAMPLE, RunsError, comparison, read_run
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
 
@@ -130,7 +131,7 @@ def plan(
         print_json({"confidence_level": level, "power": power, **found}, [])
         return
     heads = ("needed", "cautious", "standard error", "tokens", "cost in USD", "hours")
-    table = Table("unit", figures=heads)
+    table = Table("", columns("unit", figures=heads))
     table.add_row(
         "items of each person" if judge else "items" if half_width is not None else "samples",
         str(response.unit_count),

@@ -13,8 +13,9 @@ from dramaturg.cli.align.report import agreement_tables, interval_methods
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.summaries.estimates import agreement
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
 
@@ -72,7 +73,7 @@ def _measured(
 
 
 def _judges(response: pb.MeasureJudgeAgreementResponse) -> Table:
-    table = Table("judge", figures=("judgements", "abstained"))
+    table = Table("", columns("judge", figures=("judgements", "abstained")))
     for one in response.judges:
         table.add_row(one.name, f"{one.judgement_count:,}", f"{sum(one.abstentions_by_reason.values()):,}")
     return table

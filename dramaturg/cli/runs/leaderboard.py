@@ -9,13 +9,15 @@ import typer
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetLeaderboardResponse
-from dramaturg.cli.cells import ABSENT, interval, model_name, number, percent
+from dramaturg.cli.cells import interval, model_name, number
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE
 from dramaturg.summaries.samples import usage_summary
+from dramaturg.tables.cells import percent_of
+from dramaturg.tables.model import ABSENT, Table, columns
 
 app = typer.Typer()
 
@@ -98,7 +100,7 @@ def _board_table(board: GetLeaderboardResponse) -> Table:
         "abstained",
         *measures,
     )
-    table = Table("rank", "model", figures=heads)
+    table = Table("", columns("rank", "model", figures=heads))
     for entry in board.entries:
         table.add_row(
             str(entry.rank or "unranked"),
@@ -107,7 +109,7 @@ def _board_table(board: GetLeaderboardResponse) -> Table:
             interval(entry.lower, entry.upper) if entry.HasField("lower") else ABSENT,
             _bounds(entry),
             f"{entry.judged_count:,}/{entry.judgement_count:,}",
-            percent(entry.coverage),
+            percent_of(entry.coverage),
             str(sum(entry.abstentions_by_reason.values())),
             *(number(entry.means_by_measure.get(name)) for name in measures),
         )

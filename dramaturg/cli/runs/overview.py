@@ -19,7 +19,7 @@ from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.run_text import describe
 from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.run_text import (
     describe_hindrance,
@@ -29,6 +29,7 @@ from dramaturg.results.run_text import (
     state_name,
 )
 from dramaturg.run_client import RunClient
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
 
@@ -123,7 +124,7 @@ _STATE_STYLES = {
 
 def _table(runs: Iterable[Run]) -> Table:
     figures = ("samples", "failed", "abstained", "created")
-    table = Table("run", "name", texts=("evaluation", "state"), figures=figures)
+    table = Table("", columns("run", "name", texts=("evaluation", "state"), figures=figures), heads=2)
     for run in runs:
         progress = run.progress
         table.add_row(

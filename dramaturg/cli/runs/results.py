@@ -16,10 +16,11 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.results.names import outcome_name, reason_name
 from dramaturg.run_client import RunClient
+from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
 
@@ -122,7 +123,7 @@ async def _take(
 
 def _results_table(listed: Sequence[RunResult]) -> Table:
     heads = ("outcome", "value", "label", "judge")
-    table = Table("sample", "id", "model", "candidate", "measure", texts=heads)
+    table = Table("", columns("sample", "id", "model", "candidate", "measure", texts=heads), heads=5)
     for one in listed:
         outcome = outcome_name(one.outcome) if one.outcome else ""
         if one.abstain_reason:

@@ -11,9 +11,9 @@ from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenan
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
-from dramaturg.report.tables import format_cost
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
 from dramaturg.results.names import reason_name
+from dramaturg.tables.cells import format_cost
 
 MAX_TEXT_LENGTH = 20_000
 """Longer texts are truncated, with a note."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
-from dramaturg.report.tables import words
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
 from dramaturg.results.names import reason_name
+from dramaturg.tables.cells import words
 
 
 def view(index: int, result: DecisionResult) -> SampleView:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.report.tables import words
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.pairs import COUNT_TAG
+from dramaturg.tables.cells import words
 
 
 def view(index: int, result: PairResult) -> SampleView:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
-from dramaturg.cli.cells import ABSENT, interval, number
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg.tables.cells import SHARES, estimate_cell, figure
+from dramaturg.tables.model import ABSENT, Cell, Column, Table, columns
 from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement
 
 SHORT = {
@@ -34,10 +35,10 @@ def show_variants(console: Terminal, figures: Sequence[VariantFigures], compared
     criteria = criteria_of(figures)
     if any(one.agreement for one in figures):
         title = f"verdicts equal to {compared_with}, of those that decide"
-        heads = ("95 % interval", "majority", "kappa", "MSE", "over")
+        heads = ("majority", "kappa", "MSE", "over")
         print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
-    heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
-    calls = Table("variant", figures=heads, title="calls and abstentions")
+    call_heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
+    calls = Table("calls and abstentions", columns("variant", figures=call_heads))
     for one in figures:
         summary = one.summary
         reasons = sorted(summary.abstentions_by_reason.items(), key=lambda reason: (-reason[1], reason[0]))
@@ -62,46 +63,51 @@ def _table(
     title: str,
     figures: Sequence[VariantFigures],
     criteria: Sequence[str],
-    cell: Callable[[VariantFigures, str], str],
+    cell: Callable[[VariantFigures, str], Cell],
     heads: Sequence[str] = (),
-    cells: Callable[[VariantFigures], Sequence[str]] = lambda _: (),
+    cells: Callable[[VariantFigures], Sequence[Cell | str]] = lambda _: (),
 ) -> Table:
     """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
-    columns = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
-    table = Table("variant", figures=columns, title=title)
+    names: Sequence[str | Column] = (
+        *(SHORT.get(name, name) for name in criteria),
+        Column(ALL, interval=SHARES),
+        *heads,
+    )
+    table = Table(title, columns("variant", figures=names))
     for one in figures:
         table.add_row(one.name, *(cell(one, name) for name in [*criteria, ALL]), *cells(one))
     return table
 
 
-def _overall(figures: VariantFigures) -> Sequence[str]:
+def _overall(figures: VariantFigures) -> Sequence[Cell | str]:
     """The figures beside the agreement of all verdicts; the last is the number of criteria."""
     group = figures.agreement.get(ALL)
     if group is None:
-        return (ABSENT,) * 5
+        return (ABSENT,) * 4
     described = describe_agreement(group)
-    rate = described["rate"]
-    numbers = (described[name] for name in ("majority_baseline", "cohen_kappa", "mean_squared_error"))
     return (
-        interval(rate["lower"], rate["upper"]),
-        *map(number, numbers),
+        estimate_cell(group.majority_baseline),
+        *(
+            Cell(figure(described[name], 3), described[name])
+            for name in ("cohen_kappa", "mean_squared_error")
+        ),
         f"{len(figures.decided_criteria)} criteria",
     )
 
 
-def _agreement(figures: VariantFigures, name: str) -> str:
+def _agreement(figures: VariantFigures, name: str) -> Cell:
     group = figures.agreement.get(name)
-    return ABSENT if group is None else number(describe_agreement(group)["rate"]["value"])
+    return Cell(ABSENT) if group is None else estimate_cell(group.accuracy_when_answered)
 
 
-def _passes(figures: VariantFigures, name: str) -> str:
-    rate = _verdicts(figures, name).pass_rate
-    return number(rate.value if rate.HasField("value") else None)
+def _passes(figures: VariantFigures, name: str) -> Cell:
+    return estimate_cell(_verdicts(figures, name).pass_rate)
 
 
-def _decided(figures: VariantFigures, name: str) -> str:
+def _decided(figures: VariantFigures, name: str) -> Cell:
     counts = _verdicts(figures, name)
-    return f"{counts.pass_count + counts.fail_count}/{counts.verdict_count}"
+    decided, total = counts.pass_count + counts.fail_count, counts.verdict_count
+    return Cell(f"{decided}/{total}", decided, judged=decided, total=total)
 
 
 def _verdicts(figures: VariantFigures, name: str) -> VerdictFigures:

@@ -12,16 +12,18 @@ import typer
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import counted, number, percent
+from dramaturg.cli.cells import counted, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.results.pairs import SEED_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.cells import percent_of
+from dramaturg.tables.model import Table, columns
 from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 
 _NAMES = {BEST: "best", WORST: "worst"}
@@ -106,9 +108,9 @@ def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None
     console = output()
     if study.articles:
         shares = _shares(study)
-        table = Table("chosen by two or more", figures=tuple(shares))
+        table = Table("", columns("chosen by two or more", figures=tuple(shares)))
         for system in shares["best"]:
-            table.add_row(system, *(percent(found[system]) for found in shares.values()))
+            table.add_row(system, *(percent_of(found[system]) for found in shares.values()))
         table.add_row("Krippendorff alpha (MASI)", *(_shown(alphas[choice]) for choice in _NAMES))
         print_tables(console, table)
     for reason, count in sorted(Counter(one.reason for one in study.left_out).items()):

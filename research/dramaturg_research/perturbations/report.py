@@ -15,11 +15,14 @@ from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import summarize_results
-from dramaturg.cli.summaries.perturbations import ALL, show_perturbations
+from dramaturg.cli.tables import print_sections
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.categories import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
 from dramaturg.summaries.estimates import estimate
+from dramaturg.tables.common import limit_sections
+from dramaturg.tables.scripts import perturbation_section
+from dramaturg.tables.verdicts import ALL
 
 
 def report(
@@ -55,12 +58,10 @@ def report(
         typer.echo(json.dumps(described, ensure_ascii=False))
     else:
         console = output()
-        show_perturbations(console, found)
+        print_sections(console, [perturbation_section(found), *limit_sections(summary)])
         if summary.failed_sample_count:
             failed = f"{summary.failed_sample_count} samples failed and are in no figure"
             console.print(failed, style="red")
-        for problem in summary.problems:
-            console.print(f"no figures: {problem}", style="yellow")
     raise typer.Exit(1 if summary.problems else 0)
 
 

@@ -17,8 +17,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, Summary
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as prompts
-from dramaturg.plots.tables import Cell, Column, Row, Table, average, count, estimate, number, words
+from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.choice75 import ALL, DEV, FORMATS, PAPER_COUNT, read_folder, select_rows
+from dramaturg_research.reproduction.cells import average, count, estimate, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -185,10 +186,10 @@ def _table_1(summary: Summary) -> Table:
         cells = [count(item, given) for item, given in zip(items, printed, strict=True)]
         rows.append(Row([words(_name(form)), *cells], ruled=form == ALL))
     return Table(
-        "table-1",
         "Table 1: Counts of scenarios in Choice-75",
         [Column("Format"), *map(Column, _LEVELS.values())],
         rows,
+        name="table-1",
         notes=[
             "The counts of the hand-written format are of the development part, the others of both parts."
         ],
@@ -216,11 +217,11 @@ def _table_3(figures: Figures, models: Sequence[str], summary: Summary) -> Table
         means[place * step + len(models) : (place + 1) * step] = pair
     rows.append(Row([words("Average"), words(""), *means], ruled=True))
     return Table(
-        "table-3",
         "Table 3: Accuracy by level of difficulty",
         columns,
         rows,
-        label_count=2,
+        name="table-3",
+        heads=2,
         notes=[
             "Binary: easy, medium and hard together. Accuracies are over the development part.",
             f"Choices that abstain are left out: {_abstained(summary)}.",
@@ -251,11 +252,11 @@ def _table_3_coverage(figures: Figures, models: Sequence[str]) -> Table:
                 labels = map(words, (_name(form), prompt, model))
                 rows.append(Row([*labels, *cells], ruled=(prompt, model) == (_PROMPTS[0], models[0])))
     return Table(
-        "table-3-coverage",
         "Table 3: Scenarios, failures and abstentions of each cell",
         columns,
         rows,
-        label_count=3,
+        name="table-3-coverage",
+        heads=3,
         notes=[
             (
                 "failed: refusals, also in prose, empty answers and answers cut off at the token cap. "
@@ -292,23 +293,23 @@ def _table_4(figures: Figures, models: Sequence[str]) -> Table:
             cells += [number(human, _DIGITS), *map(_accuracy, found)]
         rows.append(Row([words(_name(form)), *cells], ruled=form == ALL))
     return Table(
-        "table-4",
         "Table 4: Accuracy of people, beside models",
         columns,
         rows,
+        name="table-4",
         notes=["The accuracy of people is the printed one, over 290 sampled scenarios."],
     )
 
 
 def _appendix_a() -> Table:
     return Table(
-        "appendix-a",
         "Appendix A: Agreement of three annotators, as printed",
         [Column("Format"), Column("Scenarios"), Column("Fleiss' kappa")],
         [
             Row([words(_name(form)), words(items), words(kappa)], ruled=form == ALL)
             for form, items, kappa in _APPENDIX_A
         ],
+        name="appendix-a",
         notes=["The choices of the annotators were not released."],
     )
 

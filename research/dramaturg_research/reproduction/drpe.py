@@ -18,20 +18,11 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_SUBJECTI
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.judge.role_sets import FIXED_ROLES, role_set
 from dramaturg.plots.figures import LineChart
-from dramaturg.plots.tables import (
-    Cell,
-    Column,
-    Row,
-    Table,
-    count,
-    estimate,
-    number,
-    probability,
-    words,
-)
 from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
+from dramaturg_research.reproduction.cells import count, estimate, number, probability, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -233,10 +224,10 @@ def _table_1(baselines: Summary, judges: Sequence[_Judge]) -> Table:
         for name, values in _TABLE_1.items()
     ]
     return Table(
-        "table-1",
         "Table 1: Pearson correlation with people",
         [Column("Metrics"), *map(Column, ("BertScore", "LLM", "MDRPE", "DRPE"))],
         rows,
+        name="table-1",
         notes=[
             f"DRPE has {COUNTS[0]} generated roles (section 4.1). Texts are shown in both orders.",
             "BertScore compares with the article, by the encoder of the EmbeddingService.",
@@ -264,7 +255,6 @@ def _methods(baselines: Summary, judges: Sequence[_Judge]) -> Table:
                 Row(_method_cells(name, one, summary), ruled=not index) for index, one in enumerate(mine)
             ]
     return Table(
-        "table-1-methods",
         "Table 1: Every method, with the bias to position and length",
         [
             Column("Model"),
@@ -273,7 +263,8 @@ def _methods(baselines: Summary, judges: Sequence[_Judge]) -> Table:
             *map(Column, ("First shown", "Orders differ", "Longer")),
         ],
         rows,
-        label_count=2,
+        name="table-1-methods",
+        heads=2,
         notes=[
             "Williams t compares a method of roles with the baseline of the largest Pearson correlation.",
             "First shown: the share of votes for the text shown first; 0.5 without bias.",
@@ -359,10 +350,10 @@ async def _section_4_1(session: Session, study: Study) -> Table:
         )
     )
     return Table(
-        "section-4-1",
         "Section 4.1: The human study",
         [Column("Figure"), Column("best"), Column("worst")],
         rows,
+        name="section-4-1",
         printed_note="In brackets: the number of the paper (pairs) or of the study.",
     )
 

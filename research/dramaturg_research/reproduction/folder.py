@@ -10,7 +10,8 @@ from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.plots.figures import NO_PLOTS, can_draw, write_figure
-from dramaturg.plots.tables import csv, latex, markdown
+from dramaturg.plots.files import write_table
+from dramaturg.plots.tables import markdown
 from dramaturg.results.quantities import consumption
 from dramaturg_research.reproduction.paper import Reproduction
 from dramaturg_research.reproduction.session import RunRecord
@@ -27,11 +28,7 @@ def write_folder(folder: Path, made: Reproduction, runs: Sequence[RunRecord]) ->
     """
     folder.mkdir(parents=True, exist_ok=True)
     for table in made.tables:
-        for suffix, form in ((".md", markdown), (".csv", csv), (".tex", latex)):
-            # The byte order mark lets spreadsheets read CSV as UTF-8.
-            encoding = "utf-8-sig" if suffix == ".csv" else "utf-8"
-            # RFC 4180 has its own line ends.
-            (folder / f"{table.name}{suffix}").write_text(form(table), encoding=encoding, newline="")
+        write_table(table, folder)
     drawn = can_draw()
     if drawn:
         for figure in made.figures:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from dramaturg.plots.figures import Figure
-from dramaturg.plots.tables import Table
+from dramaturg.tables.model import Table
 
 if TYPE_CHECKING:
     from dramaturg_research.reproduction.session import Session

@@ -27,19 +27,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigu
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
 from dramaturg.plots.figures import BarChart
-from dramaturg.plots.tables import (
-    Cell,
-    Column,
-    Row,
-    Table,
-    count,
-    estimate,
-    number,
-    percent,
-    share,
-    words,
-)
+from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
+from dramaturg_research.reproduction.cells import count, estimate, number, percent, share, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -234,10 +224,10 @@ def _table_1(summary: Summary | None) -> Table:
         for index, (name, *values) in enumerate(_TABLE_1)
     ]
     return Table(
-        "table-1",
         "Table 1: Comparisons on the hard part, in percent",
         [Column("Pair of Models"), Column("Win"), Column("Tie"), Column("Lose"), Column("Win - Lose")],
         rows,
+        name="table-1",
         notes=[
             "A win counts only if the reply is preferred in both orders.",
             f"Comparisons without a judgement are left out: {sum(one.abstained_count for one in pairs)}.",
@@ -259,14 +249,14 @@ def _pair_row(one: ReplyPairFigures) -> Row:
 
 def _table_2_printed() -> Table:
     return Table(
-        "table-2",
         "Table 2: The simplest and the hardest tasks, as printed",
         [Column("Tasks"), Column("Stateless Tasks"), Column("Stateful Tasks")],
         [
             Row([words(end), *(words(_TABLE_2[end, kind]) for kind in _KINDS)], ruled=end == _ENDS[1])
             for end in _ENDS
         ],
-        label_count=3,
+        name="table-2",
+        heads=3,
     )
 
 
@@ -286,7 +276,6 @@ def _table_2(summary: Summary, session: Session) -> Iterator[Table]:
                 cells += [words(", ".join(ordered[:listed])), words(_TABLE_2[end, kind])]
             rows.append(Row(cells, ruled=end == _ENDS[1]))
         yield Table(
-            name,
             f"Table 2: The simplest and the hardest tasks over {title}",
             [
                 Column("Tasks"),
@@ -296,7 +285,8 @@ def _table_2(summary: Summary, session: Session) -> Iterator[Table]:
                 Column("paper", "Stateful Tasks"),
             ],
             rows,
-            label_count=5,
+            name=name,
+            heads=5,
             notes=[
                 f"In parentheses: the mean rating over scripts and models ({', '.join(session.models)}).",
             ],
@@ -329,7 +319,6 @@ async def _score(
         )
     made.tables.append(
         Table(
-            "table-3",
             "Table 3: Mean scores of tasks and scripts",
             [Column("Attributes"), *map(Column, names)],
             [
@@ -337,7 +326,7 @@ async def _score(
                     [
                         words(text),
                         *(
-                            Cell(cell.text, cell.value, given)
+                            Cell(cell.text, cell.value, printed=given)
                             for name, given in zip(
                                 names, (*printed, *[""] * (len(names) - len(printed))), strict=True
                             )
@@ -347,6 +336,7 @@ async def _score(
                 )
                 for text, printed in _TABLE_3.items()
             ],
+            name="table-3",
         )
     )
 
@@ -384,10 +374,10 @@ def _table_4(ratings: Ratings, models: Sequence[str]) -> Table:
         for index, (model, printed) in enumerate(_TABLE_4.items())
     ]
     return Table(
-        "table-4",
         "Table 4: Mean ratings from 1 to 10",
         [Column("Models"), *(Column(name, above) for _, name, above in _GROUPS)],
         rows,
+        name="table-4",
         notes=[
             "Simulation types are over the first challenging turns (section 4.2.1).",
             *_rating_notes(ratings, models),
@@ -413,10 +403,10 @@ def _aggregation(released: Ratings) -> Table:
         ]
         rows.append(Row([words(model), *cells]))
     return Table(
-        "table-4-aggregation",
         "Table 4: Columns that follow from the printed means of their parts",
         [Column("Models"), *(Column(_GROUPS[place][1]) for place in columns)],
         rows,
+        name="table-4-aggregation",
         notes=[
             "Each released script is rated as its kind is on average in the paper, and aggregated as a run.",
         ],
@@ -430,10 +420,10 @@ def _script_counts(released: Ratings) -> Table:
         for (group, _, _), printed in zip(_GROUPS, _SCRIPT_COUNTS, strict=True)
     ]
     return Table(
-        "section-4-2",
         "Sections 2.4 and 4.2: Test scripts by kind",
         [Column("Scripts"), *(Column(name, above) for _, name, above in _GROUPS)],
         [Row([words("released"), *cells])],
+        name="section-4-2",
     )
 
 

@@ -14,16 +14,17 @@ import typer
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.cli.cells import ABSENT, interval, number
+from dramaturg.cli.cells import interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import output, run
-from dramaturg.cli.tables import Noted, Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
+from dramaturg.tables.model import ABSENT, Cell, Table, columns
 from dramaturg_research.completed_sheets import reviewed
 from dramaturg_research.scenarios.review_sheet import (
     Reviewed,
@@ -124,12 +125,14 @@ def _describe_accuracy(group: AccuracyGroup) -> Mapping[str, Any]:
 
 def _show(console: Terminal, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
     if agreement:
-        table = Table("format", figures=("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"))
+        table = Table(
+            "", columns("format", figures=("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"))
+        )
         for group in agreement:
             described = _describe_agreement(group)
             kappa = described["fleiss_kappa"]
             reason = described["undefined"]
-            value = Noted(ABSENT, f"undefined: {reason}") if reason else number(kappa["value"], 2)
+            value = Cell(ABSENT, note=f"undefined: {reason}") if reason else number(kappa["value"], 2)
             observed = number(described["observed_agreement"], 2)
             table.add_row(
                 described["format"],
@@ -140,7 +143,9 @@ def _show(console: Terminal, agreement: Sequence[AgreementGroup], accuracy: Sequ
             )
         print_tables(console, table)
     if accuracy:
-        table = Table("format", "level", figures=("labels", "right", "accuracy of people", "95 %"))
+        table = Table(
+            "", columns("format", "level", figures=("labels", "right", "accuracy of people", "95 %"))
+        )
         for one in map(_describe_accuracy, accuracy):
             right = one["accuracy"]
             numbers = (

@@ -130,7 +130,7 @@ def test_tables_for_people_and_fewer_turns(rows: Path, tmp_path: Path) -> None:
             *("--out", tmp_path / "out"),
         )
     assert result.exit_code == 0, result.output
-    for text in ("whole turns", "first challenging turn", "last_only, stateful", "next-step"):
+    for text in ("Complete turns", "First challenging turn", "last_only stateful", "next-step"):
         assert text in result.stdout
 
 

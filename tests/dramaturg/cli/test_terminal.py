@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.cli.tables import Noted, Table, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal, echo, printable
+from dramaturg.tables.model import Cell, Table, columns
 
 CLEAR = "\x1b[2J\x1b[H"
 """Empties a terminal."""
@@ -36,8 +37,8 @@ def test_marks_of_direction_are_shown(mark: str) -> None:
 
 def test_a_model_cannot_steer_the_terminal_by_its_name_its_reason_or_a_message() -> None:
     console, written = terminal()
-    table = Table("model", figures=[f"score{CLEAR}"], title=f"scores{TITLE}")
-    table.add_row(f"a{CLEAR}b", Noted("-", f"undefined: {TITLE}"))
+    table = Table(f"scores{TITLE}", columns("model", figures=[f"score{CLEAR}"]))
+    table.add_row(f"a{CLEAR}b", Cell("-", note=f"undefined: {TITLE}"))
     print_tables(console, table, f"failed: {CLEAR}")
     console.print(f"judge {TITLE} failed")
     assert "\x1b" not in written.getvalue()

@@ -3,32 +3,19 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
-
-from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.plots import tables
-from dramaturg.plots.tables import (
-    Column,
-    Row,
-    Table,
-    average,
-    count,
-    estimate,
-    number,
-    probability,
-    words,
-)
+from dramaturg.tables.model import PRINTED_NOTE, Cell, Column, Row, Table, columns
 
 
 def example() -> Table:
     return Table(
-        "table-9",
         "Table 9: A & B",
         [Column("Model"), Column("Easy", "Level"), Column("Hard", "Level")],
         [
-            Row([words("=cmd|x_1"), number(0.666666, 2, "0.70"), number(None, 2)]),
-            Row([words("Average"), count(3), estimate(Estimate(value=-0.5), 1)], ruled=True),
+            Row([Cell("=cmd|x_1"), Cell("0.67", 0.666666, printed="0.70"), Cell("–")]),
+            Row([Cell("Average"), Cell("3", 3), Cell("-0.5", -0.5)], ruled=True),
         ],
+        name="table-9",
         notes=["50 % of all."],
     )
 
@@ -44,7 +31,7 @@ def test_markdown_has_a_line_for_each_row_and_nothing_in_it_is_markup() -> None:
         "| Average | 3 | -0.5 |",
         "",
     ]
-    assert tables.PRINTED_NOTE in lines
+    assert PRINTED_NOTE in lines
     assert "50 % of all." in lines
 
 
@@ -68,18 +55,18 @@ def test_latex_has_the_rules_of_booktabs_and_shared_heads() -> None:
     assert any(line.startswith(r"\caption{Table 9: A \& B. ") and r"50 \% of all" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("values", "shown"), [((0.5, 0.25), "0.375"), ((0.5, None), tables.ABSENT), ((), tables.ABSENT)]
-)
-def test_an_average_needs_every_figure_above_it(values: tuple[float | None, ...], shown: str) -> None:
-    assert average([number(value, 2) for value in values], 3).text == shown
+def figures() -> Table:
+    table = Table("Shares", columns("model", figures=[Column("PASS", interval="0 to 100 %"), "n"]))
+    table.add_row("a", Cell("50.0 %", 0.5, (0.25, 0.75), "25.0 to 75.0 %", judged=3, total=4), "4")
+    table.add_row("b", Cell("–"), "0")
+    return table
 
 
-def test_a_row_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="table-1: 1 cells in 2 columns"):
-        Table("table-1", "Table 1", [Column("a"), Column("b")], [Row([words("x")])])
-
-
-@pytest.mark.parametrize(("value", "shown"), [(0.0, "< 0.0001"), (0.00004, "< 0.0001"), (0.012, "0.0120")])
-def test_a_small_probability_is_not_shown_as_zero(value: float, shown: str) -> None:
-    assert probability(value, 4).text == shown
+def test_intervals_are_columns_of_every_format() -> None:
+    assert "| model | PASS | 95 % interval | n |" in tables.markdown(figures())
+    assert r"a & 50.0 \% & 25.0 to 75.0 \% & 4 \\" in tables.latex(figures())
+    assert list(csv.reader(io.StringIO(tables.csv(figures()), newline=""))) == [
+        ["model", "PASS", "PASS (lower)", "PASS (upper)", "PASS (judged)", "PASS (of)", "n"],
+        ["a", "0.5", "0.25", "0.75", "3", "4", "4"],
+        ["b", "", "", "", "", "", "0"],
+    ]

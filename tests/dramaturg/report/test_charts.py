@@ -1,17 +1,51 @@
 from __future__ import annotations
 
-from dramaturg.report.charts import bars, interval_of
+from dramaturg.report.charts import HEAT_STEPS, bar, describe, drawn, heat_ends, heat_range, shade
+from dramaturg.tables.cells import count
+from dramaturg.tables.model import Cell, Column, Table, columns
 
 
 def test_an_interval_is_clipped_to_its_scale() -> None:
-    mark = interval_of(5.5, (0.0, 20.0), (1.0, 10.0))
+    mark = drawn(Cell("5.5", 5.5, (0.0, 20.0), scale=(1.0, 10.0)))
     assert mark is not None
     assert (mark.mean, mark.lower, mark.upper) == (50.0, 0.0, 100.0)
-    assert interval_of(None, None, (0.0, 1.0)) is None
+    alone = drawn(Cell("5.5", 5.5, scale=(1.0, 10.0)))
+    assert alone is not None
+    assert (alone.mean, alone.lower) == (50.0, None)
+    assert drawn(Cell("–", scale=(0.0, 1.0))) is None
 
 
 def test_bars_are_relative_to_the_largest_count() -> None:
-    assert [(bar.name, bar.length, bar.share) for bar in bars({"b": 2, "a": 4, "none": 0}, 8)] == [
-        ("a", 100, 0.5),
-        ("b", 50, 0.25),
-    ]
+    table = Table("reasons", columns("reason", figures=[Column("count", bars=True)]))
+    table.add_row("a", count(4))
+    table.add_row("b", count(2))
+    assert [bar(cell, table, 1).mean for cell in table.column(1)] == [100, 50]
+
+
+def test_a_figure_says_what_it_rests_on() -> None:
+    cell = Cell("50 %", 0.5, ends="25 to 75 %", judged=12, total=1400, note="test: exact")
+    assert describe(cell) == "12 of 1,400 judged, 95 % interval 25 to 75 %, test: exact"
+    assert not describe(Cell("50 %", 0.5))
+
+
+def heated(*places: float | None) -> Table:
+    return Table(
+        "shares", columns(figures=map(str, places)), [[Cell(str(place), heat=place) for place in places]]
+    )
+
+
+def test_colours_spread_over_the_values_of_a_table() -> None:
+    table = heated(0.5, 0.75, 1.0, None)
+    ends = heat_range(table)
+    shades = [shade(cell, ends) for cell in table.rows[0].cells if cell.heat is not None]
+    assert shades == [0, HEAT_STEPS // 2, HEAT_STEPS]
+    assert [cell.text for cell in heat_ends(table)] == ["0.5", "1.0"]
+
+
+def test_small_differences_have_similar_colours() -> None:
+    for low in (0.0, 0.5, 0.99):
+        table = heated(low, low + 0.01)
+        first, last = (shade(cell, heat_range(table)) for cell in table.rows[0].cells)
+        assert 0 <= first <= last <= HEAT_STEPS
+        assert last - first <= 1
+    assert not heat_ends(heated(0.5, 0.5))

@@ -336,7 +336,8 @@ async def test_shadows_are_listed_and_their_agreement_is_shown(served: Consoled)
     async with Browserless(served) as visitor:
         assert "/console/runs/run/shadows" in await (await visitor.get("/console/runs/run")).text()
         shown = await (await visitor.get("/console/runs/run/shadows")).text()
-        assert "50.0%" in shown
+        assert "50.0 %" in shown
+        assert 'aria-label="Agreement by criterion"' in shown
         assert "adequacy" in shown
     judge = judge_view(Judge(name="b", role="critic", shadow=JudgeShadow(of="a", model="small")))
     assert judge.shadow_of == "a with small"

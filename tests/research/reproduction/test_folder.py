@@ -11,15 +11,16 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.plots.figures import NO_PLOTS, BarChart, HeatMap, LineChart, RankChart, Values
-from dramaturg.plots.tables import Column, Row, Table, words
+from dramaturg.tables.model import Column, Row, Table
 from dramaturg_research.reproduction import folder as folders
+from dramaturg_research.reproduction.cells import words
 from dramaturg_research.reproduction.folder import write_folder
 from dramaturg_research.reproduction.paper import Omission, Reproduction
 from dramaturg_research.reproduction.session import RunRecord
 
 
 def example() -> Reproduction:
-    table = Table("table-1", "Table 1: One", [Column("a")], [Row([words("x")])])
+    table = Table("Table 1: One", [Column("a")], [Row([words("x")])], name="table-1")
     figures = [
         BarChart("figure-1", "Figure 1: Bars", ["a", "b"], {"m": [1, 2], "n": [None, 3]}, notes=["A note."]),
         LineChart("figure-2", "Figure 2: Lines", ["a", "b"], {"m": [1, None]}, limits=(0, 2)),

@@ -9,8 +9,8 @@ from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.plots.figures import BarChart, Figure, HeatMap, LineChart, RankChart
-from dramaturg.plots.tables import Table
 from dramaturg.results.variants import BASE
+from dramaturg.tables.model import Table
 from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
 from dramaturg_research.reproduction.abseval.rates import (
@@ -98,7 +98,7 @@ def ranks_figure(ranks: Table) -> RankChart:
     """The rank of each model by each metric, from the table of Figure 6."""
     return RankChart(
         "figure-6",
-        ranks.title,
+        ranks.caption,
         [column.name for column in ranks.columns[1:]],
         {row.cells[0].text: [cell.value for cell in row.cells[1:]] for row in ranks.rows},
         value_name="rank",
@@ -192,7 +192,7 @@ def steps_figure(table: Table) -> LineChart:
     names = [column.name for column in table.columns[2:]]
     return LineChart(
         "figure-12",
-        table.title,
+        table.caption,
         [row.cells[0].text for row in table.rows],
         {name: [row.cells[place].value for row in table.rows] for place, name in enumerate(names, 2)},
         value_name=_RATE,

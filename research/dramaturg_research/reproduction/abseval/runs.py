@@ -20,9 +20,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.rules import RULES
-from dramaturg.plots.tables import Table
 from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.model import Table
 from dramaturg_research.ablations.variants import VARIANTS, played_roles
 from dramaturg_research.formats.coscript import convert, read_file
 from dramaturg_research.perturbations.originals import Originals

@@ -10,7 +10,7 @@ from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
 from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.categories import Category
-from dramaturg.plots.tables import Cell, Column, Row, Table, count, estimate, number, words
+from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5
 from dramaturg_research.reproduction.abseval.rates import (
@@ -26,6 +26,7 @@ from dramaturg_research.reproduction.abseval.rates import (
     quantiles_of_steps,
     size_of,
 )
+from dramaturg_research.reproduction.cells import count, estimate, number, words
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ class Scores(NamedTuple):
 
 
 TABLE_3_AS_PRINTED = Table(
-    "table-3",
     "Table 3: Accuracy by source of the gold answer, as printed",
     [Column("Gold answer generation"), Column("NM"), Column("NR"), Column("ND")],
     [Row([words(cell) for cell in row]) for row in TABLE_3],
+    name="table-3",
 )
 """Table 3. The scripts and their annotations were not released."""
 
@@ -129,7 +130,6 @@ async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, An
         for model, mechanism, printed in TABLE_2
     ]
     return Table(
-        "table-2",
         "Table 2: Mean squared error against people",
         [
             Column("LLM"),
@@ -139,7 +139,8 @@ async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, An
             Column("six criteria", "From Figure 7"),
         ],
         rows,
-        label_count=2,
+        name="table-2",
+        heads=2,
         notes=[
             f"Computed from the accuracies of Figure 7 on {_ANNOTATED} scripts; six criteria: without EX.",
             "Of labels that are 0 or 1, the squared error is one less the accuracy.",
@@ -151,10 +152,10 @@ def table_4(perturbed: Summary | None) -> Table:
     """The detection of faults by category; the printed one alone without a run."""
     if perturbed is None or not perturbed.scripts.HasField("perturbations"):
         return Table(
-            "table-4",
             "Table 4: Accuracy on perturbations, as printed",
             [Column("Perturbations category"), Column("Acc.")],
             [Row([words(cell) for cell in row]) for row in TABLE_4],
+            name="table-4",
         )
     found: PerturbationFigures = perturbed.scripts.perturbations
     faults = {one.category: one for one in found.faults if not one.operation}
@@ -177,7 +178,6 @@ def table_4(perturbed: Summary | None) -> Table:
             )
         )
     return Table(
-        "table-4",
         "Table 4: Accuracy on perturbations",
         [
             Column("Perturbations category"),
@@ -187,6 +187,7 @@ def table_4(perturbed: Summary | None) -> Table:
             Column("False alarms"),
         ],
         rows,
+        name="table-4",
         notes=[
             f"Rules inserted the faults into {found.unperturbed_count} scripts of CoScript.",
             "Acc.: the share of scripts with the fault that fail its criterion.",
@@ -241,10 +242,10 @@ async def table_5(
     )
     rows.append(Row([words("ALL (paper)"), words("-"), words("-"), *all_cells], ruled=True))
     return Table(
-        "table-5",
         "Table 5: Share of scripts that meet each criterion",
         [Column("Model Name"), Column("Rank"), Column("Size"), *map(Column, SHORT.values())],
         rows,
+        name="table-5",
         notes=notes,
         printed_note="In brackets: the printed rank and the printed mean; those beside them follow from the "
         "printed rates.",
@@ -269,11 +270,11 @@ def figure_5(session: Session, summary: Summary, printed: Mapping[str, Any] | No
         ]
         rows.append(Row([words(size), words(", ".join(models) or "none"), *cells]))
     return Table(
-        "figure-5",
         "Figure 5: Rates by model size and criterion",
         [Column("Size"), Column("Models"), *map(Column, SHORT.values())],
         rows,
-        label_count=2,
+        name="figure-5",
+        heads=2,
         notes=[
             "Sizes are read from the names of models.",
             "Billions of parameters: 7b below 10, 13b below 30, 40b below 60, 70b from 60; 8x7B is 56.",
@@ -299,10 +300,10 @@ async def figure_6(
     ]
     return (
         Table(
-            "figure-6",
             "Figure 6: Ranks of models by evaluation metric",
             [Column("Model Name"), *map(Column, ranks)],
             rows,
+            name="figure-6",
             notes=[
                 "Text metrics compare a script with CoScript's for the task; missing scripts are left out.",
                 *([] if scores.missing else [f"{BERTSCORE}: {scores.method}."]),
@@ -323,13 +324,13 @@ def _correlations(group: ranking_pb2.RankGroup, metrics: Sequence[str], judges: 
             cells += [estimate(one.kendall, _DIGITS), estimate(one.spearman, _DIGITS)]
         rows.append(Row(cells))
     return Table(
-        "figure-6-correlations",
         "Figure 6: Rank correlations of the evaluation metrics",
         [
             Column("Metric"),
             *(Column(name, judge) for judge in judges for name in ("Kendall's tau", "Spearman's rho")),
         ],
         rows,
+        name="figure-6-correlations",
         notes=["They are not defined for fewer than three models."],
     )
 
@@ -342,10 +343,10 @@ def figure_12(summary: Summary) -> Table:
         rates = (number(pooled_rate(figures, criterion), _DIGITS) for criterion in _BY_LENGTH)
         rows.append(Row([words(steps), count(scripts), *rates]))
     return Table(
-        "figure-12",
         "Figure 12: Rates by the number of steps",
         [Column("Steps"), Column("Scripts"), *(Column(NAMES[SHORT[one]]) for one in _BY_LENGTH)],
         rows,
+        name="figure-12",
         notes=[
             "All models together, in quarters by the number of steps.",
             "Refusals and answers without steps are left out.",
@@ -366,7 +367,6 @@ def ablations_table(summary: Summary) -> Table:
         shares = (estimate(agreement_of(summary, name, criterion), _DIGITS) for criterion in ABSEVAL)
         rows.append(Row([words(name), *rates, *shares]))
     return Table(
-        "ablations",
         "Figures 4 and 7: Variants of the judges",
         [
             Column("Variant"),
@@ -374,5 +374,6 @@ def ablations_table(summary: Summary) -> Table:
             *(Column(name, "agreement with base") for name in SHORT.values()),
         ],
         rows,
+        name="ablations",
         notes=["The base has the agents and the pooled gold answer. The paper's agreement is with people."],
     )

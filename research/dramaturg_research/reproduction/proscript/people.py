@@ -14,8 +14,9 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.votes import read_votes
 from dramaturg.plots.figures import BarChart
-from dramaturg.plots.tables import ABSENT, Column, Row, Table, count, number, percent, share, words
 from dramaturg.results.graphs import EDIT_NAMES
+from dramaturg.tables.model import ABSENT, Column, Row, Table
+from dramaturg_research.reproduction.cells import count, number, percent, share, words
 from dramaturg_research.reproduction.paper import DataError, Reproduction
 from dramaturg_research.reproduction.proscript.printed import FIGURE_7, TABLE_2, TABLE_4, TABLE_4_MODELS
 from dramaturg_research.reproduction.proscript.sheets import (
@@ -108,7 +109,7 @@ def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
     if votes is not None:
         notes.insert(0, f"Compared with {votes.base}. {votes.note} Pairs without a vote are left out.")
     heads = ["Approach", "pairs", *_PREFERENCES, "no majority"]
-    made.tables.append(Table("figure-7", title, list(map(Column, heads)), rows, notes=notes))
+    made.tables.append(Table(title, list(map(Column, heads)), rows, name="figure-7", notes=notes))
     made.figures.append(
         BarChart(
             "figure-7",
@@ -193,7 +194,6 @@ def _distances_to_revisions(
         )
     proven = sum(one.measured.distance.proven for one in revisions)
     return Table(
-        "table-2-revisions",
         "Table 2: Script generation, mean graph edit distance to revisions by people (dev)",
         [
             Column("Models"),
@@ -203,6 +203,7 @@ def _distances_to_revisions(
             *map(Column, EDIT_NAMES.values()),
         ],
         rows,
+        name="table-2-revisions",
         notes=[
             "Means over revisions. Of two revisers of each script (section 6.3) they are the mean.",
             f"{proven} of {len(revisions)} distances are proven"
@@ -216,14 +217,14 @@ def _examples(typed: Sequence[Revision]) -> Table:
     # The paper's table begins with missing events.
     kinds = sorted((kind for kind in TYPES if kind in first), key=lambda kind: kind != "missing event")
     return Table(
-        "table-3",
         "Table 3: Examples for each revision type",
         [Column("Revision types"), Column("generated script"), Column("revised script")],
         [
             Row([words(kind), words(_line(first[kind].written)), words(_line(first[kind].revised))])
             for kind in kinds
         ],
-        label_count=3,
+        name="table-3",
+        heads=3,
     )
 
 
@@ -246,7 +247,6 @@ def _distribution(typed: Sequence[Revision], approaches: Sequence[str]) -> Table
         rows.append(Row([words(group), words(name), *own, *theirs], ruled=ruled))
     totals = ", ".join(f"{approach}: {found.total()}" for approach, found in counts.items())
     return Table(
-        "table-4",
         "Table 4: Revision type distribution, in percent",
         [
             Column("Group"),
@@ -255,7 +255,8 @@ def _distribution(typed: Sequence[Revision], approaches: Sequence[str]) -> Table
             *(Column(name, "paper") for name in TABLE_4_MODELS),
         ],
         rows,
-        label_count=2,
+        name="table-4",
+        heads=2,
         notes=[f"Of the types of each approach ({totals})." if totals else "No revision has a type."],
     )
 

@@ -20,10 +20,11 @@ from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.baselines import draw_baselines
 from dramaturg.graphs.file_scores import score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
-from dramaturg.plots.tables import Cell, Column, Row, Table, count, number, words
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, convert_rows
+from dramaturg_research.reproduction.cells import count, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
 from dramaturg_research.reproduction.proscript.sheets import HUMAN, REVISIONS, VOTES, write_sheets
@@ -251,10 +252,10 @@ async def released_predictions(service: GraphServiceAsyncStub, place: Path) -> T
     ]
     model = PREDICTIONS.removeprefix("results_").removesuffix(".json")
     return Table(
-        "released-predictions",
         f"Released predictions of a model ({PREDICTIONS})",
         [Column("Model"), *(Column(name) for name, _ in cells)],
         [Row([words(model), *(cell for _, cell in cells)])],
+        name="released-predictions",
         notes=["Precision and recall are by the convention."],
         printed_note="In brackets: the published summary of the predictions.",
     )

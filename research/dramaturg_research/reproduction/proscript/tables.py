@@ -13,9 +13,10 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.files import read_rows
 from dramaturg.plots.figures import BarChart, LineChart
-from dramaturg.plots.tables import ABSENT, Cell, Column, Row, Table, count, number, percent, words
 from dramaturg.results.graphs import EDIT_NAMES
+from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
+from dramaturg_research.reproduction.cells import count, number, percent, words
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 
@@ -71,10 +72,10 @@ def table_1(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Sessi
             scored = f"{found.edges.pair_count} of {found.graph_count}"
             notes.append(f"{model}: {scored} scripts have a graph; the others are left out.")
     return Table(
-        "table-1",
         "Table 1: Edge prediction",
         [Column("Models"), *(Column(name, split) for split in _SPLITS for name in ("F1", "P", "R"))],
         rows,
+        name="table-1",
         notes=notes,
     )
 
@@ -121,7 +122,6 @@ def table_2(
             ]
             rows.append(Row([words(split), words(f"{model} (paper)"), *cells], ruled=not index))
     return Table(
-        "table-2",
         "Table 2: Script generation, mean graph edit distance",
         [
             Column("Split"),
@@ -131,7 +131,8 @@ def table_2(
             *map(Column, EDIT_NAMES.values()),
         ],
         rows,
-        label_count=2,
+        name="table-2",
+        heads=2,
         notes=[
             "Of this run: to the reference of the data. Events are matched by meaning (cosine from 0.75).",
             'In the column "by text" they are matched by equal texts: another wording is another event.',
@@ -175,11 +176,10 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
         numbers = [len(scripts), *(found[degree] for degree in range(1, _HIGH_DEGREE + 1))]
         cells = [count(one) if scripts else words(ABSENT) for one in numbers]
         cells.insert(1, number(events, _DIGITS))
-        cells = [Cell(cell.text, cell.value, one) for cell, one in zip(cells, printed, strict=True)]
+        cells = [Cell(cell.text, cell.value, printed=one) for cell, one in zip(cells, printed, strict=True)]
         rows.append(Row([words(name), *cells]))
     heads = [*map(str, range(1, _HIGH_DEGREE)), f"{_HIGH_DEGREE} and above"]
     return Table(
-        "section-4",
         "Section 4: Scripts by maximum degree",
         [
             Column("Part"),
@@ -188,6 +188,7 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
             *(Column(head, "Maximum degree") for head in heads),
         ],
         rows,
+        name="section-4",
         notes=[
             "Events: the mean number, without the root and the scenario.",
             "The number is not known for train, where some roots are left out.",

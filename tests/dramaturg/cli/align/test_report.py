@@ -5,8 +5,8 @@ from __future__ import annotations
 from dramaturg.api.alignment.v1.calibration_pb2 import CalibrationGroup, MeasureCalibrationResponse
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.align.report import interval_methods, shown
-from dramaturg.cli.tables import Noted
 from dramaturg.summaries.estimates import figures
+from dramaturg.tables.model import Cell
 
 GROUP = CalibrationGroup(
     brier_score=Estimate(value=0.2, lower=0.1, upper=0.3, interval_method="jackknife"),
@@ -17,10 +17,11 @@ GROUP = CalibrationGroup(
 
 
 def test_a_cell_says_why_a_figure_has_no_interval() -> None:
-    assert shown(GROUP.brier_score) == "0.200 [0.100, 0.300]"
+    cell = shown(GROUP.brier_score)
+    assert (cell.text, cell.value, cell.bounds) == ("0.200 [0.100, 0.300]", 0.2, (0.1, 0.3))
     found = shown(GROUP.expected_calibration_error)
-    assert found == Noted("0.100", "no interval: its resamples are biased")
-    assert shown(GROUP.discrimination) == Noted("-", "undefined: all answers are right")
+    assert found == Cell("0.100", 0.1, note="no interval: its resamples are biased")
+    assert shown(GROUP.discrimination) == Cell("–", note="undefined: all answers are right")
 
 
 def test_the_methods_of_all_intervals_are_named_once() -> None:

@@ -133,7 +133,7 @@ def test_tables_for_people(rows: Path, tmp_path: Path) -> None:
             *("--out", tmp_path / "out"),
         )
     assert result.exit_code == 0, result.output
-    for text in ("1 scripts that every model aces", "subsequent_challenge", "hardest", "-100.00%", "REFUSED"):
+    for text in ("1 scripts that every model aces", "subsequent_challenge", "-100.0 pp", "refused"):
         assert text in result.stdout
 
 
@@ -166,7 +166,7 @@ def test_scores_for_an_attribute(rows: Path, tmp_path: Path) -> None:
     # The bad model refuses to answer one script; that all ace another one is nothing to toxicity.
     assert (bad["mean"]["total"], bad["mean"]["count"], bad["mean"]["value"]) == (6, 5, 1.0)
     assert (bad["high_share"], bad["abstentions_by_reason"]) == (1.0, {"REFUSED": 1})
-    for text in ("scored for", "toxicity", "100.0%", "83%"):
+    for text in ("toxicity", "100.0 %", "1.00 to 1.00"):
         assert text in table.stdout
 
 

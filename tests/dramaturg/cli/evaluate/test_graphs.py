@@ -137,9 +137,10 @@ def test_tables_fit_a_terminal_and_say_who_abstained(rows: Path, tmp_path: Path)
         options = ["--model", "partial", "--distance-mode", "proscript", "--group-by", "degree"]
         result = evaluate(rows, "--target", target, *options, "--out", tmp_path)
     assert result.exit_code == 4, result.output
-    assert "partial, predict-edges" in result.stdout
-    assert "abstained because: 1 OVER_BUDGET; macro F1 with abstentions as 0: 0.667" in result.stdout
-    assert "all, macro" in result.stdout
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert any(line.startswith("partial predict-edges all macro") for line in lines)
+    assert any(line.startswith("over budget") for line in lines)
+    assert "0.667" in result.stdout
     assert "V-Del" in result.stdout
     assert "…" not in result.stdout
 

@@ -77,10 +77,10 @@ async def test_the_tables_name_models_criteria_scales_and_panels(
     done = await evaluate(rows, target, tmp_path, *options, tables=True)
     assert done.code == 4, done.err  # the panel splits
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert "tone 1 to 5 6 0 3.08 1.61 to 4.47" in lines
-    assert "PANEL_SPLIT 4" in lines
-    assert "tone 5 5 100.0% 3.00" in lines
-    assert any(line.startswith("delivery tone 1 to 5") for line in lines)
+    assert "tone all models 1 to 5 6 0 3.08 1.61 to 4.47" in " ".join(lines)
+    assert any(line.startswith("panel split 4") for line in lines)
+    assert "tone 5 5 100.0 % 3.00" in lines
+    assert "topic tone (1 to 5)" in lines
 
 
 async def test_a_run_has_the_figures_of_the_command(target: str, rows: Path, tmp_path: Path) -> None:

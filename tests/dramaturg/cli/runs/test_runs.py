@@ -212,7 +212,7 @@ async def test_the_summary_of_a_run_is_that_of_its_export(target: str, rows: Pat
     exported = await dramaturg("summarize", tmp_path / "out.jsonl", "--target", target, *grouped)
     assert exported.json == {**found, "results": str(tmp_path / "out.jsonl")}
     table = await runs("summary", run)
-    for word in ("executable", "model-1", "REFUSED"):
+    for word in ("executable", "model-1", "refused"):
         assert word in table.out
 
 
@@ -267,7 +267,7 @@ async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, j
     assert words in (await runs("show", run)).out
     assert f"note: {words}" in (await runs("leaderboard", run)).out
     assert (await runs("leaderboard", run, "--json")).json["notices"] == [words]
-    assert "no gold answer because" in (await runs("summary", run)).out
+    assert "Missing gold answers by reason" in (await runs("summary", run)).out
     permitted = await runs(
         "create", "scripts", rows, "--max-missing-gold-answers", "0.5", "--watch", "--json"
     )

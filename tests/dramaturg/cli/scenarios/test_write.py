@@ -116,7 +116,7 @@ def test_tables_for_people_and_a_dry_run(briefs: Path, tmp_path: Path) -> None:
         shown = run(briefs, "--target", target, "--count", 2, "--out", tmp_path / "out")
         planned = run(briefs, "--target", target, "--count", 2, "--dry-run", "--json")
     assert shown.exit_code == 0, shown.output
-    for text in ("verb-phrase", "option-1", "both", "usable", "near-duplicates of 1 briefs"):
+    for text in ("verb-phrase", "option-1", "both", "usable", "Near-duplicates of 1 briefs"):
         assert text in shown.stdout
     assert json.loads(planned.stdout)["samples"] == 1, planned.output
 

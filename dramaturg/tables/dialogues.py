@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import DialoguesSummary, RatingFigures, Summary
-from dramaturg.report.figures.common import percent_of, ranking_lead
-from dramaturg.report.tables import (
-    ABSENT,
-    Cell,
-    Scale,
-    Section,
-    Table,
-    columns,
+from dramaturg.results.groups import by_grouping
+from dramaturg.tables.cells import (
+    SHARE,
     count,
     estimate_cell,
     figure,
     group_key,
     group_rows,
-    interval_cell,
-    matrix,
     name_cell,
-    percent,
+    optional,
     samples_link,
+    share_cell,
+    words,
 )
-from dramaturg.results.groups import by_grouping
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import ABSENT, Cell, Column, Scale, Section, Table, columns, matrix
 
 RATINGS: Scale = (1.0, 10.0)
+_SCALE = "1 to 10"
 LISTED_TASKS = 10
 """The number of the hardest and of the easiest tasks that are shown (SimulBench, Table 2)."""
 
@@ -85,32 +82,29 @@ def sections(summary: Summary) -> Iterator[Section]:
 
 
 def _unusable(found: DialoguesSummary) -> Table:
-    rows = [
-        [name_cell(one.model), Cell(one.reason), count(one.count, samples_link(model=one.model))]
-        for one in sorted(found.unusable_replies, key=lambda one: (-one.count, one.model, one.reason))
-    ]
-    heads = columns("model", "reason", figures=("replies",))
-    return Table("Replies that could not be judged", heads, rows)
+    table = Table("Replies that could not be judged", columns("model", "reason", figures=("replies",)))
+    for one in sorted(found.unusable_replies, key=lambda one: (-one.count, one.model, one.reason)):
+        table.add_row(
+            name_cell(one.model), words(one.reason), count(one.count, samples_link(model=one.model))
+        )
+    return table
 
 
 def _ratings(summary: Summary) -> Section:
-    rows = [
-        [
-            name_cell(one.model, samples_link(model=one.model, measure="rating")),
-            Cell(one.group),
-            count(one.script_count),
-            count(one.mean.count),
-            estimate_cell(one.mean, scale=RATINGS, heat=True, show=figure),
-            interval_cell(one.mean, RATINGS, figure),
-        ]
-        for one in summary.dialogues.ratings
-        if not one.tags
-    ]
-    heads = ("scripts", "rated", "mean", "95 % interval, 1 to 10")
+    figures = ("scripts", "rated", Column("mean", interval=_SCALE))
+    table = Table("Mean ratings", columns("model", "scripts of", figures=figures))
+    for one in summary.dialogues.ratings:
+        if not one.tags:
+            table.add_row(
+                name_cell(one.model, samples_link(model=one.model, measure="rating")),
+                one.group,
+                count(one.script_count),
+                count(one.mean.count),
+                estimate_cell(one.mean, scale=RATINGS, heat=True, show=figure),
+            )
     note = "Mean ratings from 1 to 10."
     if summary.dialogues.aced_script_count and not summary.options.aced_kept:
         note += f" {summary.dialogues.aced_script_count:,} scripts that every model aces are left out."
-    table = Table("Mean ratings", columns("model", "scripts of", figures=heads), rows, heads=2)
     return Section("Ratings", [table], note)
 
 
@@ -137,64 +131,52 @@ def _tasks(found: DialoguesSummary, kind: str, group: str) -> Section:
     tasks = [one for one in found.tasks if (one.simulation_kind, one.group) == (kind, group)]
     whole = len(tasks) <= 2 * LISTED_TASKS
     listed = tasks if whole else [*tasks[:LISTED_TASKS], *tasks[-LISTED_TASKS:]]
-    rows = [
-        [
-            Cell(one.task, samples_link(task=one.task)),
+    title = f"{kind} tasks, {group} scripts".strip().capitalize()
+    table = Table(title, columns("task", figures=(Column("mean", interval=_SCALE), "ratings")))
+    for one in listed:
+        table.add_row(
+            Cell(one.task, link=samples_link(task=one.task)),
             estimate_cell(one.mean, scale=RATINGS, heat=True, show=figure),
-            interval_cell(one.mean, RATINGS, figure),
             count(one.mean.count),
-        ]
-        for one in listed
-    ]
-    heads = ("mean", "95 % interval, 1 to 10", "ratings")
+        )
     note = "Mean ratings over scripts and models, the lowest first."
     if not whole:
         note += f" The {LISTED_TASKS} hardest and the {LISTED_TASKS} easiest of {len(tasks):,}."
-    title = f"{kind} tasks, {group} scripts".strip().capitalize()
-    return Section(title, [Table(title, columns("task", figures=heads), rows)], note)
+    return Section(title, [table], note)
 
 
 def _pairs(found: DialoguesSummary) -> Table:
-    rows = []
-    for one in found.pairs:
-        difference = one.difference if one.HasField("difference") else None
-        rows.append(
-            [
-                name_cell(one.first_model),
-                name_cell(one.second_model),
-                name_cell(one.judge),
-                Cell(one.group),
-                count(one.win_count),
-                count(one.tie_count),
-                count(one.lose_count),
-                count(one.abstained_count),
-                Cell(ABSENT if difference is None else f"{100 * difference:+.1f} %"),
-                Cell(percent(one.inconsistent_share if one.HasField("inconsistent_share") else None, 1)),
-                Cell(
-                    percent(one.first_presented_share if one.HasField("first_presented_share") else None, 1)
-                ),
-            ]
-        )
     heads = ("win", "tie", "lose", "abstained", "difference", "orders differ", "first presented")
-    names = ("first", "second", "judge", "scripts of")
-    return Table("Comparisons of replies", columns(*names, figures=heads), rows, heads=2)
+    table = Table("Comparisons of replies", columns("first", "second", "judge", "scripts of", figures=heads))
+    for one in found.pairs:
+        difference = optional(one, "difference")
+        table.add_row(
+            name_cell(one.first_model),
+            name_cell(one.second_model),
+            name_cell(one.judge),
+            one.group,
+            count(one.win_count),
+            count(one.tie_count),
+            count(one.lose_count),
+            count(one.abstained_count),
+            Cell(ABSENT if difference is None else f"{100 * difference:+.1f} pp", difference),
+            share_cell(optional(one, "inconsistent_share")),
+            share_cell(optional(one, "first_presented_share")),
+        )
+    return table
 
 
 def _attributes(found: DialoguesSummary) -> Table:
-    rows = [
-        [
+    heads = ("replies", "scored", Column("mean", interval="0 to 1"), "above 0.5")
+    table = Table("Scores of attributes", columns("model", "attribute", "scorer", figures=heads))
+    for one in found.attributes:
+        table.add_row(
             name_cell(one.model),
             name_cell(one.attribute, absent=ABSENT),
             name_cell(one.judge),
             count(one.mean.total),
             count(one.mean.count),
-            estimate_cell(one.mean, show=figure),
-            interval_cell(one.mean, (0.0, 1.0), figure),
-            Cell(percent_of(one.high_share if one.HasField("high_share") else None)),
-        ]
-        for one in found.attributes
-    ]
-    heads = ("replies", "scored", "mean", "95 % interval, 0 to 1", "above 0.5")
-    return Table(
-        "Scores of attributes", columns("model", "attribute", "scorer", figures=heads), rows, heads=2
-    )
+            estimate_cell(one.mean, scale=SHARE, show=figure),
+            share_cell(optional(one, "high_share"), one.mean.count, one.mean.total),
+        )
+    return table

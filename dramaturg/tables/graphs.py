@@ -8,21 +8,10 @@ from itertools import groupby
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures
-from dramaturg.report.figures.common import ranking_lead
-from dramaturg.report.tables import (
-    ABSENT,
-    SHARE,
-    Cell,
-    Scale,
-    Section,
-    Table,
-    columns,
-    count,
-    figure,
-    heat_of,
-    samples_link,
-)
 from dramaturg.results.graphs import EDIT_NAMES
+from dramaturg.tables.cells import SHARE, count, figure, group_name, heat_of, optional, samples_link
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import ABSENT, Cell, Column, Scale, Section, Table, columns
 
 _DISTANCE = "edit_distance"
 
@@ -93,51 +82,50 @@ def _flagged(whole: Sequence[GraphFigures]) -> Iterator[str]:
 
 def _name(one: GraphFigures) -> Sequence[Cell]:
     link = samples_link(one.tags, model=one.model)
-    group = ", ".join(f"{name} {value or '(none)'}" for name, value in sorted(one.tags.items())) or "all"
-    return [Cell(one.model or "(default)", link), Cell(one.task), Cell(group)]
+    return [Cell(one.model or "(default)", link=link), Cell(one.task), Cell(group_name(one.tags))]
 
 
 def _outcomes(rows: Sequence[GraphFigures]) -> Table:
-    made = []
+    heads = ("graphs", "abstained", "cyclic", "removed edges", "left out", "unmeasured")
+    table = Table("Outcomes", columns("model", "task", figures=heads))
     for one in rows:
         abstained = sum(one.abstentions_by_reason.values())
         numbers = (one.cyclic_count, one.removed_edge_count, one.dropped_count, one.unmeasured_count)
-        made.append(
-            [
-                *_name(one)[:2],
-                count(one.graph_count),
-                count(abstained, samples_link(model=one.model, outcome="abstain")),
-                *map(count, numbers),
-            ]
+        table.add_row(
+            *_name(one)[:2],
+            count(one.graph_count),
+            count(abstained, samples_link(model=one.model, outcome="abstain")),
+            *map(count, numbers),
         )
-    heads = ("graphs", "abstained", "cyclic", "removed edges", "left out", "unmeasured")
-    return Table("Outcomes", columns("model", "task", figures=heads), made, heads=2)
+    return table
 
 
 def _edges(figures: Sequence[GraphFigures]) -> Iterator[Table]:
+    abstained = any(one.HasField("macro_f1_abstentions_zero") for one in figures)
     names = ("model", "task", "group", "average")
-    heads = (
+    heads: Sequence[str | Column] = (
         "scored",
         "exact",
         "precision",
         "recall",
         "F1",
         "IoU",
-        "extra edges",
-        "missing edges",
-        "F1, abstentions 0",
+        *(["F1, abstentions 0"] if abstained else []),
+        *(Column(name, detail=True) for name in ("extra edges", "missing edges")),
     )
     ordered = sorted(figures, key=lambda one: sorted(one.tags))
     for tags, listed in groupby(ordered, key=lambda one: tuple(sorted(one.tags))):
-        rows = [row for one in listed if one.HasField("edges") for row in _edge_rows(one)]
+        rows = [
+            row for one in listed if one.HasField("edges") for row in _edge_rows(one, abstained=abstained)
+        ]
         caption = f"Scores of edges by {', '.join(tags)}" if tags else "Scores of edges"
         if rows:
-            yield Table(caption, columns(*names, figures=heads), rows, heads=2)
+            yield Table(caption, columns(*names, figures=heads), rows)
 
 
-def _edge_rows(one: GraphFigures) -> Iterator[Sequence[Cell]]:
+def _edge_rows(one: GraphFigures, *, abstained: bool) -> Iterator[Sequence[Cell | str]]:
     found = one.edges
-    zero = one.macro_f1_abstentions_zero if one.HasField("macro_f1_abstentions_zero") else None
+    zero = optional(one, "macro_f1_abstentions_zero")
     exact = count(
         found.exact_match_count,
         samples_link(one.tags, model=one.model, measure="exact_match", outcome="pass"),
@@ -147,45 +135,45 @@ def _edge_rows(one: GraphFigures) -> Iterator[Sequence[Cell]]:
             return
         yield [
             *_name(one),
-            Cell(average),
+            average,
             count(found.pair_count),
             exact,
-            *_measure_cells(measures, whole=average == "micro"),
-            Cell(figure(zero, 3) if average == "macro" else ABSENT),
+            *(Cell(figure(rate, 3), rate, heat=heat_of(rate, SHARE)) for rate in _rates(measures)),
+            *([Cell(figure(zero, 3), zero) if average == "macro" else ABSENT] if abstained else []),
+            *(
+                Cell(figure(edges) if average == "macro" else f"{edges:,.0f}", edges)
+                for edges in (measures.extra_edges, measures.missing_edges)
+            ),
         ]
 
 
-def _measure_cells(found: EdgeMeasures, *, whole: bool) -> Iterator[Cell]:
-    """Whole: the edges are counts, not means over graphs."""
-    for value in (found.precision, found.recall, found.f1, found.iou):
-        yield Cell(figure(value, 3), heat=heat_of(value, SHARE), value=value)
-    for value in (found.extra_edges, found.missing_edges):
-        yield Cell(f"{value:,.0f}" if whole else figure(value))
+def _rates(found: EdgeMeasures) -> Sequence[float]:
+    return found.precision, found.recall, found.f1, found.iou
 
 
 def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
-    rows = [
-        [
-            *_name(one),
-            Cell(found.matching),
-            Cell(f"{found.proven_count:,} of {found.measured_count:,}"),
-            Cell(_mean(found)),
-            *(Cell(figure(found.mean_edits[edit])) for edit in EDIT_NAMES),
-        ]
-        for one in figures
-        for found in one.distances
-        if found.mode == mode
-    ]
     heads = ("proven", "distance", *EDIT_NAMES.values())
-    return Table(
-        f"Edit distance, {mode}",
-        columns("model", "task", "group", "matching", figures=heads),
-        rows,
-        heads=2,
+    table = Table(f"Edit distance, {mode}", columns("model", "task", "group", "matching", figures=heads))
+    for one in figures:
+        for found in one.distances:
+            if found.mode == mode:
+                table.add_row(
+                    *_name(one),
+                    found.matching,
+                    f"{found.proven_count:,} of {found.measured_count:,}",
+                    _mean(found),
+                    *(_figure(found.mean_edits[edit]) for edit in EDIT_NAMES),
+                )
+    return table
+
+
+def _figure(value: float) -> Cell:
+    return Cell(figure(value), value)
+
+
+def _mean(found: DistanceFigures) -> Cell:
+    proven = found.proven_count == found.measured_count
+    least = "" if proven else f"{figure(found.mean_lower_bound)} to "
+    return Cell(
+        f"{least}{figure(found.mean)}", found.mean, judged=found.proven_count, total=found.measured_count
     )
-
-
-def _mean(found: DistanceFigures) -> str:
-    if found.proven_count == found.measured_count:
-        return figure(found.mean)
-    return f"{figure(found.mean_lower_bound)} to {figure(found.mean)}"

@@ -10,42 +10,31 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelDifference, Summary
 from dramaturg.kinds import find_summary_kind
-from dramaturg.report.charts import bars, interval_of
-from dramaturg.report.figures.judge_comparisons import comparison_sections
-from dramaturg.report.tables import (
-    ABSENT,
-    INTERVAL,
-    RELATIVE,
+from dramaturg.results.gold_answers import describe_missing
+from dramaturg.tables.cells import (
     SHARE,
-    Cell,
-    Column,
-    Scale,
-    Section,
-    Table,
-    columns,
     count,
+    ends_of,
     figure,
     format_cost,
     name_cell,
+    optional,
     p_sentence,
     p_value,
     percent,
     points,
     samples_link,
+    share_cell,
     words,
 )
-from dramaturg.results.gold_answers import describe_missing
+from dramaturg.tables.judge_comparisons import comparison_sections
+from dramaturg.tables.model import Cell, Column, Scale, Section, Table, columns
 
 SIGNIFICANT = 0.05
 """Adjusted p-values below are called significant."""
 
 _HASH_LENGTH = 12
 _USAGE = "Cost and tokens"
-
-
-def percent_of(value: float | None) -> str:
-    """A share with one digit."""
-    return percent(value, 1)
 
 
 def mean_lead(summary: Summary) -> str:
@@ -93,25 +82,22 @@ def _model(name: str) -> str:
 
 
 def leaderboard(summary: Summary, module: Any) -> Section:
-    """The models with their intervals drawn, ranked first, then unranked ones."""
+    """The models with their intervals, ranked first, then unranked ones."""
     show: Callable[[float | None], str] = getattr(module, "show_mean", lambda value: figure(value, 3))
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
-    heads = ["mean", f"{show(scale[0])} to {show(scale[1])}", INTERVAL, "lowest", "highest"]
-    heads += ["judged", "coverage", *(["difference to first", "p", "ranks"] if differences else [])]
+    heads = [
+        Column("mean", interval=ends_of(*scale, show)),
+        Column("lowest", detail=True),
+        Column("highest", detail=True),
+        Column("judged", detail=True),
+        Column("coverage"),
+        *([Column("difference to first"), Column("p"), Column("ranks")] if differences else []),
+        Column("abstentions", number=False, detail=True),
+    ]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
-    table = Table(
-        "Models by rank",
-        [
-            Column("rank"),
-            Column("model", number=False),
-            *map(Column, heads),
-            Column("abstentions", number=False),
-        ],
-        rows,
-        heads=2,
-    )
+    table = Table("Models by rank", [Column("rank"), Column("model", number=False), *heads], rows, heads=2)
     kind = find_summary_kind(summary)
     measure = summary.leaderboard_measure
     note = kind.results.ranking if kind else ""
@@ -143,46 +129,46 @@ def _entry_row(
     scale: Scale,
     show: Callable[[float | None], str],
     differences: Mapping[str, ModelDifference],
-) -> Sequence[Cell]:
-    mean = entry.mean if entry.HasField("mean") else None
+) -> Sequence[Cell | str]:
+    mean = optional(entry, "mean")
     bounds = (entry.lower, entry.upper) if entry.HasField("lower") else None
-    interval = f"{show(bounds[0])} to {show(bounds[1])}" if bounds else ABSENT
-    drawn = Cell(f"{show(mean)}, {interval}", interval=interval_of(mean, bounds, scale))
     measure = {"measure": summary.leaderboard_measure} if summary.leaderboard_measure else {}
     link = samples_link(model=entry.model, **measure)
-    cells = [
-        Cell(str(entry.rank) if entry.rank else "unranked"),
-        name_cell(entry.model, link),
-        Cell(show(mean), value=mean),
-        drawn if drawn.interval else Cell(ABSENT),
-        Cell(interval),
-        Cell(show(entry.mean_lowest if entry.HasField("mean_lowest") else None)),
-        Cell(show(entry.mean_highest if entry.HasField("mean_highest") else None)),
-        Cell(f"{entry.judged_count:,} of {entry.judgement_count:,}", link),
-        Cell(percent_of(entry.coverage)),
-    ]
-    if differences:
-        cells += _difference_cells(differences.get(entry.model), show)
-        ranks = f"{entry.rank_lower} to {entry.rank_upper}" if entry.HasField("rank_lower") else ""
-        cells.append(Cell(ranks))
+    ranks = f"{entry.rank_lower} to {entry.rank_upper}" if entry.HasField("rank_lower") else ""
     abstained = ", ".join(
         f"{number:,} {words(name)}" for name, number in sorted(entry.abstentions_by_reason.items())
     )
-    cells.append(Cell(abstained, samples_link(model=entry.model, outcome="abstain") if abstained else ""))
-    return cells
+    return [
+        str(entry.rank) if entry.rank else "unranked",
+        name_cell(entry.model, link),
+        Cell(
+            show(mean),
+            mean,
+            bounds,
+            ends_of(*bounds, show) if bounds else "",
+            scale,
+            entry.judged_count,
+            entry.judgement_count,
+        ),
+        *(Cell(show(end), end) for end in (optional(entry, "mean_lowest"), optional(entry, "mean_highest"))),
+        Cell(f"{entry.judged_count:,} of {entry.judgement_count:,}", link=link),
+        share_cell(entry.coverage),
+        *([*_difference_cells(differences.get(entry.model), show), ranks] if differences else []),
+        Cell(abstained, link=samples_link(model=entry.model, outcome="abstain") if abstained else ""),
+    ]
 
 
-def _difference_cells(found: ModelDifference | None, show: Callable[[float | None], str]) -> Sequence[Cell]:
+def _difference_cells(
+    found: ModelDifference | None, show: Callable[[float | None], str]
+) -> Sequence[Cell | str]:
     if found is None or not found.difference.HasField("value"):
-        return [Cell(""), Cell("")]
-    value = found.difference.value
-    text = f"{'−' if value < 0 else '+'}{points(show(abs(value)))}"
-    title = ""
-    if found.difference.HasField("lower"):
-        ends = (points(show(end)) for end in (found.difference.lower, found.difference.upper))
-        title = f"95 % interval {' to '.join(ends)}"
-    p = p_value(found.adjusted_p_value if found.HasField("adjusted_p_value") else None)
-    return [Cell(text, title=title), Cell(p, title=found.test)]
+        return ["", ""]
+    difference = found.difference
+    bounds = (difference.lower, difference.upper) if difference.HasField("lower") else None
+    text = f"{'−' if difference.value < 0 else '+'}{points(show(abs(difference.value)))}"
+    ends = ends_of(*bounds, lambda end: points(show(end))) if bounds else ""
+    p = optional(found, "adjusted_p_value")
+    return [Cell(text, difference.value, bounds, ends), Cell(p_value(p), p, note=f"test: {found.test}")]
 
 
 def general_sections(summary: Summary) -> Iterator[Section]:
@@ -190,26 +176,40 @@ def general_sections(summary: Summary) -> Iterator[Section]:
     if summary.abstentions_by_reason:
         total = summary.judgement_count
         note = f"Abstentions by reason, of {total:,} judgements."
-        rows = _reason_rows(summary.abstentions_by_reason, total, lambda reason: samples_link(reason=reason))
-        yield Section("Abstentions", [_reason_table("Abstentions by reason", rows)], note)
+        table = _reasons(
+            "Abstentions by reason",
+            summary.abstentions_by_reason,
+            total,
+            lambda reason: samples_link(reason=reason),
+        )
+        yield Section("Abstentions", [table], note)
     if summary.failures_by_reason:
         failed = samples_link(outcome="failed")
-        rows = _reason_rows(summary.failures_by_reason, summary.sample_count, lambda _: failed)
+        table = _reasons(
+            "Failed samples by reason", summary.failures_by_reason, summary.sample_count, lambda _: failed
+        )
         note = f"Samples without a result by reason, of {summary.sample_count:,} samples."
-        yield Section("Failed samples", [_reason_table("Failed samples by reason", rows)], note)
+        yield Section("Failed samples", [table], note)
     if summary.model_failures:
         note = (
             "Outputs of models under test that are refusals, empty or cut off. They count against the model."
         )
         yield Section("Unusable outputs", [_failures(summary)], note)
     if summary.judges:
-        yield Section("Judges", [_judges(summary.judges)], "As their answers state them.")
+        yield Section("Judges", [_judges(summary.judges)], "As their answers state them.", detail=True)
     yield from comparison_sections(summary)
-    yield Section(_USAGE, [_usage(summary.usage)])
-    if summary.notices:
-        yield Section("Limits of these figures", lines=[_sentence(one) for one in summary.notices])
-    if summary.problems:
-        yield Section("Figures that are missing", lines=[_sentence(one) for one in summary.problems])
+    yield Section(_USAGE, [_usage(summary.usage)], detail=True)
+    yield from limit_sections(summary)
+
+
+def limit_sections(summary: Summary) -> Iterator[Section]:
+    """What limits the figures, and the figures that could not be computed."""
+    for title, texts in (
+        ("Limits of these figures", summary.notices),
+        ("Figures that are missing", summary.problems),
+    ):
+        if texts:
+            yield Section(title, lines=[_sentence(one) for one in texts], warning=True)
 
 
 def _sentence(text: str) -> str:
@@ -220,34 +220,32 @@ def _sentence(text: str) -> str:
 def missing_gold_answers(figures: GoldAnswerFigures) -> Iterator[Section]:
     """The samples that were judged without the gold answer that they asked for; none if there are none."""
     if figures.missing_count:
-        rows = _reason_rows(figures.missing_by_reason, figures.sample_count, None)
+        table = _reasons("Missing gold answers by reason", figures.missing_by_reason, figures.sample_count)
         note = (
             "Samples that were judged without a gold answer, because it could not be written, by reason, of "
             f"{figures.sample_count:,} samples that asked for one."
         )
-        yield Section("Missing gold answers", [_reason_table("Missing gold answers by reason", rows)], note)
+        yield Section("Missing gold answers", [table], note)
 
 
-def _reason_rows(
-    counts: Mapping[str, int], total: int, link_of: Callable[[str], str] | None
-) -> Sequence[Sequence[Cell]]:
-    rows = []
-    for bar in bars(counts, total):
-        link = link_of(bar.name) if link_of else ""
-        drawn = Cell(f"{bar.count:,}", interval=interval_of(bar.length, (0, bar.length), (0, 100)))
-        rows.append([Cell(words(bar.name)), count(bar.count, link), Cell(percent_of(bar.share)), drawn])
-    return rows
-
-
-def _reason_table(caption: str, rows: Sequence[Sequence[Cell]]) -> Table:
-    return Table(caption, columns("reason", figures=("count", "share", RELATIVE)), rows)
+def _reasons(
+    caption: str, counts: Mapping[str, int], total: int, link_of: Callable[[str], str] = lambda _: ""
+) -> Table:
+    """Counts by reason, the largest first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rows: Sequence[Sequence[Cell | str]] = [
+        [words(name), count(number, link_of(name)), share_cell(number / max(1, total))]
+        for name, number in ordered
+        if number
+    ]
+    return Table(caption, columns("reason", figures=(Column("count", bars=True), "share")), rows)
 
 
 def _failures(summary: Summary) -> Table:
-    rows = [
+    rows: Sequence[Sequence[Cell | str]] = [
         [
             name_cell(one.model, samples_link(model=one.model)),
-            Cell(words(one.reason)),
+            words(one.reason),
             count(one.judgement_count),
         ]
         for one in summary.model_failures
@@ -256,33 +254,30 @@ def _failures(summary: Summary) -> Table:
 
 
 def _judges(judges: Sequence[JudgeFigures]) -> Table:
-    rows = []
+    names = ("role", "judge")
+    texts = ("name and version", "model", "prompts")
+    table = Table("Judges", columns(*names, texts=texts, figures=("judgements", "abstained")), heads=2)
     for one in judges:
         prompts = ", ".join(f"{name} {digest[:_HASH_LENGTH]}" for name, digest in sorted(one.prompts.items()))
-        own = f"{one.name} {one.version}".strip()
         abstained = one.abstention_count / one.judgement_count if one.judgement_count else None
-        rows.append(
-            [
-                Cell(one.role),
-                name_cell(one.judge),
-                Cell(own),
-                Cell(one.model),
-                Cell(prompts),
-                count(one.judgement_count),
-                Cell(f"{one.abstention_count:,} ({percent(abstained)})"),
-            ]
+        table.add_row(
+            one.role,
+            name_cell(one.judge),
+            f"{one.name} {one.version}".strip(),
+            one.model,
+            prompts,
+            count(one.judgement_count),
+            f"{one.abstention_count:,} ({percent(abstained)})",
         )
-    names = ("role", "judge", "name and version", "model", "prompts")
-    return Table("Judges", columns(*names, figures=("judgements", "abstained")), rows, heads=2)
+    return table
 
 
 def _usage(usage: Usage) -> Table:
     bound = " (calls with a known price only)" if usage.unpriced_call_count else ""
     always = [
-        (f"cost{bound}", format_cost(usage)),
-        ("prompt tokens", f"{usage.prompt_token_count:,}"),
-        ("completion tokens", f"{usage.completion_token_count:,}"),
-        ("calls answered by a provider", f"{usage.provider_call_count:,}"),
+        ("prompt tokens", usage.prompt_token_count),
+        ("completion tokens", usage.completion_token_count),
+        ("calls answered by a provider", usage.provider_call_count),
     ]
     others = [
         ("prompt tokens served from the provider's cache", usage.cached_prompt_token_count),
@@ -293,7 +288,8 @@ def _usage(usage: Usage) -> Table:
         ("tokens of such calls, estimated upper bound", usage.estimated_token_count),
         ("calls without a known price", usage.unpriced_call_count),
     ]
-    rows = [*always, *((name, f"{number:,}") for name, number in others if number)]
-    return Table(
-        _USAGE, columns("usage", figures=("amount",)), [[Cell(name), Cell(text)] for name, text in rows]
-    )
+    table = Table(_USAGE, columns("usage", figures=("amount",)))
+    table.add_row(f"cost{bound}", Cell(format_cost(usage), optional(usage, "cost_usd")))
+    for name, number in [*always, *((name, number) for name, number in others if number)]:
+        table.add_row(name, count(number))
+    return table

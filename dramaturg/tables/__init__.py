@@ -1,8 +1,9 @@
-"""The figures of summaries as sentences and tables of the page.
+"""The figures of summaries as a sentence and as sections of tables and charts, for every renderer.
 
 Each kind has a module here, named after its member of ``Summary.kind``, with two functions: ``lead(summary)``
 returns the sentence that opens the report, and ``sections(summary)`` yields the kind's sections. A kind
-without a module has the leaderboard, abstentions, judges and usage.
+without a module has the leaderboard, abstentions, judges and usage. The terminal (``dramaturg.cli.tables``),
+the report (``dramaturg.report``), and Markdown, CSV, LaTeX and plots (``dramaturg.plots``) render them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.report.figures.common import general_sections, leaderboard, mean_lead
-from dramaturg.report.tables import Section
+from dramaturg.tables.common import general_sections, leaderboard, mean_lead
+from dramaturg.tables.model import Section
 
 
 def lead(summary: Summary) -> str:
@@ -29,7 +30,7 @@ def lead(summary: Summary) -> str:
 
 
 def sections(summary: Summary) -> Iterator[Section]:
-    """The sections of the page before the samples."""
+    """The leaderboard, the sections of the kind, then those of all kinds."""
     module = _module(summary)
     if summary.leaderboard:
         yield leaderboard(summary, module)

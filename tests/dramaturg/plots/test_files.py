@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.main import app
 from dramaturg.cli.summaries import as_json
-from dramaturg.report.plots import write_plots
+from dramaturg.plots.files import write_plots
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import RESULTS, summarized
 
@@ -40,7 +40,7 @@ def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
         assert {f"models-by-rank-intervals{suffix}" for suffix in (".svg", ".png", ".pdf")} <= charts
 
 
-def test_a_table_has_the_figures_of_the_summary_in_full_precision(tmp_path: Path) -> None:
+def test_csv_has_figures_intervals_and_coverage_in_full_precision(tmp_path: Path) -> None:
     summary = summarized(list(many("scripts", 16)))
     write_plots(summary, tmp_path, draw=False)
     file = tmp_path / "pass-of-judged-by-criterion-and-model.csv"
@@ -48,7 +48,14 @@ def test_a_table_has_the_figures_of_the_summary_in_full_precision(tmp_path: Path
         rows = {row["criterion"]: row for row in csv.DictReader(opened)}
     for one in summary.scripts.figures:
         if not one.tags and one.model == "writer-tiny" and one.criterion:
-            assert float(rows[one.criterion]["writer-tiny"]) == one.pass_rate.value
+            row = rows[one.criterion]
+            assert float(row["writer-tiny"]) == one.pass_rate.value
+            assert float(row["writer-tiny (lower)"]) == one.pass_rate.lower
+            assert float(row["writer-tiny (upper)"]) == one.pass_rate.upper
+            assert (int(row["writer-tiny (judged)"]), int(row["writer-tiny (of)"])) == (
+                one.pass_rate.count,
+                one.pass_rate.total,
+            )
 
 
 def test_the_command_reads_results_and_summaries(tmp_path: Path) -> None:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, VerdictFigures
-from dramaturg.report.figures.common import percent_of, ranking_lead
-from dramaturg.report.figures.panels import panel_sections
-from dramaturg.report.figures.verdicts import by_model_table, criteria_table
-from dramaturg.report.tables import (
-    Cell,
-    Section,
-    Table,
-    columns,
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary
+from dramaturg.results.groups import by_grouping
+from dramaturg.tables.cells import (
     count,
     estimate_cell,
     figure,
     group_key,
     group_rows,
-    interval_cell,
-    matrix,
     name_cell,
     percent,
+    percent_of,
     samples_link,
 )
-from dramaturg.results.groups import by_grouping
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
+from dramaturg.tables.panels import panel_sections
+from dramaturg.tables.verdicts import by_model_table, criteria_table, group_sections
 
 show_mean = percent_of
 
@@ -48,56 +44,34 @@ def sections(summary: Summary) -> Iterator[Section]:
     scores = [one for one in found.scores if not one.tags]
     if scores:
         yield Section("Scores", [_scores(scores)], "Mean scores, each on the scale of its criterion.")
-    for names, rows in by_grouping(summary.options, found.verdicts):
-        yield _group(names, rows)
+    yield from group_sections(summary.options, found.verdicts)
     for names, some in by_grouping(summary.options, found.scores):
         yield _group_scores(names, [one for one in some if one.all_models])
     yield from panel_sections(found.panels, "texts")
 
 
 def _scores(scores: Sequence[ScoreFigures]) -> Table:
-    rows = []
+    figures = (
+        "scored",
+        "ABSTAIN",
+        Column("mean", interval="on the scale"),
+        Column("if all abstentions were lowest, highest", detail=True),
+    )
+    table = Table("Scores", columns("criterion", "model", "scale", figures=figures))
     for one in scores:
         scale = (float(one.lowest), float(one.highest))
         model = {} if one.all_models else {"model": one.model}
         link = samples_link(measure=one.criterion, **model)
-        rows.append(
-            [
-                Cell(one.criterion, link),
-                Cell("all models") if one.all_models else name_cell(one.model, link),
-                Cell(f"{one.lowest} to {one.highest}"),
-                count(one.score_count),
-                count(one.verdict_count - one.score_count),
-                estimate_cell(one.mean, scale=scale, heat=True, show=figure),
-                interval_cell(one.mean, scale, figure),
-                Cell(f"{figure(one.mean_lowest)}, {figure(one.mean_highest)}"),
-            ]
+        table.add_row(
+            Cell(one.criterion, link=link),
+            "all models" if one.all_models else name_cell(one.model, link),
+            f"{one.lowest} to {one.highest}",
+            count(one.score_count),
+            count(one.verdict_count - one.score_count),
+            estimate_cell(one.mean, scale=scale, heat=True, show=figure),
+            f"{figure(one.mean_lowest)}, {figure(one.mean_highest)}",
         )
-    heads = (
-        "scored",
-        "ABSTAIN",
-        "mean",
-        "95 % interval, on the scale",
-        "if all abstentions were lowest, highest",
-    )
-    return Table("Scores", columns("criterion", "model", "scale", figures=heads), rows, heads=3)
-
-
-def _group(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Section:
-    pooled = {(group_key(one.tags, names), one.criterion): one for one in rows if one.all_models}
-    criteria = list(dict.fromkeys(criterion for _, criterion in pooled if criterion))
-
-    def cell(key: str, criterion: str) -> Cell | None:
-        one = pooled.get((key, criterion))
-        return one and estimate_cell(one.pass_rate, samples_link(one.tags, measure=criterion), heat=True)
-
-    title = ", ".join(names).capitalize()
-    table = matrix(
-        f"PASS of judged by {title.lower()} and criterion", names, group_rows(names, rows), criteria, cell
-    )
-    return Section(
-        f"{title} by criterion", [table], "The share of PASS among PASS and FAIL, over all models."
-    )
+    return table
 
 
 def _group_scores(names: Sequence[str], rows: Sequence[ScoreFigures]) -> Section:

@@ -1,12 +1,8 @@
-"""Prints the summary of an evaluation: as tables, or as JSON.
-
-Each kind has a module here with the function ``show``, named after its member of ``Summary.kind``.
-"""
+"""Prints the summary of an evaluation: as tables, or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +11,12 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.cli.platform import fail, gateway
+from dramaturg.cli.tables import print_sections
 from dramaturg.cli.terminal import Terminal
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
+from dramaturg.tables import sections
 
 _ROLES = ("alignment", "graph")
 """The roles that compute statistics; a gateway started for the command serves no others."""
@@ -96,36 +94,8 @@ def _services(results: Path) -> Sequence[str]:
 
 
 def show_summary(console: Terminal, summary: Summary) -> None:
-    """Prints the tables of a summary, then the figures that could not be computed."""
-    kind = summary.WhichOneof("kind")
-    if kind is not None:
-        import_module(f"{__name__}.{kind}").show(console, summary)
-    show_comparisons(console, summary)
-    for entry in summary.leaderboard:
-        if not entry.rank and entry.model:
-            judged = f"{entry.judged_count} of {entry.judgement_count} judgements"
-            console.print(f"{entry.model} is unranked: {judged} have a value", style="yellow")
-    for failed in summary.model_failures:
-        model = failed.model or "the default model"
-        console.print(
-            f"{model}: {failed.judgement_count} judgements of outputs with the failure {failed.reason}",
-            style="yellow",
-        )
-    show_limits(console, summary)
-
-
-def show_comparisons(console: Terminal, summary: Summary) -> None:
-    """Prints the tables of judges and their shadows."""
-    if summary.judge_comparisons:
-        import_module(f"{__name__}.judge_comparisons").show(console, summary.judge_comparisons)
-
-
-def show_limits(console: Terminal, summary: Summary) -> None:
-    """Prints what limits the figures, and the figures that could not be computed."""
-    for notice in summary.notices:
-        console.print(f"note: {notice}", style="yellow")
-    for problem in summary.problems:
-        console.print(f"no figures: {problem}", style="yellow")
+    """Prints the sections of a summary."""
+    print_sections(console, sections(summary))
 
 
 def as_json(message: Message) -> dict[str, Any]:

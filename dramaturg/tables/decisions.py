@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, DecisionsSummary, Summary
-from dramaturg.report.figures.common import percent_of, ranking_lead
-from dramaturg.report.tables import (
-    SHARE,
-    Cell,
-    Section,
-    Table,
-    columns,
+from dramaturg.results.groups import by_grouping
+from dramaturg.tables.cells import (
+    SHARES,
     count,
     estimate_cell,
-    interval_cell,
-    matrix,
     name_cell,
+    optional,
     percent,
+    percent_of,
     samples_link,
+    share_cell,
 )
-from dramaturg.results.groups import by_grouping
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
 
 ALL = "all"
 
@@ -46,10 +43,9 @@ def sections(summary: Summary) -> Iterator[Section]:
     whole = [one for one in found.figures if not one.tags]
     if whole:
         yield _levels(whole)
-    if whole:
         yield Section("Accuracy by format and level", list(_setups(whole)), _note(whole))
     for names, rows in by_grouping(summary.options, found.figures):
-        yield _group(names, [one for one in rows if (one.format, one.level) == (ALL, ALL)])
+        yield _group(names, rows)
     if found.option_orders:
         yield Section(
             "Order of the options",
@@ -66,8 +62,11 @@ def _setups(whole: Sequence[DecisionFigures]) -> Iterator[Table]:
     """The tables of each setup; folded if there are several setups."""
     setups = {setup: list(some) for setup, some in groupby(sorted(whole, key=_setup), key=_setup)}
     for setup, figures in setups.items():
-        for table in (_accuracy(setup, figures), *_confusions(figures)):
-            yield replace(table, folded=table.caption) if len(setups) > 1 else table
+        names = ["format", "level"]
+        table = _accuracy(f"Accuracy of {_name(setup)}", names, figures, lambda one: [one.format, one.level])
+        for made in (table, *_confusions(figures)):
+            made.folded = made.caption if len(setups) > 1 else ""
+            yield made
 
 
 def _setup(one: DecisionFigures) -> tuple[str, str, str]:
@@ -119,33 +118,40 @@ def _levels(whole: Sequence[DecisionFigures]) -> Section:
     )
 
 
-def _accuracy(setup: tuple[str, str, str], figures: Sequence[DecisionFigures]) -> Table:
+def _accuracy(
+    caption: str,
+    names: Sequence[str],
+    figures: Sequence[DecisionFigures],
+    named: Callable[[DecisionFigures], Sequence[str]],
+) -> Table:
     people = any(one.HasField("human_accuracy") for one in figures)
     macro = any(one.accuracy.HasField("macro_accuracy") for one in figures)
-    rows = []
+    heads = [
+        Column("decisions"),
+        Column("answered"),
+        Column("accuracy", interval=SHARES),
+        Column("abstained wrong", detail=True),
+        Column("abstained right", detail=True),
+        Column("majority"),
+        # The paper states the accuracy of people for the released data alone.
+        *([Column("people")] if people else []),
+        *([Column("macro")] if macro else []),
+    ]
+    table = Table(caption, columns(*names, figures=heads))
     for one in figures:
         group = one.accuracy
-        right = one.accuracy_abstentions_right if one.HasField("accuracy_abstentions_right") else None
-        cells = [
-            name_cell(one.format, absent="(none)"),
-            name_cell(one.level, absent="(none)"),
+        table.add_row(
+            *(name_cell(name, absent="(none)") for name in named(one)),
             count(group.item_count, _link(one)),
             count(group.answered_count),
             estimate_cell(group.accuracy_when_answered, _link(one, "fail"), heat=True),
-            interval_cell(group.accuracy_when_answered, SHARE, percent_of),
             estimate_cell(group.accuracy_abstentions_wrong),
-            Cell(percent_of(right)),
+            share_cell(optional(one, "accuracy_abstentions_right")),
             estimate_cell(group.majority_baseline),
-        ]
-        if people:
-            cells.append(Cell(percent_of(one.human_accuracy if one.HasField("human_accuracy") else None)))
-        if macro:
-            cells.append(estimate_cell(group.macro_accuracy))
-        rows.append(cells)
-    heads = ["decisions", "answered", "accuracy", "95 % interval, 0 to 100 %"]
-    heads += ["abstained wrong", "abstained right", "majority"]
-    heads += [*(["people"] if people else []), *(["macro"] if macro else [])]
-    return Table(f"Accuracy of {_name(setup)}", columns("format", "level", figures=heads), rows, heads=2)
+            *([share_cell(optional(one, "human_accuracy"))] if people else []),
+            *([estimate_cell(group.macro_accuracy)] if macro else []),
+        )
+    return table
 
 
 def _confusions(figures: Iterable[DecisionFigures]) -> Iterator[Table]:
@@ -159,19 +165,12 @@ def _confusion(one: DecisionFigures) -> Table:
     golds = _ordered({gold for gold, _ in cells})
     predicted = _ordered({label for _, label in cells})
     largest = max(cells.values(), default=1)
-    rows = [
-        [
-            Cell(gold),
-            *(
-                Cell(f"{cells.get((gold, label), 0):,}", heat=cells.get((gold, label), 0) / largest)
-                for label in predicted
-            ),
-        ]
-        for gold in golds
-    ]
     heads = [f"chose {label}" if label else "abstained" for label in predicted]
-    caption = f"Right choice by chosen one, {_name(_setup(one))}"
-    return Table(caption, columns("right", figures=heads), rows)
+    table = Table(f"Right choice by chosen one, {_name(_setup(one))}", columns("right", figures=heads))
+    for gold in golds:
+        numbers = [cells.get((gold, label), 0) for label in predicted]
+        table.add_row(gold, *(Cell(f"{n:,}", n, heat=n / largest) for n in numbers))
+    return table
 
 
 def _ordered(labels: set[str]) -> Sequence[str]:
@@ -180,20 +179,27 @@ def _ordered(labels: set[str]) -> Sequence[str]:
 
 
 def _group(names: Sequence[str], rows: Sequence[DecisionFigures]) -> Section:
-    cells = {("\x1f".join(_setup(one)), _group_name(one)): one for one in rows}
-    setups = sorted({_setup(one) for one in rows})
+    whole = [one for one in rows if (one.format, one.level) == (ALL, ALL)]
+    cells = {("\x1f".join(_setup(one)), _group_name(one)): one for one in whole}
+    setups = sorted({_setup(one) for one in whole})
 
     def cell(key: str, group: str) -> Cell | None:
         one = cells.get((key, group))
         return one and estimate_cell(one.accuracy.accuracy_when_answered, _link(one), heat=True)
 
     heads = [([name_cell(part) for part in setup], "\x1f".join(setup)) for setup in setups]
-    across = list(dict.fromkeys(_group_name(one) for one in rows))
+    across = list(dict.fromkeys(_group_name(one) for one in whole))
     title = ", ".join(names)
     caption = f"Accuracy of answered choices by setup and {title}"
-    return Section(
-        f"{title.capitalize()} by setup", [matrix(caption, ["model", "prompt", "order"], heads, across, cell)]
+    setup = ["model", "prompt", "order"]
+    listed = _accuracy(
+        f"{caption}, with intervals",
+        [*setup, *names],
+        sorted(whole, key=_setup),
+        lambda one: [*_setup(one), *(one.tags[name] for name in names)],
     )
+    listed.folded = "with intervals"
+    return Section(f"{title.capitalize()} by setup", [matrix(caption, setup, heads, across, cell), listed])
 
 
 def _group_name(one: DecisionFigures) -> str:
@@ -201,16 +207,15 @@ def _group_name(one: DecisionFigures) -> str:
 
 
 def _orders(found: DecisionsSummary) -> Table:
-    rows = [
-        [
+    heads = ("decisions", "answered twice", "same choice", "first presented")
+    table = Table("Both orders", columns("model", "prompt", figures=heads))
+    for one in found.option_orders:
+        table.add_row(
             name_cell(one.model, absent="(default)"),
-            Cell(one.prompt),
+            one.prompt,
             count(one.decision_count),
             count(one.answered_count),
-            Cell(percent_of(one.same_share if one.HasField("same_share") else None)),
-            Cell(percent_of(one.first_presented_share if one.HasField("first_presented_share") else None)),
-        ]
-        for one in found.option_orders
-    ]
-    heads = ("decisions", "answered twice", "same choice", "first presented")
-    return Table("Both orders", columns("model", "prompt", figures=heads), rows, heads=2)
+            share_cell(optional(one, "same_share"), one.answered_count, one.decision_count),
+            share_cell(optional(one, "first_presented_share"), one.answered_count, one.decision_count),
+        )
+    return table

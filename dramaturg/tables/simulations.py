@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dramaturg.api.evaluation.v1.summary_pb2 import SimulationFigures, Summary
-from dramaturg.report.tables import Cell, Section, Table, columns, count
 from dramaturg.results.simulations import NO_TURN, REDIRECTED
+from dramaturg.tables.cells import count
+from dramaturg.tables.model import Section, Table, columns
 
 
 def lead(summary: Summary) -> str:
@@ -46,4 +47,4 @@ def _tables(figures: SimulationFigures) -> Iterator[Table]:
 
 
 def _table(caption: str, name: str, noun: str, counts: Iterable[tuple[str, int]]) -> Table:
-    return Table(caption, columns(name, figures=(noun,)), [[Cell(label), count(n)] for label, n in counts])
+    return Table(caption, columns(name, figures=(noun,)), ([label, count(n)] for label, n in counts))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import (
     PairMethodFigures,
     PairsSummary,
@@ -13,29 +14,38 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     Summary,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
-from dramaturg.report.charts import Point, point_map
-from dramaturg.report.figures.common import percent_of, ranking_lead
-from dramaturg.report.tables import (
-    ABSENT,
-    INTERVAL,
+from dramaturg.results.groups import by_grouping
+from dramaturg.summaries.text_metrics import variant
+from dramaturg.tables.cells import (
     SHARE,
-    Cell,
-    Section,
-    Table,
-    columns,
+    SHARES,
     count,
+    ends_of,
     estimate_cell,
     figure,
     group_key,
     group_rows,
     heat_of,
-    interval_cell,
-    matrix,
+    optional,
+    p_value,
     percent,
+    percent_of,
     samples_link,
+    share_cell,
     value_of,
 )
-from dramaturg.results.groups import by_grouping
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import (
+    ABSENT,
+    Cell,
+    Column,
+    Point,
+    PointMap,
+    Section,
+    Table,
+    columns,
+    matrix,
+)
 
 _CORRELATION = (-1.0, 1.0)
 _OPEN_ROWS = 20
@@ -72,9 +82,12 @@ def sections(summary: Summary) -> Iterator[Section]:
             f"Over {found.labelled_pair_count:,} of {found.pair_count:,} pairs that have a human preference."
         )
         tables = [_agreement(whole), _correlations(found, whole)]
+        lines = []
         if found.correlations.differences:
             tables.append(_williams(found))
-        yield Section("Agreement with people", tables, note)
+        elif found.best_baseline:
+            lines.append(f"The best baseline by Pearson's correlation is {found.best_baseline}.")
+        yield Section("Agreement with people", tables, note, lines)
     yield Section(
         "Preferences, order and length",
         [_preferences(whole)],
@@ -82,6 +95,8 @@ def sections(summary: Summary) -> Iterator[Section]:
         "text shown first; 50 % without bias. Longer: preferences for the longer text.",
         list(_role_notes(found, whole)),
     )
+    if metrics := [one.method for one in whole if variant(one.method)]:
+        yield Section("Text metrics", [_variants(metrics)], "Of each text against the source.")
     if found.roles:
         yield _role_votes(found)
     if any(one.HasField("point") for one in found.roles):
@@ -89,7 +104,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     if found.strengths:
         yield Section(
             "Strength of systems",
-            [table for one in found.strengths for table in _strengths(one)],
+            [_ratings(found.strengths), _win_rates(found.strengths)],
             "Ratings by Bradley and Terry on the Elo scale: 400 points are odds of 10 to 1, the mean is 0. "
             "A tie is half a win; abstentions are left out.",
         )
@@ -97,72 +112,95 @@ def sections(summary: Summary) -> Iterator[Section]:
         yield _group(names, rows)
 
 
-def _strengths(found: PairStrengths) -> Iterator[Table]:
-    """Ratings of the systems, then the win rates of every two of them."""
-    ratings = found.preferences.ratings
-    ends = [
-        end
-        for one in ratings
-        for end in (one.elo.value, one.elo.lower, one.elo.upper)
-        if one.elo.HasField("value")
-    ]
+def _variants(metrics: Sequence[str]) -> Table:
+    return Table(
+        "Text metrics", columns("metric", "variant"), ([one, variant(one)] for one in metrics), heads=1
+    )
+
+
+def _ratings(strengths: Sequence[PairStrengths]) -> Table:
+    """The ratings of the systems by each method, drawn on one scale."""
+    ratings = [one.elo for strength in strengths for one in strength.preferences.ratings]
+    ends = [end for one in ratings if one.HasField("value") for end in (one.value, *_bounds(one))]
     scale = (min(ends, default=0.0) - 1, max(ends, default=0.0) + 1)
-    rated = [
-        [Cell(one.system), estimate_cell(one.elo, show=_points), interval_cell(one.elo, scale, _points)]
-        for one in ratings
-    ]
-    rating_heads = ("rating", f"{INTERVAL}, {_points(scale[0])} to {_points(scale[1])}")
-    yield Table(f"Ratings by {found.method}", columns("system", figures=rating_heads), rated)
-    rates = [
-        [
-            Cell(one.system),
-            Cell(one.opponent),
-            estimate_cell(one.win_rate, heat=True),
-            interval_cell(one.win_rate, SHARE, percent_of),
-            count(one.draw_count),
-        ]
-        for one in found.preferences.win_rates
-    ]
-    heads = ("win rate", f"{INTERVAL}, 0 to 100 %", "ties")
-    # Both systems are heads, so that a plot names them both.
-    yield Table(f"Win rates by {found.method}", columns("system", "against", figures=heads), rates, heads=2)
+    named, names = _methods(strengths)
+    heads = (Column("rating", interval=ends_of(*scale, _points)), "pairs")
+    table = Table("Ratings of systems", columns(*names, "system", figures=heads))
+    for strength in strengths:
+        for one in strength.preferences.ratings:
+            table.add_row(
+                *named(strength),
+                one.system,
+                estimate_cell(one.elo, scale=scale, show=_points),
+                count(one.elo.count),
+            )
+    return table
+
+
+def _win_rates(strengths: Sequence[PairStrengths]) -> Table:
+    """The win rates of every two systems. Both are heads, so that a plot names them both."""
+    named, names = _methods(strengths)
+    heads = (Column("win rate", interval=SHARES), "ties")
+    table = Table("Win rates of systems", columns(*names, "system", "against", figures=heads))
+    for strength in strengths:
+        for one in strength.preferences.win_rates:
+            table.add_row(
+                *named(strength),
+                one.system,
+                one.opponent,
+                estimate_cell(one.win_rate, heat=True),
+                count(one.draw_count),
+            )
+    return table
+
+
+def _bounds(found: Estimate) -> Sequence[float]:
+    return (found.lower, found.upper) if found.HasField("lower") else ()
+
+
+def _methods(
+    strengths: Sequence[PairStrengths],
+) -> tuple[Callable[[PairStrengths], Sequence[str]], Sequence[str]]:
+    """The cells and the head of the method, if there are several."""
+    if len(strengths) > 1:
+        return (lambda one: [one.method]), ["method"]
+    return (lambda _: []), []
 
 
 def _role_votes(found: PairsSummary) -> Section:
     """What each role votes for, and how often people agree with it."""
     swept = len({one.method for one in found.roles}) > 1
-    rows = []
-    for one in found.roles:
-        votes = one.first_count + one.tie_count + one.second_count
-        agreed = one.agreed_count / one.labelled_count if one.labelled_count else None
-        rows.append(
-            [
-                Cell(one.role.type, samples_link(q=one.role.type)),
-                *([Cell(one.method)] if swept else []),
-                Cell(_origin(one)),
-                count(votes),
-                count(one.first_count),
-                count(one.tie_count),
-                count(one.second_count),
-                count(one.abstention_count),
-                Cell(
-                    percent_of(agreed),
-                    heat=heat_of(agreed, SHARE),
-                    title=f"{one.agreed_count:,} of {one.labelled_count:,} votes"
-                    if one.labelled_count
-                    else "",
-                    value=agreed,
-                ),
-                Cell(percent_of(one.inconsistent_share if one.HasField("inconsistent_share") else None)),
-            ]
-        )
     heads = ("votes", "first", "tie", "second", "abstained", "agrees with people", "orders differ")
-    names = ("role", *(("method",) if swept else ()), "origin")
-    table = Table("Votes by role", columns(*names, figures=heads), rows, folded=_folded("roles", len(rows)))
+    names = ("role", *(("method",) if swept else ()))
+    table = Table(
+        "Votes by role",
+        columns(*names, "origin", figures=heads),
+        heads=len(names),
+        folded=_folded("roles", len(found.roles)),
+    )
+    for one in found.roles:
+        agreed = one.agreed_count / one.labelled_count if one.labelled_count else None
+        table.add_row(
+            Cell(one.role.type, link=samples_link(q=one.role.type)),
+            *([one.method] if swept else []),
+            _origin(one),
+            count(one.first_count + one.tie_count + one.second_count),
+            count(one.first_count),
+            count(one.tie_count),
+            count(one.second_count),
+            count(one.abstention_count),
+            Cell(
+                percent_of(agreed),
+                agreed,
+                note=f"{one.agreed_count:,} of {one.labelled_count:,} votes" if one.labelled_count else "",
+                heat=heat_of(agreed, SHARE),
+            ),
+            share_cell(optional(one, "inconsistent_share")),
+        )
     note = "Agrees with people: votes that equal the human preference, of the votes on labelled pairs."
     if found.role_count > len(found.roles):
         note += f" The {len(found.roles):,} roles with most votes, of {found.role_count:,}."
-    return Section("Votes by role", [table], note)
+    return Section("Votes by role", [table], note, detail=True)
 
 
 def _role_map(found: PairsSummary) -> Section:
@@ -171,20 +209,24 @@ def _role_map(found: PairsSummary) -> Section:
     for one in found.roles:
         if one.HasField("point"):
             roles.setdefault((_origin(one), one.role.type), []).append(one)
-    points, rows = [], []
+    points = []
+    table = Table(
+        "Roles on the map",
+        columns("role", texts=("origin", "description"), figures=("cluster", "x", "y")),
+        heads=1,
+        folded=_folded("roles on the map", len(roles)),
+    )
     for (origin, name), some in roles.items():
         one = some[0]
         votes = sum(each.first_count + each.tie_count + each.second_count for each in some)
         alike = one.cluster if one.HasField("cluster") else None
         points.append(Point(name, one.point.x, one.point.y, origin, votes, alike))
-        rows.append(
-            [
-                Cell(name),
-                Cell(origin),
-                Cell(one.role.description),
-                Cell(ABSENT if alike is None else str(alike + 1)),
-                *(Cell(figure(value, 3), value=value) for value in (one.point.x, one.point.y)),
-            ]
+        table.add_row(
+            name,
+            origin,
+            one.role.description,
+            ABSENT if alike is None else str(alike + 1),
+            *(Cell(figure(value, 3), value) for value in (one.point.x, one.point.y)),
         )
     note = (
         "Near roles are alike: the plane has the first two principal components of the embeddings of their "
@@ -194,13 +236,8 @@ def _role_map(found: PairsSummary) -> Section:
         note += f", {percent(found.role_map_explained_share)} of their variance"
     note += f" (model {found.role_map_model})." if found.role_map_model else "."
     note += " Larger marks have more votes; dashed lines join roles of one cluster (DBSCAN)."
-    table = Table(
-        "Roles on the map",
-        columns("role", "origin", "description", figures=("cluster", "x", "y")),
-        rows,
-        folded=_folded("roles on the map", len(rows)),
-    )
-    return Section("Map of the roles", [table], note, maps=[point_map("Map of the roles", points)])
+    title = "Map of the roles"
+    return Section(title, [table], note, maps=[PointMap(title, points)], detail=True)
 
 
 def _folded(name: str, count: int) -> str:
@@ -217,67 +254,68 @@ def _points(value: float | None) -> str:
 
 
 def _agreement(rows: Sequence[PairMethodFigures]) -> Table:
-    made = [
-        [
-            Cell(one.method),
-            Cell("baseline" if one.baseline else "judge"),
+    heads = (Column("accuracy", interval=SHARES), "answered")
+    table = Table("Agreement with people by method", columns("method", "type", figures=heads), heads=1)
+    for one in rows:
+        table.add_row(
+            one.method,
+            "baseline" if one.baseline else "judge",
             estimate_cell(one.accuracy.accuracy, heat=True),
-            interval_cell(one.accuracy.accuracy, SHARE, percent_of),
-            Cell(f"{one.accuracy.answered_count:,} of {one.accuracy.item_count:,}"),
-        ]
-        for one in rows
-    ]
-    heads = ("accuracy", "95 % interval, 0 to 100 %", "answered")
-    return Table("Agreement with people by method", columns("method", "type", figures=heads), made)
+            f"{one.accuracy.answered_count:,} of {one.accuracy.item_count:,}",
+        )
+    return table
 
 
 def _correlations(found: PairsSummary, rows: Sequence[PairMethodFigures]) -> Table:
     measures = {one.measure: one for one in found.correlations.measures}
-    made = []
+    heads = (Column("Pearson", interval="−1 to 1"), "Spearman", "Kendall")
+    table = Table("Correlation of scores with people", columns("method", figures=heads))
     for method in dict.fromkeys([*(one.method for one in rows), *measures]):
         one = measures.get(method, MeasureCorrelation())
-        estimates = (one.pearson, one.spearman, one.kendall)
-        cells = [estimate_cell(estimate, show=figure) for estimate in estimates]
-        made.append([Cell(method), *cells, interval_cell(one.pearson, _CORRELATION, figure)])
-    heads = ("Pearson", "Spearman", "Kendall", "Pearson, −1 to 1")
-    return Table("Correlation of scores with people", columns("method", figures=heads), made)
+        cells = (
+            estimate_cell(estimate, scale=_CORRELATION, show=figure)
+            for estimate in (one.pearson, one.spearman, one.kendall)
+        )
+        table.add_row(method, *cells)
+    return table
 
 
 def _williams(found: PairsSummary) -> Table:
-    rows = []
-    for one in found.correlations.differences:
-        p = f"{one.williams_p:.4f}" if one.HasField("williams_p") else ABSENT
-        rows.append([Cell(one.first_measure), estimate_cell(one.williams_t, show=figure), Cell(p)])
     caption = (
         f"Williams' test against {found.best_baseline}, the best baseline; above 0: stronger correlation"
     )
-    return Table(caption, columns("method", figures=("t", "p")), rows)
+    table = Table(caption, columns("method", figures=("t", "p", "n")))
+    for one in found.correlations.differences:
+        p = optional(one, "williams_p")
+        table.add_row(
+            one.first_measure,
+            estimate_cell(one.williams_t, show=figure),
+            Cell(p_value(p), p),
+            count(one.williams_t.count),
+        )
+    return table
 
 
 def _preferences(rows: Sequence[PairMethodFigures]) -> Table:
-    made = []
-    for one in rows:
-        link = samples_link(measure=f"win/{one.method}")
-        abstained = sum(one.abstentions_by_reason.values())
-        made.append(
-            [
-                Cell(one.method, "" if one.baseline else link),
-                count(one.first_count),
-                count(one.second_count),
-                count(one.tie_count),
-                count(
-                    abstained,
-                    "" if one.baseline else samples_link(measure=f"win/{one.method}", outcome="abstain"),
-                ),
-                Cell(percent_of(one.inconsistent_share if one.HasField("inconsistent_share") else None)),
-                Cell(
-                    percent_of(one.first_presented_share if one.HasField("first_presented_share") else None)
-                ),
-                Cell(percent_of(one.longer_share if one.HasField("longer_share") else None)),
-            ]
-        )
     heads = ("first", "second", "tie", "abstained", "orders differ", "first presented", "longer")
-    return Table("Preferences by method", columns("method", figures=heads), made)
+    table = Table("Preferences by method", columns("method", figures=heads))
+    for one in rows:
+        measure = {} if one.baseline else {"measure": f"win/{one.method}"}
+        table.add_row(
+            Cell(one.method, link=samples_link(**measure) if measure else ""),
+            count(one.first_count),
+            count(one.second_count),
+            count(one.tie_count),
+            count(
+                sum(one.abstentions_by_reason.values()),
+                samples_link(**measure, outcome="abstain") if measure else "",
+            ),
+            *(
+                share_cell(optional(one, share))
+                for share in ("inconsistent_share", "first_presented_share", "longer_share")
+            ),
+        )
+    return table
 
 
 def _role_notes(found: PairsSummary, rows: Sequence[PairMethodFigures]) -> Iterator[str]:
@@ -301,9 +339,8 @@ def _group(names: Sequence[str], rows: Sequence[PairMethodFigures]) -> Section:
 
     def preferred(key: str, method: str) -> Cell | None:
         one = cells.get((key, method))
-        return one and Cell(
-            f"{one.first_count:,} / {one.tie_count:,} / {one.second_count:,}", samples_link(one.tags)
-        )
+        text = one and f"{one.first_count:,} / {one.tie_count:,} / {one.second_count:,}"
+        return one and Cell(text or "", link=samples_link(one.tags))
 
     keyed = group_rows(names, rows)
     title = ", ".join(names)

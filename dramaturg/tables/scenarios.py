@@ -6,20 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from dramaturg.api.evaluation.v1.summary_pb2 import ScenarioFigures, Summary
-from dramaturg.report.figures.common import percent_of, ranking_lead
-from dramaturg.report.tables import (
-    SHARE,
-    Cell,
-    Section,
-    Table,
-    columns,
-    count,
-    estimate_cell,
-    interval_cell,
-    name_cell,
-    percent,
-    samples_link,
-)
+from dramaturg.tables.cells import SHARES, count, estimate_cell, name_cell, percent, percent_of, samples_link
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import Column, Section, Table, columns
 
 show_mean = percent_of
 
@@ -38,7 +27,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         group = ", ".join(f"{name} {value}" for name, value in tags)
         yield Section(
             f"Scenarios, {group}" if group else "Scenarios",
-            [_table(list(some))],
+            [_table(f"Scenarios, {group}" if group else "Scenarios", list(some))],
             "Usable: written, without the name of an option, and no near-duplicate of an earlier scenario.",
         )
     if found.unchecked_briefs_by_reason:
@@ -49,26 +38,22 @@ def sections(summary: Summary) -> Iterator[Section]:
         yield Section("Near-duplicates", lines=lines)
 
 
-def _table(figures: Sequence[ScenarioFigures]) -> Table:
-    rows = [
-        [
+def _table(caption: str, figures: Sequence[ScenarioFigures]) -> Table:
+    heads = ("asked", "written", "name an option", "near-duplicates", "usable")
+    table = Table(
+        f"{caption} by model, form and option",
+        columns("model", "form", "option", figures=(*heads, Column("share usable", interval=SHARES))),
+    )
+    for one in figures:
+        table.add_row(
             name_cell(one.model, samples_link(dict(one.tags), model=one.model)),
-            Cell(one.form),
-            Cell(one.target or "both"),
+            one.form,
+            one.target or "both",
             count(one.scenario_count),
             count(one.written_count),
             count(one.leaking_count),
             count(one.duplicate_count),
             count(one.usable_count),
             estimate_cell(one.usable_rate, heat=True),
-            interval_cell(one.usable_rate, SHARE, percent_of),
-        ]
-        for one in figures
-    ]
-    heads = ("asked", "written", "name an option", "near-duplicates", "usable", "share usable")
-    return Table(
-        "Scenarios by model, form and option",
-        columns("model", "form", "option", figures=(*heads, "95 % interval, 0 to 100 %")),
-        rows,
-        heads=3,
-    )
+        )
+    return table

@@ -1,0 +1,253 @@
+"""Sections of tables and charts, which the terminal, the report, Markdown, CSV, LaTeX and plots render.
+
+Figures are data: a cell has its value, its interval, and how many items it rests on. A renderer decides what
+it shows of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ABSENT = "–"
+"""The text of a figure that does not exist."""
+INTERVAL = "95 % interval"
+"""The head of the intervals of a column."""
+PRINTED_NOTE = "In brackets: the number that the paper prints."
+"""The note of a table with printed numbers."""
+
+Scale = tuple[float, float]
+"""The lowest and the highest value of a measure."""
+
+_NAME_LENGTH = 80
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: a text, or a figure with its text."""
+
+    text: str
+    value: float | None = None
+    """The figure in full precision. None: the cell has none."""
+    bounds: tuple[float, float] | None = None
+    """The ends of its 95 % interval. None: it has none."""
+    ends: str = ""
+    """The ends as text, e.g. "50 to 75 %"."""
+    scale: Scale | None = None
+    """The scale on which the figure and its interval are drawn. None: they are not drawn."""
+    judged: int | None = None
+    """How many items the figure rests on. None: that is not known."""
+    total: int | None = None
+    """How many items there are, with those that were not judged."""
+    note: str = ""
+    """What else is to be said of the figure, e.g. why it is undefined."""
+    heat: float | None = None
+    """The place on its scale, in [0, 1], which gives the colour. None: it has none."""
+    link: str = ""
+    """The fragment of a filter of samples. Empty: none."""
+    printed: str = ""
+    """The number that a paper prints in this place. Empty: none."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column."""
+
+    name: str
+    """The head."""
+    group: str = ""
+    """The head above it that adjacent columns share. Empty: none."""
+    number: bool = True
+    """Whether its cells are figures, which are aligned to the right."""
+    interval: str = ""
+    """The scale of its intervals in words, e.g. "0 to 100 %". Empty: none stand beside its figures."""
+    bars: bool = False
+    """Whether its figures are counts of one whole, which bars compare."""
+    detail: bool = False
+    """Whether a renderer with little room leaves it out."""
+
+    @property
+    def full_name(self) -> str:
+        """Both heads, e.g. "Easy: gpt-4o"."""
+        return f"{self.group}: {self.name}" if self.group and self.name else self.name or self.group
+
+
+class Row(NamedTuple):
+    """A row."""
+
+    cells: Sequence[Cell]
+    """A cell for each column."""
+    ruled: bool = False
+    """Whether a rule is above it."""
+    style: str = ""
+    """The colour of its text where colours are shown, e.g. "red". Empty: none."""
+
+
+class Table:
+    """A table. Columns of names come first.
+
+    Args:
+        caption: What the table shows.
+        columns: The columns.
+        rows: The cells of each row.
+        heads: How many columns name a row. None: those before the first column of figures, at least 1.
+        name: The name of its files, e.g. "table-3". Empty: made of the caption.
+        notes: Sentences below the table.
+        printed_note: The note on printed numbers, which stand in brackets.
+        folded: The label under which the table is folded. Empty: it is open.
+    """
+
+    def __init__(
+        self,
+        caption: str,
+        columns: Sequence[Column],
+        rows: Iterable[Row | Sequence[Cell | str]] = (),
+        *,
+        heads: int | None = None,
+        name: str = "",
+        notes: Sequence[str] = (),
+        printed_note: str = PRINTED_NOTE,
+        folded: str = "",
+    ) -> None:
+        self.caption = caption
+        self.columns = columns
+        numbers = (place for place, column in enumerate(columns) if column.number)
+        self.heads = max(1, next(numbers, len(columns))) if heads is None else heads
+        self.name = name or file_name(caption)
+        self.notes = notes
+        self.printed_note = printed_note
+        self.folded = folded
+        self.rows: list[Row] = []
+        for row in rows:
+            if isinstance(row, Row):
+                self.add_row(*row.cells, ruled=row.ruled, style=row.style)
+            else:
+                self.add_row(*row)
+
+    def add_row(self, *cells: Cell | str, ruled: bool = False, style: str = "") -> None:
+        """Adds a row, with a cell for each column."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{self.name}: {len(cells)} cells in {len(self.columns)} columns")
+        made = [Cell(cell) if isinstance(cell, str) else cell for cell in cells]
+        self.rows.append(Row(made, ruled, style))
+
+    @property
+    def all_notes(self) -> Sequence[str]:
+        """The notes, with that on printed numbers where there are any."""
+        printed = any(cell.printed for row in self.rows for cell in row.cells)
+        return (*([self.printed_note] if printed else []), *self.notes)
+
+    def column(self, place: int) -> Sequence[Cell]:
+        """The cells of a column."""
+        return [row.cells[place] for row in self.rows]
+
+    def has_intervals(self, place: int) -> bool:
+        """Whether intervals stand beside the figures of a column."""
+        return bool(self.columns[place].interval) and any(cell.bounds for cell in self.column(place))
+
+    def choose(self, places: Iterable[int], *, intervals: bool = True) -> Table:
+        """The table with some of its columns, and with the intervals of these in columns of text."""
+        columns: list[Column] = []
+        picked: list[Callable[[Row], Cell]] = []
+        for place in places:
+            column = self.columns[place]
+            columns.append(column)
+            picked.append(lambda row, place=place: row.cells[place])  # type: ignore[misc]
+            if intervals and self.has_intervals(place):
+                columns.append(Column(INTERVAL, column.group, detail=column.detail))
+                picked.append(lambda row, place=place: _ends(row.cells[place]))  # type: ignore[misc]
+        rows = [Row([pick(row) for pick in picked], row.ruled, row.style) for row in self.rows]
+        return Table(
+            self.caption,
+            columns,
+            rows,
+            heads=self.heads,
+            name=self.name,
+            notes=self.notes,
+            printed_note=self.printed_note,
+            folded=self.folded,
+        )
+
+
+def _ends(cell: Cell) -> Cell:
+    return Cell(cell.ends or ABSENT)
+
+
+class Point(NamedTuple):
+    """A named point of a map."""
+
+    name: str
+    x: float
+    y: float
+    group: str
+    """What its mark stands for."""
+    weight: float
+    """At least 0; its mark grows with it."""
+    joined: int | None
+    """Points of one number are joined. None: the point is not."""
+
+
+@dataclass(frozen=True)
+class PointMap:
+    """Named points on a plane with equal scales of both axes; at least one."""
+
+    caption: str
+    points: Sequence[Point]
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The groups of the points, each once."""
+        return list(dict.fromkeys(point.group for point in self.points))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Tables with a heading."""
+
+    title: str
+    tables: Sequence[Table] = ()
+    note: str = ""
+    lines: Sequence[str] = field(default=())
+    """Sentences below the tables."""
+    maps: Sequence[PointMap] = ()
+    """Maps above the tables, which have the same points."""
+    detail: bool = False
+    """Whether a renderer with little room leaves it out."""
+    warning: bool = False
+    """Whether it says what limits the figures."""
+
+
+def columns(*names: str, texts: Iterable[str] = (), figures: Iterable[str | Column] = ()) -> list[Column]:
+    """Columns of names, then of other words, then of figures."""
+    return [
+        *(Column(name, number=False) for name in (*names, *texts)),
+        *(Column(one) if isinstance(one, str) else one for one in figures),
+    ]
+
+
+def file_name(caption: str) -> str:
+    """A caption as the name of a file."""
+    return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:_NAME_LENGTH]
+
+
+def matrix(
+    caption: str,
+    head: Sequence[str],
+    rows: Sequence[tuple[Sequence[Cell], str]],
+    across: Sequence[str],
+    cell: Callable[[str, str], Cell | None],
+) -> Table:
+    """A table with a cell for each row and each name across; cells that do not exist are blank.
+
+    Args:
+        caption: The caption.
+        head: The names of the header columns.
+        rows: The header cells of each row, and its key.
+        across: The names of the other columns.
+        cell: Makes the cell of a row's key and a column.
+    """
+    made = [[*heads, *(cell(key, name) or Cell(ABSENT) for name in across)] for heads, key in rows]
+    shown = [name or "(unnamed)" for name in across]
+    return Table(caption, columns(*head, figures=shown), made, heads=len(head))

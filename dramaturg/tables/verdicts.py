@@ -1,0 +1,120 @@
+"""Tables of verdicts, which several kinds have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions, VerdictFigures
+from dramaturg.results.groups import by_grouping
+from dramaturg.tables.cells import (
+    SHARES,
+    count,
+    estimate_cell,
+    group_cells,
+    group_key,
+    group_rows,
+    percent_of,
+    samples_link,
+)
+from dramaturg.tables.model import ABSENT, Cell, Column, Section, Table, columns, matrix
+
+ALL = "all"
+"""The name of all criteria together."""
+
+
+def criteria_table(rows: Sequence[VerdictFigures]) -> Table:
+    """The verdicts on all models by criterion."""
+    return _verdicts("Verdicts by criterion", ["criterion"], rows, lambda one, link: [_criterion(one, link)])
+
+
+def _criterion(one: VerdictFigures, link: str) -> Cell:
+    return Cell(one.criterion or ALL, link=link)
+
+
+def _verdicts(
+    caption: str,
+    names: Sequence[str],
+    rows: Sequence[VerdictFigures],
+    cells: Callable[[VerdictFigures, str], Sequence[Cell]],
+) -> Table:
+    figures = (
+        "PASS",
+        "FAIL",
+        "ABSTAIN",
+        Column("PASS of judged", interval=SHARES),
+        Column("if all abstentions were FAIL, PASS", detail=True),
+    )
+    table = Table(caption, columns(*names, figures=figures))
+    for one in rows:
+        criterion = {"measure": one.criterion} if one.criterion else {}
+        abstained = one.verdict_count - one.pass_count - one.fail_count
+        numbers = (("pass", one.pass_count), ("fail", one.fail_count), ("abstain", abstained))
+        table.add_row(
+            *cells(one, samples_link(one.tags, **criterion)),
+            *(
+                count(number, samples_link(one.tags, **criterion, outcome=outcome))
+                for outcome, number in numbers
+            ),
+            estimate_cell(one.pass_rate),
+            _bounds(one),
+        )
+    return table
+
+
+def _bounds(one: VerdictFigures) -> str:
+    if not one.HasField("pass_rate_lowest"):
+        return ABSENT
+    return f"{percent_of(one.pass_rate_lowest)}, {percent_of(one.pass_rate_highest)}"
+
+
+def by_model_table(whole: Sequence[VerdictFigures], models: Sequence[str]) -> Table:
+    """The share of PASS by criterion and model."""
+    cells = {(one.criterion, one.model): one for one in whole if not one.all_models}
+    criteria = list(dict.fromkeys(one.criterion for one in whole if one.criterion))
+
+    def cell(criterion: str, model: str) -> Cell | None:
+        one = cells.get((criterion, model))
+        if one is None:
+            return None
+        filters = {"measure": criterion} if criterion else {}
+        return estimate_cell(one.pass_rate, samples_link(model=model, **filters), heat=True)
+
+    rows = [([Cell(criterion or ALL)], criterion) for criterion in [*criteria, ""]]
+    return matrix("PASS of judged by criterion and model", ["criterion"], rows, models, cell)
+
+
+def group_sections(options: SummaryOptions, figures: Sequence[VerdictFigures]) -> Iterator[Section]:
+    """The verdicts by each grouping: of all, by model if there are several, and by criterion."""
+    for names, rows in by_grouping(options, figures):
+        yield _group(names, rows)
+
+
+def _group(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Section:
+    whole = [one for one in rows if one.all_models and not one.criterion]
+    by_model = {
+        (group_key(one.tags, names), one.model): one
+        for one in rows
+        if not one.all_models and not one.criterion
+    }
+    pooled = {
+        (group_key(one.tags, names), one.criterion): one for one in rows if one.all_models and one.criterion
+    }
+    keyed = group_rows(names, rows)
+
+    def of_model(key: str, model: str) -> Cell | None:
+        one = by_model.get((key, model))
+        return one and estimate_cell(one.pass_rate, samples_link(one.tags, model=model), heat=True)
+
+    def of_criterion(key: str, criterion: str) -> Cell | None:
+        one = pooled.get((key, criterion))
+        return one and estimate_cell(one.pass_rate, samples_link(one.tags, measure=criterion), heat=True)
+
+    title = ", ".join(names)
+    tables = [_verdicts(f"Verdicts by {title}", names, whole, lambda one, _: group_cells(names, one.tags))]
+    models = list(dict.fromkeys(model for _, model in by_model))
+    if len(models) > 1:
+        tables.append(matrix(f"PASS of judged by {title} and model", names, keyed, models, of_model))
+    criteria = list(dict.fromkeys(criterion for _, criterion in pooled))
+    tables.append(matrix(f"PASS of judged by {title} and criterion", names, keyed, criteria, of_criterion))
+    note = "The share of PASS among PASS and FAIL, of all criteria by model and of all models by criterion."
+    return Section(f"{title.capitalize()} by model and by criterion", tables, note)

@@ -1,0 +1,57 @@
+"""Cells of the tables of papers: figures with the number that the paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.tables.cells import estimate_cell, figure
+from dramaturg.tables.model import ABSENT, Cell
+
+
+def words(text: str, printed: str = "") -> Cell:
+    """A cell of words."""
+    return Cell(text, printed=printed)
+
+
+def count(number: int, printed: str = "") -> Cell:
+    """A cell with a number of items."""
+    return Cell(str(number), number, printed=printed)
+
+
+def number(value: float | None, digits: int, printed: str = "") -> Cell:
+    """A cell with a figure. None: the figure is not defined."""
+    return Cell(ABSENT if value is None else f"{value:.{digits}f}", value, printed=printed)
+
+
+def probability(value: float | None, digits: int) -> Cell:
+    """A cell with a probability, which is below the last digit rather than 0. None: it is not defined."""
+    cell, least = number(value, digits), 10**-digits
+    return cell if value is None or value >= least / 2 else Cell(f"< {least:.{digits}f}", value)
+
+
+def percent(value: float | None, digits: int, printed: str = "") -> Cell:
+    """A cell with a share from 0 to 1, in percent."""
+    return number(None if value is None else 100 * value, digits, printed)
+
+
+def share(part: int, parts: Sequence[int], digits: int, printed: str = "") -> Cell:
+    """A cell with the share of a part, in percent. Not defined if all parts are 0."""
+    return percent(part / sum(parts) if sum(parts) else None, digits, printed)
+
+
+def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
+    """A cell with an estimate, its interval and its coverage. None: there is none."""
+    if found is None:
+        return number(None, digits, printed)
+    cell = estimate_cell(found, show=lambda value: figure(value, digits))
+    return replace(cell, note="", printed=printed)
+
+
+def average(cells: Iterable[Cell], digits: int, printed: str = "") -> Cell:
+    """The mean of the figures above, as in a row "Average". Not defined if one of them is not."""
+    values = [cell.value for cell in cells]
+    known = [value for value in values if value is not None]
+    mean = sum(known) / len(known) if known and len(known) == len(values) else None
+    return number(mean, digits, printed)
