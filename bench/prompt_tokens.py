@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.json_format import ParseDict
@@ -29,30 +29,22 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.spec import JudgeSpec
 from dramaturg.meta_evaluation.answers import Connections, ask_all
 from dramaturg.meta_evaluation.cases import BenchSet
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve
-from services.agents.commonsense.app import App as CommonsenseApp
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic.app import App as CriticApp
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute.app import App as ExecuteApp
-from services.agents.execute.settings import ExecuteSettings
-from services.agents.synthesize.app import App as SynthesizeApp
-from services.agents.synthesize.settings import SynthesizeSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
+from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from services.generation.app import PROMPTS as AUTHORING_PROMPTS
-from services.judging.app import App as ScriptJudgeApp
-from services.judging.challenges.app import App as ChallengeJudgeApp
-from services.judging.challenges.settings import ChallengeJudgeSettings
-from services.judging.pairs.app import App as PairJudgeApp
-from services.judging.pairs.settings import PairJudgeSettings
-from services.judging.ratings.app import App as RatingJudgeApp
-from services.judging.ratings.settings import RatingJudgeSettings
-from services.judging.rubrics.app import App as RubricJudgeApp
-from services.judging.rubrics.settings import RubricJudgeSettings
-from services.judging.settings import ScriptJudgeSettings
+from services.judging.challenges.judge import SPEC as CHALLENGE_JUDGE_SPEC
+from services.judging.judge import SPEC as SCRIPT_JUDGE_SPEC
+from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
+from services.judging.ratings.judge import SPEC as RATING_JUDGE_SPEC
+from services.judging.rubrics.judge import SPEC as RUBRIC_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
 from tests.support.prompts import expanded
@@ -78,18 +70,19 @@ def tokens(text: str) -> int:
 
 def apps(target: str) -> Mapping[str, App]:
     """The services that send prompts, by role."""
-    return {
-        roles.SYNTHESIZE.name: SynthesizeApp(SynthesizeSettings(generation_target=target)),
-        roles.CRITIC.name: CriticApp(CriticSettings(generation_target=target)),
-        roles.EXECUTE.name: ExecuteApp(ExecuteSettings(generation_target=target)),
-        roles.COMMONSENSE.name: CommonsenseApp(CommonsenseSettings(generation_target=target)),
-        roles.SCRIPT_JUDGE.name: ScriptJudgeApp(ScriptJudgeSettings(generation_target=target)),
-        roles.PAIR_JUDGE.name: PairJudgeApp(PairJudgeSettings(generation_target=target)),
-        roles.RATING_JUDGE.name: RatingJudgeApp(RatingJudgeSettings(generation_target=target)),
-        roles.RUBRIC_JUDGE.name: RubricJudgeApp(RubricJudgeSettings(generation_target=target)),
-        roles.CHALLENGE_JUDGE.name: ChallengeJudgeApp(ChallengeJudgeSettings(generation_target=target)),
-        roles.ROLES_FINDER.name: RolesApp(RoleSettings(generation_target=target)),
-    }
+    judges: tuple[JudgeSpec[Any], ...] = (
+        SYNTHESIZE_SPEC,
+        CRITIC_SPEC,
+        EXECUTE_SPEC,
+        COMMONSENSE_SPEC,
+        SCRIPT_JUDGE_SPEC,
+        PAIR_JUDGE_SPEC,
+        RATING_JUDGE_SPEC,
+        RUBRIC_JUDGE_SPEC,
+        CHALLENGE_JUDGE_SPEC,
+    )
+    apps: dict[str, App] = {judge.role.name: judge(generation_target=target) for judge in judges}
+    return apps | {roles.ROLES_FINDER.name: RolesApp(RoleSettings(generation_target=target))}
 
 
 async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:

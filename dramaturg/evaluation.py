@@ -13,8 +13,8 @@ All functions have these parameters:
 - ``timeout``: the timeout of the evaluation, in seconds. Default: that of the settings.
 
 They raise ``TypeError`` or ``ValueError`` for a value that is no input, with its place, and ``ServiceError``
-if the gateway refuses the request or fails. Those that are not asynchronous raise ``RuntimeError`` in a
-running event loop.
+if the gateway refuses the request or fails. Those that are not asynchronous may be called where an event loop
+is running, e.g. in a notebook: they block it until they return.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 
+import grpc
 from google.protobuf.json_format import ParseDict, ParseError
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
@@ -57,6 +63,7 @@ from dramaturg.evaluation_results import (
     texts_evaluation,
 )
 from dramaturg.formats.rubric import read_rubric
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
 
 __all__ = [
@@ -94,6 +101,23 @@ Judges: TypeAlias = "Mapping[str, str | Sequence[str]]"
 """Names of judges by role."""
 
 
+def _named(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Refuses a parameter that a function does not have with the name that is closest to it."""
+    known = [*inspect.signature(work).parameters]
+
+    @functools.wraps(work)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        for name in kwargs:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                remedy = f"did you mean {close[0]!r}?" if close else f"its parameters are {', '.join(known)}"
+                raise TypeError(f"{work.__name__.removesuffix('_async')} has no parameter {name!r}; {remedy}")
+        return work(*args, **kwargs)
+
+    return checked
+
+
+@_named
 async def evaluate_scripts_async(
     goal: str,
     scripts: Contents,
@@ -141,6 +165,7 @@ async def evaluate_scripts_async(
     )
 
 
+@_named
 async def evaluate_texts_async(
     goal: str,
     texts: Contents,
@@ -182,6 +207,7 @@ async def evaluate_texts_async(
     )
 
 
+@_named
 async def evaluate_pair_async(
     source: str,
     first: str,
@@ -232,17 +258,40 @@ def _blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
     @functools.wraps(work)
     def blocking(*args: P.args, **kwargs: P.kwargs) -> R:
+        coroutine = work(*args, **kwargs)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            pass
+            is_running = False
         else:
-            raise RuntimeError(f"an event loop is running: await {work.__name__}")
+            is_running = True
         # Outside of the handler, so that an error of the work has no other as its context.
-        return asyncio.run(work(*args, **kwargs))
+        return _run_in_thread(coroutine) if is_running else asyncio.run(coroutine)
 
     blocking.__name__ = blocking.__qualname__ = work.__name__.removesuffix("_async")
     return blocking
+
+
+def _run_in_thread(work: Coroutine[Any, Any, R]) -> R:
+    """Runs a coroutine in an event loop of its own, in another thread. An interrupt cancels it."""
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def cancellable() -> R:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
+    with ThreadPoolExecutor(1, "dramaturg") as pool:
+        result = pool.submit(copy_context().run, asyncio.run, cancellable())
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            loop, task = begun.result()
+            # A loop that is closed has nothing left to cancel.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 evaluate_scripts = _blocking(evaluate_scripts_async)
@@ -255,7 +304,17 @@ async def _evaluate(
 ) -> Any:
     address = target or os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
     async with DramaturgClient(address, settings) as client:
-        return await final_result(events(client))
+        try:
+            return await final_result(events(client))
+        except ServiceError as error:
+            if error.code is not grpc.StatusCode.UNAVAILABLE or "Connection refused" not in error.message:
+                raise
+            raise ServiceError(
+                error.code,
+                error.reason,
+                f"no gateway answers at {address}; start one with `dramaturg up`, or set target or "
+                f"{TARGET_VARIABLE}: {error.message}",
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,6 +330,8 @@ class _Input:
 def _contents(name: str, given: Any, *, steps: bool) -> Iterator[_Input]:
     """The texts or scripts of an argument, with or without ids."""
     contents = ("text", "steps") if steps else ("text",)
+    if isinstance(given, Sequence | Mapping) and not given:
+        raise ValueError(f"{name} is empty: give at least one of them")
     if isinstance(given, Mapping):
         if set(given) & {"id", "model", *contents} and not set(given) - {"id", "model", *contents}:
             raise TypeError(f"{name} is one of them: give a list, or a mapping from id to content")
@@ -330,6 +391,8 @@ def read_criteria(given: Any) -> Sequence[RubricCriterion]:
         given = [{"id": key, "passes": value} for key, value in given.items()]
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"criteria is a Path, a mapping or a list, not {type(given).__name__}")
+    if isinstance(given, Sequence) and not given:
+        raise ValueError("criteria is empty: give at least one criterion")
     read = []
     for index, one in enumerate(given):
         if not isinstance(one, Mapping):

@@ -2,12 +2,15 @@
 
 Without a model the judges' answers are replayed from a file written for the samples; with
 ``OPENAI_API_KEY`` or ``OPENAI_BASE_URL``, and ``MODEL``, set, that model answers instead.
+
+Exit codes: 0, 1 if samples failed or nothing was judged, 4 if fewer than 0.9 of the judgements were made.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -37,6 +40,8 @@ CRITERIA = {
     "completes_goal": "goal",
     "order_correct": "order",
 }
+LOW_COVERAGE = 4
+"""The exit code of an evaluation with fewer than 0.9 of its judgements."""
 MARKS = {"OUTCOME_PASS": "pass", "OUTCOME_FAIL": "FAIL", "OUTCOME_ABSTAIN": "-"}
 
 Labels = Mapping[tuple[str, str], Mapping[str, str]]
@@ -55,9 +60,11 @@ def main() -> int:
         )
         + ("" if replayed else f"those of [bold]{os.environ['MODEL']}[/].")
     )
-    summary = evaluate(replayed=replayed)
+    # Results of an earlier demo, perhaps of another model, never stand beside new ones.
+    shutil.rmtree(OUT, ignore_errors=True)
+    code, summary = evaluate(replayed=replayed)
     if summary is None:
-        return 1
+        return code
     results = list(read_lines(OUT / "results.jsonl"))
     labels = {
         (row["task_id"], row["candidate_id"]): row["labels"] for row in read_lines(SAMPLES / "labels.jsonl")
@@ -65,11 +72,18 @@ def main() -> int:
     console.print(verdict_table(results, labels))
     console.print(agreement_table(results, labels))
     show_summary(console, summary, replayed=replayed)
-    return write_report()
+    failed = write_report()
+    if code == LOW_COVERAGE:
+        console.print("[bold]Fewer than 0.9 of the judgements were made: the exit code is 4.[/]")
+    return failed or code
 
 
-def evaluate(*, replayed: bool) -> dict[str, Any] | None:
-    """Evaluates the samples through the real services; returns what ``--json`` prints, or None on failure."""
+def evaluate(*, replayed: bool) -> tuple[int, dict[str, Any] | None]:
+    """Evaluates the samples through the real services.
+
+    Returns:
+        The exit code of the command, and what ``--json`` prints, or None where there are no results.
+    """
     environment = dict(os.environ)
     if replayed:
         environment["DRAMATURG_CONFIG"] = str(SAMPLES / "replay.toml")
@@ -90,10 +104,9 @@ def evaluate(*, replayed: bool) -> dict[str, Any] | None:
         stdout=subprocess.PIPE,
         check=False,
     )
-    if finished.returncode not in (0, 1):
-        return None
-    summary: dict[str, Any] = json.loads(finished.stdout)
-    return summary
+    if finished.returncode not in (0, 1, LOW_COVERAGE) or not finished.stdout:
+        return finished.returncode, None
+    return finished.returncode, json.loads(finished.stdout)
 
 
 def write_report() -> int:

@@ -378,7 +378,8 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     """The interval at which ``judges_dir`` and the registered judges of the store are checked for changes."""
     judge_targets: tuple[str, ...] = ()
     """Patterns of the addresses at which judges may be registered at run time, for example
-    "*.judges.svc:50051". "*" stands for one label of a name, or for any port. Empty: none."""
+    "*.judges.svc:50051". "*" stands for one label of a name, or for any port. Empty: none. Absent: none, but
+    loopback addresses with ``dramaturg up`` for this machine alone."""
     judge_credentials_dir: Path | None = None
     """The folder of the certificates and tokens that registered judges may name: a folder of files for each
     tenant, or the files themselves where callers are not authenticated. Absent: registered judges have

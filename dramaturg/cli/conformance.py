@@ -54,7 +54,7 @@ def conformance(
 ) -> None:
     """Checks a server against its contract. Exit code 1: a requirement is broken.
 
-    Each failure names the requirement, what was seen, and how to mend it. Detection and false alarms on
+    Each failure names the requirement, what was seen, and the remedy. Detection and false alarms on
     planted faults are reported and do not change the exit code.
 
     Examples:
@@ -81,7 +81,7 @@ def conformance(
             console.print(Text(f"        {outcome.skipped}"))
         if outcome.broken:
             console.print(Text(f"        {outcome.failure}", style="red"))
-            console.print(Text(f"        To mend it: {outcome.check.mend}"))
+            console.print(Text(f"        Remedy: {outcome.check.remedy}"))
 
     async def check() -> tuple[Sequence[kit.Outcome], kit.Quality | None]:
         outcomes = await kit.run(
@@ -101,7 +101,7 @@ def conformance(
     try:
         outcomes, measured = asyncio.run(check())
     except kit.StartError as error:
-        raise typer.BadParameter(str(error), param_hint="--command") from error
+        raise typer.BadParameter(str(error), param_hint="--target" if target else "--command") from error
     broken, skipped = sum(one.broken for one in outcomes), sum(bool(one.skipped) for one in outcomes)
     tried = len(outcomes) - skipped
     console.print(f"{tried - broken} of {tried} requirements hold, {skipped} are not tried")
@@ -118,7 +118,7 @@ def conformance(
                 "passed": one.passed,
                 "failure": one.failure,
                 "skipped": one.skipped,
-                "mend": one.check.mend if one.broken else "",
+                "remedy": one.check.remedy if one.broken else "",
                 "seconds": round(one.seconds, 3),
             }
             for one in outcomes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from dramaturg.cli.external_commands import NO_PLATFORM, NO_RESEARCH, PLATFORM, RESEARCH, ExternalCommand
@@ -167,7 +169,7 @@ class Commands(LazyGroup):
             group=True,
         ),
         ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        ExternalCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
+        ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM),
     )
 
 
@@ -182,9 +184,22 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def dramaturg() -> None:
+def dramaturg(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Prints the version."),
+    ] = False,
+) -> None:
     """Evaluates what language models write."""
+    # The option's callback has printed the version.
+    del show_version
 
 
 @app.command("version")

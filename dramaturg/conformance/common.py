@@ -33,7 +33,7 @@ SHORT_DEADLINES = (0.001, 0.01, 0.1)
 """Deadlines in seconds: the first passes before most servers have read the call, the last one within it."""
 CALLS_UNDER_WAY = 50
 """The calls that a server has when it is stopped."""
-_MEND_CONCURRENCY = "Keep the state of a call in the call; queue calls above the concurrency of the server."
+_REMEDY_CONCURRENCY = "Keep the state of a call in the call; queue calls above the concurrency of the server."
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
@@ -95,7 +95,7 @@ def identity_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "The server reports the contract as SERVING through grpc.health.v1.Health.",
-        mend="Serve grpc.health.v1.Health and set the contract's full name to SERVING.",
+        remedy="Serve grpc.health.v1.Health and set the contract's full name to SERVING.",
     )
     async def health(subject: Subject) -> None:
         status = await check_health(subject)
@@ -103,7 +103,7 @@ def identity_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "IdentityService names the implementation, its version, its contract and the criteria of a judge.",
-        mend="Serve IdentityService: name in kebab-case, version as 1.2.3, contract, criteria in snake_case.",
+        remedy="Serve IdentityService: name in kebab-case, version 1.2.3, contract, criteria in snake_case.",
     )
     async def says_who_it_is(subject: Subject) -> None:
         answer = await fetch_identity(subject)
@@ -119,14 +119,14 @@ def provenance_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "Provenance names the implementation as its identity does, and the model calls if it makes any.",
-        mend="Set name, version and contract; completions and prompts too if models are called.",
+        remedy="Set name, version and contract; completions and prompts too if models are called.",
     )
     async def says_where_answers_come_from(subject: Subject) -> None:
         require_signed(read(await calls.send(subject, "Heat the water.")), await identity(subject))
 
     @check(
         "The usage is possible: not negative, not above ten million tokens a call, none without model calls.",
-        mend="Copy the usage of the answers of GenerationService; leave it empty where no model is called.",
+        remedy="Copy the usage of the answers of GenerationService; leave it empty where no model is called.",
     )
     async def reports_possible_usage(subject: Subject) -> None:
         provenance = read(await calls.send(subject, "Heat the water."))
@@ -139,7 +139,7 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "Characters of every Unicode plane, control characters and other scripts have a well-formed answer.",
-        mend="Pass every character on, or replace what the model cannot read; do not fail the call.",
+        remedy="Pass every character on, or replace what the model cannot read; do not fail the call.",
     )
     async def bears_every_plane(subject: Subject) -> None:
         for text in UNUSUAL_TEXTS:
@@ -147,14 +147,14 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "Requests of the largest size have well-formed answers.",
-        mend="Accept every length up to the limits of the contract; cut what the model cannot read.",
+        remedy="Accept every length up to the limits of the contract; cut what the model cannot read.",
     )
     async def answers_the_largest_input(subject: Subject) -> None:
         await calls.ask_largest(subject)
 
     @check(
         "Answers to requests of the largest size keep to the limits of the contract, and to its size.",
-        mend="Cut rationales, lists and raw texts of models before the answer is sent.",
+        remedy="Cut rationales, lists and raw texts of models before the answer is sent.",
     )
     async def keeps_answers_small(subject: Subject) -> None:
         if not subject.largest_answers:
@@ -170,7 +170,7 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "Invalid requests are refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
-        mend="Check the limits of the contract first; name the field in a BadRequest with an ErrorInfo.",
+        remedy="Check the limits of the contract first; name the field in a BadRequest with an ErrorInfo.",
     )
     async def refuses_bad_requests(subject: Subject) -> None:
         await identity(subject)
@@ -179,7 +179,7 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "A call with a short deadline is answered or ends with DEADLINE_EXCEEDED, and the next is answered.",
-        mend="Keep to the deadline of the call, and release what it holds when it ends.",
+        remedy="Keep to the deadline of the call, and release what it holds when it ends.",
     )
     async def keeps_to_deadlines(subject: Subject) -> None:
         await identity(subject)
@@ -194,14 +194,14 @@ def call_checks(suite: Suite, calls: Calls) -> None:
                 )
         await calls.send(subject, "Heat the water.")
 
-    @check("Twenty calls at once are all answered, each by its own request.", mend=_MEND_CONCURRENCY)
+    @check("Twenty calls at once are all answered, each by its own request.", remedy=_REMEDY_CONCURRENCY)
     async def keeps_calls_apart(subject: Subject) -> None:
         await asyncio.gather(*(calls.ask(subject, f"Cup number {n}.") for n in range(20)))
 
     @check(
         "Of too many calls at once each is answered, or refused with RESOURCE_EXHAUSTED or UNAVAILABLE and "
         "an ErrorInfo; health is answered meanwhile, and calls after them too.",
-        mend="Refuse calls above a limit with RESOURCE_EXHAUSTED, ErrorInfo and RetryInfo; health never.",
+        remedy="Refuse calls above a limit with RESOURCE_EXHAUSTED, ErrorInfo and RetryInfo; health never.",
     )
     async def sheds_load(subject: Subject) -> None:
         await identity(subject)
@@ -214,7 +214,7 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "Cancelled calls leave the server able to answer.",
-        mend="Stop the work of a call that is cancelled, and release what it holds.",
+        remedy="Stop the work of a call that is cancelled, and release what it holds.",
     )
     async def survives_cancellation(subject: Subject) -> None:
         await identity(subject)
@@ -227,7 +227,7 @@ def call_checks(suite: Suite, calls: Calls) -> None:
 
     @check(
         "After SIGTERM calls in progress are answered, the health is NOT_SERVING, and the process ends.",
-        mend="On SIGTERM report NOT_SERVING to watchers, refuse new calls, end those in progress, then exit.",
+        remedy="On SIGTERM report NOT_SERVING to watchers, refuse new calls, end the others, then exit.",
     )
     async def drains(subject: Subject) -> None:
         process = subject.process

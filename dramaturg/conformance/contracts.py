@@ -114,7 +114,7 @@ PAIR_JUDGES = unary_suite(
         ],
         require_sound=_require_sound_pair,
         provenance=lambda response: response.provenance,
-        mend="Give one vote for each role, in order, a ballot for each order shown, and the majority.",
+        remedy="Give one vote for each role, in order, a ballot for each order shown, and the majority.",
     )
 )
 """The checks of a judge of pairs."""
@@ -154,7 +154,7 @@ RATING_JUDGES = unary_suite(
         ],
         require_sound=_require_sound_rating,
         provenance=lambda response: response.rating.provenance,
-        mend="Give a value from 1 to 10, or an abstain_reason.",
+        remedy="Give a value from 1 to 10, or an abstain_reason.",
     )
 )
 """The checks of a judge of replies."""
@@ -189,7 +189,7 @@ CHALLENGE_JUDGES = unary_suite(
         ],
         require_sound=_require_sound_turn,
         provenance=lambda response: response.provenance,
-        mend="Give a turn from 0 to the number of turns, or an abstain_reason.",
+        remedy="Give a turn from 0 to the number of turns, or an abstain_reason.",
     )
 )
 """The checks of a judge of challenging turns."""
@@ -229,7 +229,7 @@ SYNTHESIZERS = unary_suite(
         invalid=[(_pool("", task=Task()), "task.goal")],
         require_sound=_require_sound_script,
         provenance=lambda response: response.provenance,
-        mend="Give a script with steps, or a failure; sort pool_ids, ids of the candidates.",
+        remedy="Give a script with steps, or a failure; sort pool_ids, ids of the candidates.",
         answer_bytes=CLIENT_MESSAGE_BYTES,
     )
 )
@@ -275,7 +275,7 @@ EDGE_PREDICTORS = unary_suite(
         invalid=[(_events("", scenario=""), "scenario"), (_events("", events=[Event(id="a")]), "events")],
         require_sound=_require_sound_edges,
         provenance=lambda response: response.provenance,
-        mend="Give the method and edges or probabilities of the request's events, or an abstain_reason.",
+        remedy="Give the method and edges or probabilities of the request's events, or an abstain_reason.",
         answer_bytes=CLIENT_MESSAGE_BYTES,
     )
 )

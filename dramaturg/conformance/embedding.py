@@ -109,7 +109,7 @@ identity_checks(EMBEDDINGS, _CALLS)
 
 @check(
     "Each text has one vector of length 1, of finite numbers and of the stated dimension.",
-    mend="Send one vector for each text, normalised; state the model and the dimension.",
+    remedy="Send one vector for each text, normalised; state the model and the dimension.",
 )
 async def answers_well_formed(subject: Subject) -> None:
     """Checks an ordinary answer."""
@@ -118,7 +118,7 @@ async def answers_well_formed(subject: Subject) -> None:
 
 @check(
     "Empty and blank texts have vectors too.",
-    mend="Embed a text without content like any other, or give it a fixed vector of length 1.",
+    remedy="Embed a text without content like any other, or give it a fixed vector of length 1.",
 )
 async def answers_empty_input(subject: Subject) -> None:
     """Checks texts without content."""
@@ -127,7 +127,7 @@ async def answers_empty_input(subject: Subject) -> None:
 
 @check(
     "The model, its weights and the dimension are the same in every answer.",
-    mend="Serve one model for each name; state the same dimension, model and weights_sha256 each time.",
+    remedy="Serve one model for each name; state the same dimension, model and weights_sha256 each time.",
 )
 async def keeps_its_model(subject: Subject) -> None:
     """Checks answers to different requests."""
@@ -142,7 +142,7 @@ async def keeps_its_model(subject: Subject) -> None:
 
 @check(
     "Equal texts have equal vectors, within a request and from call to call, in any order and company.",
-    mend="Embed each text by itself, with the model in evaluation mode; keep the order of the texts.",
+    remedy="Embed each text by itself, with the model in evaluation mode; keep the order of the texts.",
 )
 async def embeds_each_text_by_itself(subject: Subject) -> None:
     """Checks repeated, reordered and lone texts, beside a long one that fills a batch."""
@@ -162,7 +162,7 @@ async def embeds_each_text_by_itself(subject: Subject) -> None:
 
 @check(
     "Different texts have different vectors, and a text is nearest to itself.",
-    mend="Return the vectors of the texts, not a constant.",
+    remedy="Return the vectors of the texts, not a constant.",
 )
 async def tells_texts_apart(subject: Subject) -> None:
     """Checks that vectors depend on the texts."""
@@ -180,7 +180,7 @@ async def tells_texts_apart(subject: Subject) -> None:
 
 @check(
     "Twenty texts embedded at once have the vectors that they have in one request.",
-    mend="Keep the state of a call in the call; hand each call the rows of its own texts.",
+    remedy="Keep the state of a call in the call; hand each call the rows of its own texts.",
 )
 async def keeps_vectors_apart(subject: Subject) -> None:
     """Checks that concurrent calls get their own vectors."""
@@ -195,7 +195,7 @@ async def keeps_vectors_apart(subject: Subject) -> None:
 
 @check(
     "A text longer than the model's window is marked as truncated, and short ones are not.",
-    mend="Set truncated where the text is cut off; embed long texts whole otherwise.",
+    remedy="Set truncated where the text is cut off; embed long texts whole otherwise.",
 )
 async def marks_truncated_texts(subject: Subject) -> None:
     """Checks that what is cut off is said to be so: two long texts that differ at their ends alone."""
@@ -214,7 +214,7 @@ async def marks_truncated_texts(subject: Subject) -> None:
 
 @check(
     "A model that is not served is refused with INVALID_ARGUMENT and ERROR_REASON_MODEL_UNKNOWN.",
-    mend="Fail the call with an ErrorInfo of that reason; do not answer with another model.",
+    remedy="Fail the call with an ErrorInfo of that reason; do not answer with another model.",
 )
 async def refuses_unknown_models(subject: Subject) -> None:
     """Checks the error of an unknown model."""
@@ -229,7 +229,7 @@ async def refuses_unknown_models(subject: Subject) -> None:
 
 @check(
     'With the capability "tokens" tokens have vectors of length 1; without it EmbedTokens is UNIMPLEMENTED.',
-    mend="State the capability and send tokens times dimension numbers, or ERROR_REASON_NOT_IMPLEMENTED.",
+    remedy="State the capability and send tokens times dimension numbers, or ERROR_REASON_NOT_IMPLEMENTED.",
 )
 async def embeds_tokens(subject: Subject) -> None:
     """Checks token embeddings, where there are some."""

@@ -32,9 +32,11 @@ SCHEMA = json.dumps(
     }
 )
 """The schema of answers in JSON."""
-_MEND_FORM = "State status, fingerprint and calls; json where it fits the schema; why an answer is of no use."
-_MEND_BATCH = "Send one response for each request, with its index, also where the request fails."
-_MEND_CACHE = (
+_REMEDY_FORM = (
+    "State status, fingerprint and calls; json where it fits the schema; why an answer is of no use."
+)
+_REMEDY_BATCH = "Send one response for each request, with its index, also where the request fails."
+_REMEDY_CACHE = (
     "Keep completions by the fingerprint of the request, and let equal requests wait for the first one."
 )
 
@@ -154,13 +156,15 @@ _CALLS = Calls(
 identity_checks(GENERATIONS, _CALLS)
 
 
-@check("An ordinary request has a well-formed completion.", mend=_MEND_FORM)
+@check("An ordinary request has a well-formed completion.", remedy=_REMEDY_FORM)
 async def answers_well_formed(subject: Subject) -> None:
     """Checks an answer in text."""
     await _ask(subject, "Name a drink in one word.")
 
 
-@check("A request for JSON has an answer that fits the schema, or says why there is none.", mend=_MEND_FORM)
+@check(
+    "A request for JSON has an answer that fits the schema, or says why there is none.", remedy=_REMEDY_FORM
+)
 async def keeps_to_the_schema(subject: Subject) -> None:
     """Checks an answer in JSON."""
     completion = await generate(subject, _in_json(subject, "Name a drink in one word, as JSON."))
@@ -175,7 +179,7 @@ async def keeps_to_the_schema(subject: Subject) -> None:
     require(fits, f"json is {completion.json[:200]!r}, which does not fit the schema")
 
 
-@check("An empty message has a completion, or an error with an ErrorInfo.", mend=_MEND_FORM)
+@check("An empty message has a completion, or an error with an ErrorInfo.", remedy=_REMEDY_FORM)
 async def answers_empty_input(subject: Subject) -> None:
     """Checks a message without content, which providers may refuse."""
     try:
@@ -187,7 +191,7 @@ async def answers_empty_input(subject: Subject) -> None:
 
 @check(
     "The usage is possible and the sum of that of the calls, each of which is bought or cached.",
-    mend="Add the usage of the calls up; count each as a provider call or as a cache hit.",
+    remedy="Add the usage of the calls up; count each as a provider call or as a cache hit.",
 )
 async def reports_possible_usage(subject: Subject) -> None:
     """Checks the usage of an answer."""
@@ -201,7 +205,7 @@ async def reports_possible_usage(subject: Subject) -> None:
     require(answered >= 1, "usage counts neither a provider call nor a cache hit")
 
 
-@check("Equal requests have equal fingerprints, and others have other ones.", mend=_MEND_CACHE)
+@check("Equal requests have equal fingerprints, and others have other ones.", remedy=_REMEDY_CACHE)
 async def addresses_by_content(subject: Subject) -> None:
     """Checks the fingerprints of requests that differ in one thing, sent at once."""
     text = "Name a drink in one word."
@@ -221,7 +225,7 @@ async def addresses_by_content(subject: Subject) -> None:
 
 @check(
     "A request that was answered is not bought again: the same text, cached, at no cost.",
-    mend=_MEND_CACHE,
+    remedy=_REMEDY_CACHE,
 )
 async def buys_once(subject: Subject) -> None:
     """Checks a repeated request, and equal ones at once, which are new to the service."""
@@ -239,7 +243,7 @@ async def buys_once(subject: Subject) -> None:
     require(len(texts) == 1, f"equal requests have {len(texts)} texts")
 
 
-@check("Each request of a batch is answered once, by its index.", mend=_MEND_BATCH)
+@check("Each request of a batch is answered once, by its index.", remedy=_REMEDY_BATCH)
 async def answers_each_of_a_batch(subject: Subject) -> None:
     """Checks an ordinary batch; completions are those of the requests alone."""
     requests = [conversation(subject, f"Cup number {number}.") for number in range(5)]
@@ -254,7 +258,8 @@ async def answers_each_of_a_batch(subject: Subject) -> None:
 
 
 @check(
-    "A request of a batch that fails has an error of its own, and the others are answered.", mend=_MEND_BATCH
+    "A request of a batch that fails has an error of its own, and the others are answered.",
+    remedy=_REMEDY_BATCH,
 )
 async def keeps_requests_apart(subject: Subject) -> None:
     """Checks a batch with a request whose schema is none."""
@@ -284,7 +289,7 @@ async def keeps_requests_apart(subject: Subject) -> None:
 
 @check(
     "A model that does not exist is refused, with ERROR_REASON_MODEL_UNKNOWN or the provider's reason.",
-    mend="Fail the call with INVALID_ARGUMENT or FAILED_PRECONDITION and an ErrorInfo; use no other model.",
+    remedy="Fail the call with INVALID_ARGUMENT or FAILED_PRECONDITION and an ErrorInfo; use no other model.",
 )
 async def refuses_unknown_models(subject: Subject) -> None:
     """Checks the error of an unknown model, of services whose provider does not answer to any name."""
@@ -316,7 +321,7 @@ async def refuses_unknown_models(subject: Subject) -> None:
 
 @check(
     "Providers, limits, the ledger and the configuration of a model are told without a call to a model.",
-    mend="Answer ListModels, GetRateLimits, GetLedgerStatus and CheckProvider with configuration_only.",
+    remedy="Answer ListModels, GetRateLimits, GetLedgerStatus and CheckProvider with configuration_only.",
 )
 async def tells_its_configuration(subject: Subject) -> None:
     """Checks the methods beside the generation."""
@@ -342,7 +347,7 @@ async def tells_its_configuration(subject: Subject) -> None:
 
 @check(
     "A batch that the caller cancels leaves the service able to answer.",
-    mend="Stop the work of a batch that ended.",
+    remedy="Stop the work of a batch that ended.",
 )
 async def survives_cancelled_batches(subject: Subject) -> None:
     """Checks a stream that is given up after its first response."""

@@ -247,7 +247,7 @@ identity_checks(JUDGES, _CALLS)
 
 @check(
     "Each criterion of the identity gets exactly one well-formed verdict, in that order.",
-    mend="Give one verdict for each criterion: PASS, FAIL, or ABSTAIN with an abstain_reason; set reading.",
+    remedy="Give one verdict for each criterion: PASS, FAIL, or ABSTAIN with an abstain_reason; set reading.",
 )
 async def judges_every_criterion(subject: Subject) -> None:
     """Checks an ordinary answer."""
@@ -261,7 +261,7 @@ async def judges_every_criterion(subject: Subject) -> None:
 
 @check(
     "Criteria named in the request are judged, in the request's order, and no others.",
-    mend="Judge the ids of JudgeRequest.criteria in their order; all criteria only if there are none.",
+    remedy="Judge the ids of JudgeRequest.criteria in their order; all criteria only if there are none.",
 )
 async def judges_the_criteria_asked_for(subject: Subject) -> None:
     """Checks requests that name criteria."""
@@ -273,7 +273,7 @@ async def judges_the_criteria_asked_for(subject: Subject) -> None:
 
 @check(
     "A criterion with a scale gets a score on it, or an abstention.",
-    mend="Use OUTCOME_SCORED with a score from scale.lowest to scale.highest for a criterion with a scale.",
+    remedy="Use OUTCOME_SCORED with a score from scale.lowest to scale.highest for a criterion with a scale.",
 )
 async def keeps_to_scales(subject: Subject) -> None:
     """Checks a scored criterion beside one that passes or fails, of judges that judge any criterion."""
@@ -302,7 +302,7 @@ async def keeps_to_scales(subject: Subject) -> None:
 
 @check(
     "A criterion that the judge does not judge is refused with ERROR_REASON_CRITERION_UNKNOWN.",
-    mend="Fail the call with INVALID_ARGUMENT and an ErrorInfo of that reason before judging.",
+    remedy="Fail the call with INVALID_ARGUMENT and an ErrorInfo of that reason before judging.",
 )
 async def refuses_unknown_criteria(subject: Subject) -> None:
     """Checks the error of an unknown criterion."""
@@ -319,7 +319,7 @@ async def refuses_unknown_criteria(subject: Subject) -> None:
 
 @check(
     "Each of several candidates is answered once, by its id, with findings at its own steps.",
-    mend="Send one response for each candidate, with its id and indices below the number of its own steps.",
+    remedy="Send one response for each candidate, with its id and indices below the number of its own steps.",
 )
 async def answers_each_candidate(subject: Subject) -> None:
     """Checks a request with candidates of different lengths."""
@@ -331,7 +331,7 @@ async def answers_each_candidate(subject: Subject) -> None:
 
 @check(
     "An empty candidate fails what needs steps and abstains from the rest, without a model call.",
-    mend="Answer candidates without steps and text before any model call: FAIL or ABSTAIN by criterion.",
+    remedy="Answer candidates without steps and text before any model call: FAIL or ABSTAIN by criterion.",
 )
 async def defines_the_empty_candidate(subject: Subject) -> None:
     """Checks the result for candidates without content, in each of their forms."""
@@ -356,7 +356,7 @@ async def defines_the_empty_candidate(subject: Subject) -> None:
 
 @check(
     "A text without steps is judged as text, and its reading says so.",
-    mend="Judge JudgeCandidate.text where there are no steps, and set READING_TEXT.",
+    remedy="Judge JudgeCandidate.text where there are no steps, and set READING_TEXT.",
 )
 async def judges_prose(subject: Subject) -> None:
     """Checks a candidate that does not parse into steps."""
@@ -371,7 +371,7 @@ async def judges_prose(subject: Subject) -> None:
 
 @check(
     "Without constraints satisfies_constraints abstains as not applicable.",
-    mend="Abstain with ABSTAIN_REASON_NOT_APPLICABLE if Task.constraints is empty.",
+    remedy="Abstain with ABSTAIN_REASON_NOT_APPLICABLE if Task.constraints is empty.",
 )
 async def does_not_invent_constraints(subject: Subject) -> None:
     """Checks a task that restricts nothing."""
@@ -386,7 +386,7 @@ async def does_not_invent_constraints(subject: Subject) -> None:
 
 @check(
     "An odd candidate does not change the outcomes of the others.",
-    mend="Judge each candidate by itself; answer a candidate that fails with its own abstentions or error.",
+    remedy="Judge each candidate by itself; answer a candidate that fails with its own abstentions or error.",
 )
 async def keeps_candidates_apart(subject: Subject) -> None:
     """Checks that long, empty and strange candidates affect themselves alone."""
@@ -411,7 +411,7 @@ async def keeps_candidates_apart(subject: Subject) -> None:
 
 @check(
     "Candidates of the pool are not judged.",
-    mend="Send responses for JudgeRequest.candidates only; the pool is context.",
+    remedy="Send responses for JudgeRequest.candidates only; the pool is context.",
 )
 async def leaves_the_pool_alone(subject: Subject) -> None:
     """Checks a request with a pool."""
@@ -422,7 +422,7 @@ async def leaves_the_pool_alone(subject: Subject) -> None:
 
 @check(
     "The id of a candidate does not change its verdicts.",
-    mend="Use the id of a candidate only in its response, neither in prompts nor in random seeds.",
+    remedy="Use the id of a candidate only in its response, neither in prompts nor in random seeds.",
 )
 async def is_blind_to_the_id(subject: Subject) -> None:
     """Checks that ids have no influence."""

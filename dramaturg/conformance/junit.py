@@ -16,7 +16,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Quality | None = None) -> str:
     """A document with one ``testsuite`` and one ``testcase`` for each check.
 
-    The message of a failure is the requirement. Its text says what was seen and how to mend it. A character
+    The message of a failure is the requirement. Its text says what was seen and the remedy. A character
     that XML does not have is replaced by U+FFFD. Rates are properties, for example ``quality.detected.all``
     with the value "12/20".
 
@@ -51,7 +51,7 @@ def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Qual
             ET.SubElement(case, "skipped", message=_text(one.skipped))
         if one.broken:
             failure = ET.SubElement(case, "failure", type="requirement", message=one.check.requirement)
-            failure.text = _text(f"{one.failure}\nTo mend it: {one.check.mend}")
+            failure.text = _text(f"{one.failure}\nRemedy: {one.check.remedy}")
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)

@@ -60,7 +60,7 @@ class Check:
     """Its name, in kebab case."""
     requirement: str
     """What must hold, in a sentence."""
-    mend: str
+    remedy: str
     """How a server that breaks it is mended, in a sentence."""
     attempt: Callable[[Subject], Awaitable[None]]
     """Tries it. Raises :class:`RequirementError` where it does not hold, :class:`NotApplicableError` where it
@@ -107,12 +107,12 @@ class Suite:
         self.checks: list[Check] = []
         """In the order in which they are run."""
 
-    def check(self, requirement: str, *, mend: str) -> Callable[[Attempt], Attempt]:
-        """Registers the decorated coroutine function as the check of a requirement, and how to mend it."""
+    def check(self, requirement: str, *, remedy: str) -> Callable[[Attempt], Attempt]:
+        """Registers the decorated coroutine function as the check of a requirement, and the remedy."""
 
         def register(attempt: Attempt) -> Attempt:
             name = getattr(attempt, "__name__", "").replace("_", "-")
-            self.checks.append(Check(name=name, requirement=requirement, mend=mend, attempt=attempt))
+            self.checks.append(Check(name=name, requirement=requirement, remedy=remedy, attempt=attempt))
             return attempt
 
         return register

@@ -15,15 +15,19 @@ from typing import BinaryIO
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from dramaturg.service.channel import open_channel
+
 PORT_VARIABLES = ("PORT", "DRAMATURG_SERVER_PORT")
 """The environment variables with the port that a started server must listen on."""
+CONNECT_SECONDS = 5.0
+"""How long a connection to the address of a server may take."""
 _POLL_SECONDS = 0.05
 _OUTPUT_BYTES = 2000
 """The end of a server's output that is part of the error."""
 
 
 class StartError(Exception):
-    """The command starts no server; the message has the end of its output."""
+    """No server answers at the address; or the command starts none, and the message ends with its output."""
 
 
 class ServerProcess:
@@ -103,11 +107,19 @@ async def reached(
 
     Raises:
         ValueError: Not one of address and command is given.
-        StartError: The command does not start a server.
+        StartError: No server answers at the address, or the command does not start one.
     """
     if bool(target) == bool(command):
         raise ValueError("give the address of the server, or the command that starts it")
     if target:
+        async with open_channel(target) as channel:
+            try:
+                await asyncio.wait_for(channel.channel_ready(), CONNECT_SECONDS)
+            except TimeoutError as error:
+                raise StartError(
+                    f"no connection to {target} within {CONNECT_SECONDS:g} seconds: start the server, or "
+                    "correct the address or the TLS settings"
+                ) from error
         yield target, None
     else:
         async with started(command, contract, timeout=timeout) as process:

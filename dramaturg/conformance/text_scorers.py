@@ -93,7 +93,7 @@ identity_checks(TEXT_SCORERS, _CALLS)
 
 @check(
     "Every text gets a score in [0, 1] or a reason, in order, for the attribute of the identity.",
-    mend="Give each text, in order, a value in [0, 1] or an abstain_reason; set attribute.",
+    remedy="Give each text, in order, a value in [0, 1] or an abstain_reason; set attribute.",
 )
 async def scores_every_text(subject: Subject) -> None:
     """Checks an ordinary answer."""
@@ -108,7 +108,7 @@ async def scores_every_text(subject: Subject) -> None:
 
 @check(
     "A text has the score that it has alone, regardless of the other texts.",
-    mend="Score each text without regard to its place and to the other texts of the request.",
+    remedy="Score each text without regard to its place and to the other texts of the request.",
 )
 async def scores_each_text_by_itself(subject: Subject) -> None:
     """Checks that texts of one request do not touch each other."""
@@ -126,7 +126,7 @@ async def scores_each_text_by_itself(subject: Subject) -> None:
 
 @check(
     "Empty and blank texts have a well-formed result.",
-    mend="Score texts without content, or abstain from them.",
+    remedy="Score texts without content, or abstain from them.",
 )
 async def answers_empty_input(subject: Subject) -> None:
     """Checks texts without content."""

@@ -33,7 +33,7 @@ class UnaryContract:
     """Raises RequirementError unless a response, the second argument, is a well-formed answer."""
     provenance: Callable[[Any], Provenance]
     """The provenance of a response."""
-    mend: str
+    remedy: str
     """What a well-formed answer is, in a sentence."""
     answer_bytes: int = MAX_ANSWER_BYTES
     """The most bytes of an answer."""
@@ -81,12 +81,12 @@ def unary_suite(contract: UnaryContract) -> Suite:
     )
     identity_checks(suite, calls)
 
-    @suite.check("An ordinary request has a well-formed answer.", mend=contract.mend)
+    @suite.check("An ordinary request has a well-formed answer.", remedy=contract.remedy)
     async def answers_well_formed(subject: Subject) -> None:
         await ask(subject, "Heat the water.")
 
     @suite.check(
-        "A request without content that the contract allows has a well-formed answer.", mend=contract.mend
+        "A request without content that the contract allows has a well-formed answer.", remedy=contract.remedy
     )
     async def answers_empty_input(subject: Subject) -> None:
         for request in contract.empty:

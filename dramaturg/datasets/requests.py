@@ -39,7 +39,12 @@ def parse_json(text: str | bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"is not JSON: {error.msg} at character {error.colno}") from error
+        # The text of a line may end in its line break, after which nothing is missing.
+        position = min(error.pos, len(error.doc.rstrip()))
+        line = error.doc.count("\n", 0, position) + 1
+        column = position - error.doc.rfind("\n", 0, position)
+        place = f"character {column}" + (f" of line {line}" if line > 1 else "")
+        raise ValueError(f"is not JSON: {error.msg} at {place}") from error
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
     except ValueError as error:

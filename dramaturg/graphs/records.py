@@ -3,8 +3,9 @@
 Known members, all optional:
 
 - events: ``events``, ``unordered_nodes``, ``nodes``, or beside edges ``steps``; a map from id to text or a
-  list of ``{"id", "text", "duration_minutes"}``, where the text may also be named ``label``, ``name``,
-  ``event`` or ``description``; without them, members named "step3";
+  list of texts, numbered from 0, or from 1 where the edges name the number of events and no 0, or of
+  ``{"id", "text", "duration_minutes"}``, where the id may also be named ``number``, and the text ``label``,
+  ``name``, ``event`` or ``description``; without them, members named "step3";
 - edges: ``gold_edges_for_prediction``, ``edges`` or ``links``, a list of ``"2->4"``, of pairs, or of objects
   with ``source_id`` and ``target_id``, ``source`` and ``target``, ``from`` and ``to``, or ``before`` and
   ``after``;
@@ -97,6 +98,7 @@ def read_record(record: Mapping[str, Any] | Sequence[Any]) -> GraphRecord:
         if name in record:
             _read_edges(graph, name, record[name])
             break
+    _count_from_one(graph)
     _name_root(graph, record)
     return graph
 
@@ -110,12 +112,20 @@ def _read_events(graph: GraphRecord, name: str, value: object) -> None:
     for index, element in enumerate(value):
         if isinstance(element, str):
             graph.events[str(index)] = element
-        elif isinstance(element, Mapping) and "id" in element:
-            event = _event_id(element["id"])
+        elif isinstance(element, Mapping) and {"id", "number"} & element.keys():
+            event = _event_id(element.get("id", element.get("number")))
             graph.events[event] = _text(next((element[key] for key in _TEXT_MEMBERS if key in element), None))
             _read_minutes(graph, {event: element.get("duration_minutes")})
         else:
             graph.unread.append(f"{name}[{index}]: {_abbreviated(element)}")
+
+
+def _count_from_one(graph: GraphRecord) -> None:
+    """Numbers a list of texts from 1 where its edges do: they name the number of events, and no 0."""
+    places, ends = list(map(str, range(len(graph.events)))), {end for edge in graph.edges for end in edge}
+    counted = {str(number): text for number, text in enumerate(graph.events.values(), start=1)}
+    if list(graph.events) == places and ends <= counted.keys() and str(len(places)) in ends:
+        graph.events = counted
 
 
 def _read_minutes(graph: GraphRecord, value: object) -> None:

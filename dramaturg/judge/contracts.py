@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
-from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
@@ -80,7 +82,36 @@ def judge_contract(judge: Judge | BatchJudge, *, concurrency: int = CONCURRENCY)
 def synthesize_contract(synthesizer: Synthesizer) -> Contract:
     """Serves a synthesizer as ``agents.v1.SynthesizeService``."""
     add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
-    return implementation_contract(SYNTHESIZE_SERVICE, add, _SynthesizeServicer(synthesizer), synthesizer)
+    return request_contract(SYNTHESIZE_SERVICE, add, synthesizer, synthesizer.synthesize)
+
+
+def request_contract(
+    descriptor: ServiceDescriptor,
+    add: Callable[[Any, grpc.aio.Server], None],
+    implementation: Implementation,
+    answer: Callable[[Any], Awaitable[Any]],
+    *,
+    provenance: Callable[[Any], Provenance] = attrgetter("provenance"),
+) -> Contract:
+    """Serves an implementation by a contract with one method, of one request and one response.
+
+    Args:
+        descriptor: The service's descriptor.
+        add: The generated function that adds a servicer to a server.
+        implementation: Its identity becomes the contract's, and signs the provenance of each response.
+        answer: Answers a request.
+        provenance: Returns the provenance of a response.
+    """
+    (method,) = descriptor.methods
+
+    async def call(request: Any, context: ServicerContext) -> Any:
+        del context
+        started = time.perf_counter()
+        response = await answer(request)
+        sign(provenance(response), implementation, descriptor.full_name, started=started)
+        return response
+
+    return implementation_contract(descriptor, add, SimpleNamespace(**{method.name: call}), implementation)
 
 
 def implementation_contract(
@@ -234,18 +265,6 @@ async def _fan_out(judge: Judge, concurrency: int, items: Sequence[JudgeItem]) -
     async with aclosing(merge_streams(workers)) as results:
         async for result in results:
             yield result
-
-
-class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer):
-    def __init__(self, synthesizer: Synthesizer) -> None:
-        self._synthesizer = synthesizer
-
-    async def Synthesize(self, request: SynthesizeRequest, context: ServicerContext) -> SynthesizeResponse:
-        del context
-        started = time.perf_counter()
-        response = await self._synthesizer.synthesize(request)
-        sign(response.provenance, self._synthesizer, SYNTHESIZE_SERVICE.full_name, started=started)
-        return response
 
 
 def requested_criteria(

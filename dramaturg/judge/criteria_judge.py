@@ -38,29 +38,32 @@ CRITERIA = "criteria"
 """The placeholder of the definitions of the criteria."""
 
 
-def load_criteria_prompt(
-    library: PromptLibrary, name: str, criteria: Sequence[str], *, shown: Sequence[str] = ()
-) -> Prompt:
-    """Loads the prompt of a judge of criteria.
+@dataclass(frozen=True)
+class CriteriaQuestion:
+    """The question of a judge of criteria."""
 
-    Definitions of criteria that the prompt does not have itself are those of the shared file.
-
-    Args:
-        library: The prompts.
-        name: The name of the prompt.
-        criteria: The judge's criteria.
-        shown: The placeholders of the shown parts of a request, besides the goal and the candidate.
-
-    Raises:
-        PromptError: The prompt cannot be used.
+    prompt: str
+    """The name of the prompt. Definitions of criteria that it does not have itself are those of the shared
+    file.
     """
-    return library.load(
-        name,
-        fixed=(CRITERIA, ANSWER_PLACEHOLDER),
-        content=(GOAL, CANDIDATE, *shown),
-        parts=criteria,
-        parts_from=CRITERIA_FILE,
-    )
+    shown: Sequence[str] = ()
+    """The placeholders of the shown parts of a request, besides the goal and the candidate."""
+    reasoning: Mapping[str, Shape] = field(default_factory=dict)
+    """The members of the answer that precede the verdicts, for example a walk through the steps."""
+
+    def load(self, library: PromptLibrary, criteria: Sequence[str]) -> Prompt:
+        """Loads the prompt.
+
+        Raises:
+            PromptError: The prompt cannot be used.
+        """
+        return library.load(
+            self.prompt,
+            fixed=(CRITERIA, ANSWER_PLACEHOLDER),
+            content=(GOAL, CANDIDATE, *self.shown),
+            parts=criteria,
+            parts_from=CRITERIA_FILE,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.service.settings import Settings
 
+LimitsT = TypeVar("LimitsT", bound=BaseModel)
+
 
 class AskerSettings(Settings):
-    """Settings of calls to a model. Subclasses define ``section`` and the limits of prompt excerpts."""
+    """Settings of calls to a model. Subclasses define ``section``."""
 
     generation_target: str = "localhost:50051"
     """The address of GenerationService."""
@@ -30,15 +32,15 @@ class AskerSettings(Settings):
     """
 
 
-class JudgeSettings(AskerSettings):
-    """Settings of a judge of scripts. Subclasses define ``section``."""
+class JudgeSettings(AskerSettings, Generic[LimitsT]):
+    """Settings of a judge, with the limits of its prompts as parameter. ``JudgeSpec`` defines ``section``."""
 
-    excerpts: ExcerptLimits = ExcerptLimits()
+    excerpts: LimitsT = Field(default_factory=lambda: cast("Any", {}))
     """The maximum lengths of the parts of a request in the prompt."""
 
 
-class AgentSettings(JudgeSettings):
-    """The settings of an agent that can also work without a model."""
+class OfflineSettings(JudgeSettings[ExcerptLimits]):
+    """Settings of a judge of texts that can also work without a model."""
 
     backend: Literal["llm", "offline"] = "llm"
     """The backend: a language model, or embeddings and rules."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Protocol
-
-import grpc
+from typing import Protocol
 
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.judging.v1 import text_scorer_service_pb2_grpc
@@ -15,13 +12,9 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import (
     ScoreTextsResponse,
     TextScore,
 )
-from dramaturg.judge.contracts import implementation_contract
+from dramaturg.judge.contracts import request_contract
 from dramaturg.judge.protocols import Implementation
-from dramaturg.judge.provenance import sign
 from dramaturg.service.contract import Contract
-
-ServicerContext = grpc.aio.ServicerContext[Any, Any]
-_SERVICE = DESCRIPTOR.services_by_name["TextScorerService"]
 
 
 class TextScorer(Implementation, Protocol):
@@ -42,8 +35,16 @@ def text_scorer_contract(scorer: TextScorer) -> Contract:
     """
     if len(scorer.criteria) != 1:
         raise ValueError(f"a text scorer has one criterion, its attribute, not {list(scorer.criteria)}")
+
+    async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        response = await scorer.score_texts(request)
+        if len(response.scores) != len(request.texts):
+            raise RuntimeError(f"{len(response.scores)} scores for {len(request.texts)} texts")
+        response.attribute = scorer.criteria[0]
+        return response
+
     add = text_scorer_service_pb2_grpc.add_TextScorerServiceServicer_to_server
-    return implementation_contract(_SERVICE, add, _TextScorerServicer(scorer), scorer)
+    return request_contract(DESCRIPTOR.services_by_name["TextScorerService"], add, scorer, score)
 
 
 def scored(value: float) -> TextScore:
@@ -60,18 +61,3 @@ def scored(value: float) -> TextScore:
 def unscored(reason: AbstainReason.ValueType) -> TextScore:
     """Makes the score of a text that cannot be scored, with the reason."""
     return TextScore(abstain_reason=reason)
-
-
-class _TextScorerServicer(text_scorer_service_pb2_grpc.TextScorerServiceServicer):
-    def __init__(self, scorer: TextScorer) -> None:
-        self._scorer = scorer
-
-    async def ScoreTexts(self, request: ScoreTextsRequest, context: ServicerContext) -> ScoreTextsResponse:
-        del context
-        started = time.perf_counter()
-        response = await self._scorer.score_texts(request)
-        if len(response.scores) != len(request.texts):
-            raise RuntimeError(f"{len(response.scores)} scores for {len(request.texts)} texts")
-        response.attribute = self._scorer.criteria[0]
-        sign(response.provenance, self._scorer, _SERVICE.full_name, started=started)
-        return response

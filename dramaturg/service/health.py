@@ -8,7 +8,8 @@ while it writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import grpc
@@ -48,15 +49,15 @@ class ContractHealth:
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Answers for the server and for each of its contracts.
+    """Answers for the server, for each of its services and for each of its contracts.
 
     Args:
-        contracts: The health of each contract, by its full name.
+        contracts: The contracts that a name stands for, by name. It is served while all of them are.
     """
 
-    def __init__(self, contracts: Mapping[str, ContractHealth]) -> None:
-        self._contracts = {LIVENESS: ContractHealth(), **contracts}
-        for health in self._contracts.values():
+    def __init__(self, contracts: Mapping[str, Sequence[ContractHealth]]) -> None:
+        self._contracts = {LIVENESS: (), **contracts}
+        for health in chain.from_iterable(self._contracts.values()):
             health.listen(self._wake)
         self._ready = True
         self._serving = True
@@ -131,10 +132,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
 
     def _status(self, name: str) -> health_pb2.HealthCheckResponse.ServingStatus:
         status = health_pb2.HealthCheckResponse
-        health = self._contracts.get(name)
-        if health is None:
+        contracts = self._contracts.get(name)
+        if contracts is None:
             return status.SERVICE_UNKNOWN
-        return status.SERVING if self._serving and health.serving else status.NOT_SERVING
+        serving = self._serving and all(health.serving for health in contracts)
+        return status.SERVING if serving else status.NOT_SERVING
 
 
 def _read(data: bytes) -> health_pb2.HealthCheckRequest | None:

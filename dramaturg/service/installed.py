@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from dramaturg.service.app import App
 from dramaturg.service.settings import Settings
 
 GROUP = "dramaturg.services"
-"""The group of entry points whose names are services and whose objects are their ``App`` classes."""
+"""The group of entry points whose names are services and whose objects are their ``App`` classes or
+``JudgeSpec`` objects.
+"""
 
 
 class UnknownServiceError(LookupError):
@@ -18,7 +20,7 @@ class UnknownServiceError(LookupError):
 
 
 class AppClass(Protocol):
-    """A service's ``App`` class (see ``dramaturg.service.app.App``)."""
+    """A service's ``App`` class (see ``dramaturg.service.app.App``) or ``dramaturg.judge.spec.JudgeSpec``."""
 
     def __call__(self, *, settings: Settings | None = None) -> App:
         """Creates the service; without settings it reads those of the environment."""
@@ -30,7 +32,7 @@ def service_names() -> Sequence[str]:
 
 
 def find_app(name: str) -> AppClass:
-    """Finds a service's ``App`` class by the service's name.
+    """Finds a service's ``App`` class or ``JudgeSpec`` by the service's name.
 
     Raises:
         UnknownServiceError: No such service is installed.
@@ -44,15 +46,18 @@ def find_app(name: str) -> AppClass:
 
 
 def settings_type(app: AppClass, parameter: str = "settings") -> type[Settings]:
-    """The class of a service's settings, as its constructor declares it.
+    """The class of a service's settings, as its ``JudgeSpec`` or its constructor declares it.
 
     Args:
-        app: The service's class.
+        app: The service's class or specification.
         parameter: The parameter of the constructor.
 
     Raises:
         TypeError: The constructor has no such parameter for settings.
     """
+    declared: Any = getattr(app, "settings_type", None)
+    if declared is not None:
+        return cast("type[Settings]", declared)
     hint: Any = get_type_hints(getattr(app, "__init__")).get(parameter)  # noqa: B009
     for choice in (hint, *get_args(hint)):
         if isinstance(choice, type) and issubclass(choice, Settings):

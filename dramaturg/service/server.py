@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ from dramaturg.service.auth.guard import Guard, guard
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.front import Backend, Front
-from dramaturg.service.health import HealthServicer
+from dramaturg.service.health import ContractHealth, HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptor
 from dramaturg.service.listener import Option, Registration, bind, server_options
@@ -51,6 +52,7 @@ SWITCH_SECONDS = 0.0005
 _NOTICE_SECONDS = 1.0
 """How long before its connections close a stopping server tells the clients that watch its health."""
 _EVERY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104
+_LAST_PORT = 65535
 
 
 class Server:
@@ -72,6 +74,9 @@ class Server:
         interceptors: Further interceptors of gRPC. They run inside those of the server
             (see ``dramaturg.service.interceptors``), the first one outermost.
         fronts: Other protocols that the contracts are served over.
+        name: The service's name in the log and, beside the full names of its contracts, in health checks.
+        beside: Servers of other services of this process. They start and drain together with this one, whose
+            port for probes reports the health of all.
 
     Attributes:
         port: The port it listens on, once started.
@@ -86,6 +91,8 @@ class Server:
         *,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         fronts: Sequence[Front] = (),
+        name: str = "",
+        beside: Sequence[Server] = (),
     ) -> None:
         self.port = 0
         self._fronts = tuple(fronts)
@@ -94,7 +101,11 @@ class Server:
         self._auth = auth
         self._contracts = tuple(contracts)
         self._settings = settings
-        self._health = HealthServicer({contract.full_name: contract.health for contract in contracts})
+        self._name = name
+        self._beside = tuple(beside)
+        self._health = HealthServicer(_health_by_name([self]))
+        # That of the port for probes.
+        self._health_of_all = HealthServicer(_health_by_name([self, *beside])) if beside else self._health
         self._server: grpc.aio.Server | None = None
         self._probes: ProbeServer | None = None
 
@@ -129,18 +140,21 @@ class Server:
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
         socket = self._make_socket(server) if self._fronts else ""
         if settings.probe_port:
-            self._probes = ProbeServer(self._health, settings.host, settings.probe_port)
+            self._probes = ProbeServer(self._health_of_all, settings.host, settings.probe_port)
         await server.start()
         self._server = server
-        if self._probes is not None:
-            await self._probes.start()
-        if socket:
-            try:
+        try:
+            for other in self._beside:
+                await other.start()
+            if self._probes is not None:
+                await self._probes.start()
+            if socket:
                 await self._start_fronts(socket, callers)
-            except BaseException:
-                await self.drain()
-                raise
+        except BaseException:
+            await self.drain()
+            raise
         fields = {
+            "service": self._name,
             "address": f"{settings.host}:{self.port}",
             "probe_port": settings.probe_port,
             "encrypted": settings.tls_certificate_file is not None,
@@ -162,20 +176,27 @@ class Server:
         server, self._server = self._server, None
         if server is None:
             return
+        await asyncio.gather(self._drain(server), *(other.drain() for other in self._beside))
+        if self._probes is not None:
+            await self._probes.stop()
+
+    async def _drain(self, server: grpc.aio.Server) -> None:
         logger.info("draining", extra={"fields": {"target": self.target}})
         delay = self._settings.drain_delay_seconds
         notice = min(delay, _NOTICE_SECONDS)
-        self._health.leave()
+        reports = {self._health, self._health_of_all}
+        for health in reports:
+            health.leave()
         await asyncio.sleep(delay - notice)
-        self._health.shut_down()
+        for health in reports:
+            health.shut_down()
         await asyncio.sleep(notice)
-        self._health.close()
+        for health in reports:
+            health.close()
         await asyncio.gather(*(front.close() for front in self._fronts))
         grace = self._settings.drain_grace_seconds
         await asyncio.gather(*(front.stop() for front in self._fronts), server.stop(grace))
         await self._forwarding.aclose()
-        if self._probes is not None:
-            await self._probes.stop()
         logger.info("stopped", extra={"fields": {"target": self.target}})
 
     async def __aenter__(self) -> Self:
@@ -244,26 +265,39 @@ class Server:
         ]
 
 
+def _health_by_name(servers: Sequence[Server]) -> Mapping[str, Sequence[ContractHealth]]:
+    """The contracts by their full names and by the names of their services; services may share a contract."""
+    named: defaultdict[str, list[ContractHealth]] = defaultdict(list)
+    for server in servers:
+        for contract in server._contracts:
+            named[contract.full_name].append(contract.health)
+            if server._name:
+                named[server._name].append(contract.health)
+    return named
+
+
 def run(
-    app: App | Callable[[], App],
+    app: App | Callable[[], App | Sequence[App]],
     argv: Sequence[str] | None = None,
     *,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     log_file: Path | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Runs a service as a process until SIGTERM or SIGINT, then drains it.
+    """Runs services as a process until SIGTERM or SIGINT, then drains them.
+
+    The first service listens on the port of the settings, each other one on the next port.
 
     The settings are read here when ``app`` is the class and not an instance, so that bad ones end with a
     message and not with a traceback. Exit codes: 0 after a drain, 1 where the address cannot be listened on,
     2 for bad settings. A second signal ends the process at once.
 
     Args:
-        app: The service's ``App`` class, or an instance.
+        app: The service's ``App`` class, an instance, or a function that returns one or several instances.
         argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
         interceptors: Further interceptors of gRPC (see ``Server``).
         log_file: The file of the log (see ``logs.configure``). None: standard error.
-        announce: Called with the address of the server once it and its fronts listen.
+        announce: Called with the address of the first server once all servers and their fronts listen.
     """
     parser = argparse.ArgumentParser(description="Serves one of dramaturg's services.")
     parser.add_argument("--host", help=f"the address to listen on (or {ServerSettings.variable('host')})")
@@ -275,12 +309,15 @@ def run(
         settings, auth = ServerSettings(**given), AuthSettings()
         logs.configure(settings.log_level, log_file)
         audit.configure(auth.audit)
-        service: App = app() if callable(app) else app
-        _check_authentication(service, settings.host, auth)
-        if not getattr(service, "public", False):
+        made = app() if callable(app) else app
+        services: Sequence[App] = made if isinstance(made, Sequence) else [made]
+        ports = _ports(settings, services)
+        for service in services:
+            _check_authentication(service, settings.host, auth)
+        if not any(getattr(service, "public", False) for service in services):
             _use_batch_policy()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(service, settings, auth, interceptors, announce))
+            runner.run(_serve(list(zip(services, ports, strict=True)), auth, interceptors, announce))
     except ValidationError as error:
         _fail(explain(error), code=2)
     except SettingsError as error:
@@ -289,6 +326,25 @@ def run(
         _fail(str(error), code=1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _ports(settings: ServerSettings, services: Sequence[App]) -> Sequence[ServerSettings]:
+    """The settings of each service: a port of its own, and the port for probes with the first one.
+
+    Raises:
+        SettingsError: A port is above the highest one, or is the port for probes.
+    """
+    found = [settings]
+    for number, service in enumerate(services[1:], start=1):
+        port = settings.port and settings.port + number
+        if port > _LAST_PORT or (port and port == settings.probe_port):
+            raise SettingsError(
+                f"{service.name} would listen on port {port}, which "
+                f"{'is none' if port > _LAST_PORT else 'probes ask'}: the services take the ports from "
+                f"{settings.port} on; choose another {ServerSettings.variable('port')} or --port"
+            )
+        found.append(settings.model_copy(update={"port": port, "probe_port": 0}))
+    return found
 
 
 def _use_batch_policy() -> None:
@@ -314,8 +370,7 @@ def _check_authentication(app: App, host: str, auth: AuthSettings) -> None:
 
 
 async def _serve(
-    app: App,
-    settings: ServerSettings,
+    services: Sequence[tuple[App, ServerSettings]],
     auth: AuthSettings,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     announce: Callable[[str], None] | None,
@@ -332,16 +387,32 @@ async def _serve(
 
     for number in signals:
         loop.add_signal_handler(number, stop)
-    fronts: Sequence[Front] = app.fronts(settings) if hasattr(app, "fronts") else ()
-    for front in fronts:
-        _check_authentication(app, front.host, auth)
-    async with (
-        telemetry(app.name, settings.host),
-        app.open() as contracts,
-        Server(contracts, settings, auth, interceptors=interceptors, fronts=fronts) as server,
-    ):
+    fronts: dict[str, Sequence[Front]] = {
+        app.name: app.fronts(settings) if hasattr(app, "fronts") else () for app, settings in services
+    }
+    for app, _ in services:
+        for front in fronts[app.name]:
+            _check_authentication(app, front.host, auth)
+    async with AsyncExitStack() as stack:
+        name = "+".join(fronts)
+        await stack.enter_async_context(telemetry(name, services[0][1].host))
+        servers: list[Server] = []
+        for app, settings in reversed(services):
+            contracts = await stack.enter_async_context(app.open())
+            is_first = len(servers) == len(services) - 1
+            server = Server(
+                contracts,
+                settings,
+                auth,
+                interceptors=interceptors,
+                fronts=fronts[app.name],
+                name=app.name,
+                beside=servers if is_first else (),
+            )
+            servers.append(server)
+        first = await stack.enter_async_context(servers[-1])
         if announce is not None:
-            announce(server.target)
+            announce(first.target)
         # Objects that exist now exist until the end: repeated searches for garbage among them take a seventh
         # of all processor time under load (docs/generation.md).
         gc.collect()

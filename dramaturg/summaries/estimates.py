@@ -106,4 +106,5 @@ def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
             for pair in group.pairs
         ],
         "majority_labels": dict(sorted(group.majority_labels.items())),
+        "notes": list(group.notes),
     }

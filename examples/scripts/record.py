@@ -30,14 +30,10 @@ from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ServerSettings
-from services.agents.commonsense.app import App as CommonsenseApp
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic.app import App as CriticApp
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute.app import App as ExecuteApp
-from services.agents.execute.settings import ExecuteSettings
-from services.agents.synthesize.app import App as SynthesizeApp
-from services.agents.synthesize.settings import SynthesizeSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
+from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from services.generation.app import PROMPTS, repair_request
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.completions import Completer
@@ -49,8 +45,7 @@ from services.generation.providers.base import Provider
 from services.generation.providers.replay import ReplayProvider
 from services.generation.registry import ConfiguredProvider, Registry
 from services.generation.servicer import GenerationServicer
-from services.judging.app import App as ScriptJudgeApp
-from services.judging.settings import ScriptJudgeSettings
+from services.judging.judge import SPEC as SCRIPT_JUDGE_SPEC
 
 FOLDER = Path(__file__).resolve().parent
 RECORDING = FOLDER / "completions.jsonl"
@@ -194,13 +189,8 @@ async def record() -> int:
     written = Written()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(Server([generation(written)], free_port()))
-        apps: dict[str, App] = {
-            "synthesize": SynthesizeApp(SynthesizeSettings(generation_target=server.target)),
-            "critic": CriticApp(CriticSettings(generation_target=server.target)),
-            "execute": ExecuteApp(ExecuteSettings(generation_target=server.target)),
-            "commonsense": CommonsenseApp(CommonsenseSettings(generation_target=server.target)),
-            "script-judge": ScriptJudgeApp(ScriptJudgeSettings(generation_target=server.target)),
-        }
+        judges = (SYNTHESIZE_SPEC, CRITIC_SPEC, EXECUTE_SPEC, COMMONSENSE_SPEC, SCRIPT_JUDGE_SPEC)
+        apps = {judge.role.name: judge(generation_target=server.target) for judge in judges}
         channels = {
             name: await stack.enter_async_context(open_channel(await stack.enter_async_context(serving(app))))
             for name, app in apps.items()

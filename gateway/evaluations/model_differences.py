@@ -6,22 +6,18 @@ from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from dramaturg.api.alignment.v1.accuracy_pb2 import ABSTENTION_POLICY_EXCLUDED
-from dramaturg.api.alignment.v1.compare_pb2 import (
-    ComparedItem,
-    CompareRunsRequest,
-    CompareRunsResponse,
-    SystemOutcome,
-)
+from dramaturg.api.alignment.v1.ranking_pb2 import RankedItem, RankSystemsRequest, RankSystemsResponse
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry, RunResult
-from dramaturg.api.evaluation.v1.summary_pb2 import ModelDifference
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 
-MAX_SAMPLES = 200_000
-"""The most samples of a comparison, as AlignmentService takes items."""
+MAX_MEANS = 1_000_000
+"""The most means of samples of a comparison, as AlignmentService takes items."""
 MAX_MODELS = 100
-"""The most models of a comparison, as AlignmentService takes systems."""
+"""The most models of a comparison: every two are compared."""
 
-_PERMUTATIONS = 1999
+_RESAMPLES = 1999
+_METHOD = "mean"
+_TEST = "sign flips of samples"
 
 
 class SampleMeans:
@@ -44,40 +40,35 @@ class SampleMeans:
                 self._samples[key].append(sample)
                 self._means[key].append(sum(values) / len(values))
 
-    def request(self, models: Sequence[str], measure: str, seed: int) -> CompareRunsRequest:
-        """The request that compares models with the first of them; the systems are their positions.
+    def request(self, models: Sequence[str], measure: str, seed: int) -> RankSystemsRequest:
+        """The request that compares every two models; the systems are their positions.
 
         Args:
-            models: The models by rank.
+            models: The models by rank. Differences are to the first.
             measure: The measure that ranks.
-            seed: The seed of permutations.
+            seed: The seed of sign flips.
 
         Raises:
             ValueError: There are too many samples or models; the message names the limits.
         """
-        samples = {number for model in models for number in self._samples[model, measure]}
-        if len(samples) > MAX_SAMPLES or len(models) > MAX_MODELS:
+        means = sum(len(self._samples[model, measure]) for model in models)
+        if means > MAX_MEANS or len(models) > MAX_MODELS:
             raise ValueError(
-                f"models are compared for at most {MAX_SAMPLES:,} samples and {MAX_MODELS} models: "
-                f"these are {len(samples):,} samples of {len(models)} models"
+                f"models are compared for at most {MAX_MEANS:,} means of samples and {MAX_MODELS} models: "
+                f"these are {means:,} means of {len(models)} models"
             )
-        return CompareRunsRequest(
-            items=self._items(models, measure),
+        return RankSystemsRequest(
+            items=[
+                RankedItem(id=str(sample), system=_system(position), scores={_METHOD: mean})
+                for position, model in enumerate(models)
+                for sample, mean in zip(
+                    self._samples[model, measure], self._means[model, measure], strict=True
+                )
+            ],
             baseline=_system(0),
-            permutation_count=_PERMUTATIONS,
+            resample_count=_RESAMPLES,
             seed=seed,
-            abstention_policy=ABSTENTION_POLICY_EXCLUDED,
         )
-
-    def _items(self, models: Sequence[str], measure: str) -> Sequence[ComparedItem]:
-        items: defaultdict[int, ComparedItem] = defaultdict(ComparedItem)
-        for position, model in enumerate(models):
-            key = model, measure
-            for sample, mean in zip(self._samples[key], self._means[key], strict=True):
-                items[sample].outcomes[_system(position)].CopyFrom(SystemOutcome(score=mean))
-        for sample, item in items.items():
-            item.id = str(sample)
-        return list(items.values())
 
 
 def ranked_models(leaderboard: Sequence[LeaderboardEntry]) -> Sequence[str]:
@@ -85,20 +76,29 @@ def ranked_models(leaderboard: Sequence[LeaderboardEntry]) -> Sequence[str]:
     return [entry.model for entry in leaderboard if entry.rank]
 
 
-def model_differences(response: CompareRunsResponse, models: Sequence[str]) -> Sequence[ModelDifference]:
-    """The differences of the models to the first of them, from the response to ``SampleMeans.request``."""
-    made = {}
-    for comparison in response.comparisons:
-        found = next(one for one in comparison.policies if one.policy == ABSTENTION_POLICY_EXCLUDED)
-        model = models[int(comparison.system)]
-        difference = made[model] = ModelDifference(
-            model=model, first_model=models[0], difference=found.difference, test=found.test
+def add_comparisons(summary: Summary, response: RankSystemsResponse, models: Sequence[str]) -> None:
+    """Adds the differences of models to the first of them, and the simultaneous ranks of the leaderboard.
+
+    Args:
+        summary: The summary.
+        response: The response to ``SampleMeans.request``.
+        models: The models of the request.
+    """
+    by_position = {int(one.system): one for one in response.groups[0].methods[0].systems}
+    entries = {entry.model: entry for entry in summary.leaderboard}
+    for position, model in enumerate(models):
+        if (found := by_position.get(position)) is None:
+            continue
+        if found.HasField("rank_lower"):
+            entry = entries[model]
+            entry.rank_lower, entry.rank_upper = int(found.rank_lower), int(found.rank_upper)
+        if not found.HasField("difference"):
+            continue
+        difference = summary.model_differences.add(
+            model=model, first_model=models[0], difference=found.difference, test=_TEST
         )
         if found.HasField("p_value"):
-            difference.p_value = found.p_value
-        if found.HasField("adjusted_p_value"):
-            difference.adjusted_p_value = found.adjusted_p_value
-    return [made[model] for model in models if model in made]
+            difference.p_value, difference.adjusted_p_value = found.p_value, found.adjusted_p_value
 
 
 def _system(position: int) -> str:

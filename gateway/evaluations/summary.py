@@ -28,7 +28,7 @@ from dramaturg.results.setups import Setup, setup_of
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
-from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
+from gateway.evaluations.model_differences import SampleMeans, add_comparisons, ranked_models
 from gateway.evaluations.statistics import Statistics
 
 MAX_GROUPS = 1000
@@ -224,9 +224,9 @@ class Summarizer:
         except ValueError as error:
             statistics.note(str(error))
             return
-        response = statistics.alignment("CompareRuns", request)
+        response = statistics.alignment("RankSystems", request)
         if response is not None:
-            summary.model_differences.extend(model_differences(response, models))
+            add_comparisons(summary, response, models)
 
     def _rank(self, summary: Summary) -> None:
         if not self._kind:

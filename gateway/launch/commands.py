@@ -26,9 +26,11 @@ __all__ = ["app", "local_platform"]
 
 app = typer.Typer()
 
-Name = Annotated[
-    str,
-    typer.Argument(help=f"The service: {', '.join(service_names())}.", metavar="NAME", show_default=False),
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        help=f"The services: {', '.join(service_names())}.", metavar="NAME...", show_default=False
+    ),
 ]
 Host = Annotated[
     str | None, typer.Option(help="The address to listen on. Default: DRAMATURG_SERVER_HOST, else 127.0.0.1.")
@@ -43,6 +45,15 @@ Port = Annotated[
 def up(
     host: Host = None,
     port: Port = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port of HTTP and the console. 0: none. Default: DRAMATURG_GATEWAY_HTTP__PORT, else "
+            "50080, or a free port where that is in use.",
+        ),
+    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -55,10 +66,12 @@ def up(
     """Starts every service and the gateway in one process.
 
     The gateway listens on --host and --port, every other service on a separate loopback port. Its API is also
-    served over HTTP, on loopback: at port 50080, or at a free port where that is taken. The web console is at
-    the path /console/ of that port. Every agent runs twice, as the judges "llm" and "offline"; "llm" is the
-    default where a model is configured. The addresses are printed once all services accept calls. SIGTERM or
-    Ctrl-C drains and stops the process. On a terminal the log is a file, and warnings are shown.
+    served over HTTP, on loopback: at port 50080, or at a free port where that is in use. The web console is
+    at the path /console/ of that port. Judges at addresses of this machine may be registered, unless
+    judge_targets is set, the gateway listens elsewhere, or callers are authenticated. Every agent runs twice,
+    as the judges "llm" and "offline"; "llm" is the default where a model is configured. The addresses are
+    printed once all services accept calls. SIGTERM or Ctrl-C drains and stops the process. On a terminal the
+    log is a file, and warnings are shown.
 
     For example:
 
@@ -75,7 +88,9 @@ def up(
     if file is not None:
         sys.stderr.write("Starting the services ...\n")
     run(
-        lambda: Platform(announce=announcement.services, announce_http=announcement.http),
+        lambda: Platform(
+            announce=announcement.services, http_port=http_port, announce_http=announcement.http
+        ),
         _listen(host, port),
         log_file=file,
         announce=announcement.show,
@@ -84,17 +99,23 @@ def up(
 
 @app.command("serve")
 def serve(
-    name: Name,
+    names: Names,
     host: Host = None,
     port: Port = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="The backend of an agent: llm or offline. Default: as configured, else llm."),
+        typer.Option(
+            help="The backend of the services with several: llm or offline. Default: as configured, else llm."
+        ),
     ] = None,
 ) -> None:
-    """Starts one service in a separate process.
+    """Starts services in one process.
 
-    It is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
+    The first service listens on --port, each other one on the next port: judges of one contract have the same
+    methods, and their callers know them by their addresses. With port 0 each takes a free port; the log names
+    it.
+
+    A service is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
     DRAMATURG_CONFIG names; the judges of "gateway" are its [[gateway.judges]].
 
     For example:
@@ -102,19 +123,28 @@ def serve(
         dramaturg serve embedding --port 50061
 
         DRAMATURG_CRITIC_EMBEDDING_TARGET=localhost:50061 dramaturg serve critic --backend offline --port 0
+
+        dramaturg serve generation critic execute commonsense --port 50051
     """
+    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise typer.BadParameter(f"{', '.join(repeated)}: name a service once", param_hint="NAME")
     try:
-        service = find_app(name)
+        services = {name: find_app(name) for name in names}
     except UnknownServiceError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from error
-    kind = settings_type(service)
-    if backend is not None and backend not in backends(kind):
-        choices = ", ".join(backends(kind)) or "none"
-        raise typer.BadParameter(f"{backend!r}: the backends of {name} are {choices}", param_hint="--backend")
-    given = {} if backend is None else {"backend": backend}
+    kinds = {name: settings_type(service) for name, service in services.items()}
+    choices = {name: backends(kind) for name, kind in kinds.items()}
+    if backend is not None and (
+        not any(choices.values()) or any(own and backend not in own for own in choices.values())
+    ):
+        known = "; ".join(f"of {name}: {', '.join(own) or 'none'}" for name, own in choices.items())
+        raise typer.BadParameter(f"{backend!r}: the backends {known}", param_hint="--backend")
 
-    def make() -> App:
-        return service(settings=kind(**given))
+    def make() -> Sequence[App]:
+        return [
+            service(settings=kinds[name](**({"backend": backend} if backend and choices[name] else {})))
+            for name, service in services.items()
+        ]
 
     run(make, _listen(host, port))
 
@@ -153,12 +183,13 @@ class _Announcement:
         self._overview: Overview | None = None
         self._http = ""
         self._has_console = False
+        self._has_moved = False
 
     def services(self, overview: Overview) -> None:
         self._overview = overview
 
-    def http(self, url: str, has_console: bool) -> None:
-        self._http, self._has_console = url, has_console
+    def http(self, url: str, has_console: bool, has_moved: bool) -> None:
+        self._http, self._has_console, self._has_moved = url, has_console, has_moved
 
     def show(self, target: str) -> None:
         """Prints it, once everything listens.
@@ -177,7 +208,10 @@ class _Announcement:
             console.print(table)
             if self._overview.notice:
                 console.print(f"\n{self._overview.notice}", soft_wrap=not console.is_terminal)
-        addresses = [("gRPC", target), ("HTTP", self._http), ("Log", str(self._log or ""))]
+        http = self._http
+        if self._has_moved:
+            http += " (the default port is in use; --http-port sets one)"
+        addresses = [("gRPC", target), ("HTTP", http), ("Log", str(self._log or ""))]
         if self._has_console:
             addresses.append(("Console", f"{self._http}/console/"))
         lines = [f"{name + ':':<9}{address}" for name, address in addresses if address]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dramaturg.judge.roles import ROLES
+from dramaturg.service.auth.credentials import is_loopback
+from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.front import Front
 from dramaturg.service.installed import service_names
@@ -25,6 +27,9 @@ NO_MODEL = (
     "abstain from the rest. Set OPENAI_BASE_URL or OPENAI_API_KEY, and MODEL, or name a provider in the file "
     "that DRAMATURG_CONFIG names."
 )
+
+LOOPBACK_JUDGES = ("localhost:*", "127.0.0.1:*", "[::1]:*")
+"""The addresses at which a platform for its own machine permits judges, where the settings name none."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Platform:
         announce: Called with the services before the gateway accepts calls.
         runs: The settings of runs. None: read from the environment.
         lazy: Whether a service starts on its first call. Otherwise all start before the gateway.
-        announce_http: Called with the address of the API over HTTP once it listens, and whether it has the
-            console.
+        http_port: The port of the API over HTTP. None: as configured.
+        announce_http: Called with the address of the API over HTTP once it listens, whether it has the
+            console, and whether it has another port than the default because that is in use.
     """
 
     name = "platform"
@@ -61,9 +67,12 @@ class Platform:
         runs: RunsSettings | None = None,
         *,
         lazy: bool = False,
-        announce_http: Callable[[str, bool], None] | None = None,
+        http_port: int | None = None,
+        announce_http: Callable[[str, bool, bool], None] | None = None,
     ) -> None:
+        self._http_port = http_port
         self._announce_http = announce_http
+        self._is_local = False
         self._roles = [ROLES[name] for name in roles or ROLES]
         self._announce = announce
         self._runs = runs
@@ -73,18 +82,25 @@ class Platform:
         """The API over HTTP, unless its port is 0."""
         from gateway.http.server import DEFAULT_PORT, HttpServer
 
+        self._is_local = is_loopback(f"{server.host}:0") and not AuthSettings().enabled
         settings = GatewaySettings()
         http = settings.http
-        if http.port == 0:
+        wanted = http.port if self._http_port is None else self._http_port
+        if wanted == 0:
             return ()
-        port = http.port or (DEFAULT_PORT if server.port else 0)
-        console, announce = settings.console is not False, self._announce_http
+        port = wanted or (DEFAULT_PORT if server.port else 0)
+        console, announce_http = settings.console is not False, self._announce_http
+
+        def announce(url: str) -> None:
+            if announce_http is not None:
+                announce_http(url, console, wanted is None and not url.endswith(f":{port}") and port != 0)
+
         return [
             HttpServer(
                 http,
                 port,
-                or_any_port=http.port is None,
-                announce=None if announce is None else lambda url: announce(url, console),
+                or_any_port=wanted is None,
+                announce=announce,
                 console=console,
             )
         ]
@@ -108,6 +124,8 @@ class Platform:
                 self._announce(Overview(launcher.services, "" if has_model else NO_MODEL))
             # Constructed anew, since a copy is not validated.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
+            if self._is_local:
+                values.setdefault("judge_targets", LOOPBACK_JUDGES)
             # A command is the only caller: no other one waits for its reports.
             alone = {"worker_processes": 0} if self._lazy else {}
             gateway = Gateway(

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse, special
 
-from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
+from services.alignment.bootstrap import Array, Resampling, bootstrap
 from services.alignment.estimates import Estimate, absent, clustered_proportion
 from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
+from services.alignment.pairs import Pairs
+from services.alignment.ratings import Ratings, rate
+from services.alignment.regression import logistic
 
-ELO_SCALE = 400 / math.log(10)
-"""Points of the Elo scale for one unit of log odds."""
 MAX_RATED_SYSTEMS = 100
 """The most systems of a request."""
 REFERENCE_WEIGHT = 0.2
 """The weight of the pairs of reference systems in AlpacaEval 2."""
-FEWEST_RESAMPLED = 100
-"""With fewer prompts the intervals of ratings are the jackknife's: the bootstrap's cover too little."""
 
-_ORIGIN = "it is the origin of the ratings"
-_ITERATIONS = 50
-_TOLERANCE = 1e-9
-_LARGEST = 30.0
 _DRAW = 0.5
 _FEWEST = 2
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Judged pairs as parallel arrays."""
-
-    systems: Sequence[str]
-    prompt: Index
-    """The number of each pair's prompt, from 0 without gaps."""
-    first: Index
-    second: Index
-    preference: Array
-    """For the first text, from 0 to 1."""
-    longer: Array
-    """The length of the first text less that of the second, NaN where one is unknown."""
-    difficulty: Array
-    """The prompt's difficulty, NaN where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +36,7 @@ class WinRate:
 @dataclass(frozen=True)
 class Preferences:
     win_rates: Sequence[WinRate]
-    ratings: Sequence[tuple[str, Estimate]]
-    """The systems with their Elo ratings, the strongest first."""
-    position_effect: Estimate | None
+    ratings: Ratings
 
 
 def measure(
@@ -83,8 +58,10 @@ def measure(
         references: Variants of the baseline, whose pairs with it are in the regressions of other systems.
         reference_weight: The weight of their pairs, divided by their number.
     """
-    ratings, effect = _ratings(pairs, baseline, resampling, adjust_position=adjust_position)
-    return Preferences(_win_rates(pairs, baseline, resampling, references, reference_weight), ratings, effect)
+    return Preferences(
+        _win_rates(pairs, baseline, resampling, references, reference_weight),
+        rate(pairs, baseline, resampling, adjust_position=adjust_position),
+    )
 
 
 def _win_rates(
@@ -188,95 +165,3 @@ def _length_controlled(
     found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=count)
     undefined = "the preferences are determined by the lengths, or are all equal"
     return found.estimate(0, count, undefined, Scale.SHARE)
-
-
-def _ratings(
-    pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool
-) -> tuple[list[tuple[str, Estimate]], Estimate | None]:
-    """The strengths of Bradley and Terry (1952) on the Elo scale; a draw is half a win of each."""
-    systems = len(pairs.systems)
-    cells, cell = np.unique(pairs.first * systems + pairs.second, return_inverse=True)
-    first, second = np.divmod(cells, systems)
-    design = np.zeros((cells.size, systems + 1))
-    design[np.arange(cells.size), first] += 1
-    design[np.arange(cells.size), second] -= 1
-    design[:, systems] = float(adjust_position)
-    free = [place for place in range(1, systems + adjust_position) if place < systems or adjust_position]
-    units = int(pairs.prompt.max()) + 1
-    shape = (units, cells.size)
-    counts = sparse.csr_array((np.ones(pairs.prompt.size), (pairs.prompt, cell)), shape=shape)
-    wins = sparse.csr_array((pairs.preference, (pairs.prompt, cell)), shape=shape)
-
-    def statistic(weights: Array) -> Array:
-        found = np.full((weights.shape[0], systems + 1), np.nan)
-        played, won = weights @ counts, weights @ wins
-        for place in range(weights.shape[0]):
-            resampling.checkpoint()
-            if not _connected(first, second, played[place], won[place], systems):
-                continue
-            shares = np.divide(won[place], played[place], out=np.zeros(cells.size), where=played[place] > 0)
-            effects = logistic(design[:, free], shares, played[place])
-            if effects is None:
-                continue
-            strengths = np.zeros(systems + 1)
-            strengths[free] = effects
-            own = strengths[:systems]
-            origin = own[pairs.systems.index(baseline)] if baseline else own.mean()
-            found[place] = np.append(ELO_SCALE * (own - origin), strengths[systems])
-        return found
-
-    found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=cells.size)
-    scale = Scale.REAL if units < FEWEST_RESAMPLED else None
-    undefined = "a group of systems wins, or loses, all its comparisons with the others"
-    played = np.bincount(pairs.first, minlength=systems) + np.bincount(pairs.second, minlength=systems)
-    ratings = [
-        (name, found.estimate(place, int(played[place]), undefined, scale))
-        for place, name in enumerate(pairs.systems)
-    ]
-    ratings = [
-        (name, replace(one, withheld=_ORIGIN) if one.withheld and name == baseline else one)
-        for name, one in ratings
-    ]
-    ratings.sort(key=lambda one: (-(one[1].value if one[1].value is not None else -math.inf), one[0]))
-    effect = found.estimate(systems, pairs.prompt.size, undefined, scale) if adjust_position else None
-    return ratings, effect
-
-
-def _connected(first: Index, second: Index, played: Array, won: Array, systems: int) -> bool:
-    """Whether finite strengths fit best: every system is reached from every other by wins (Ford 1957)."""
-    beats, loses = won > 0, played - won > 0
-    # Imported here, since it brings scipy.linalg, which no other part of the start needs.
-    from scipy.sparse.csgraph import connected_components
-
-    start = np.concatenate([first[beats], second[loses]])
-    end = np.concatenate([second[beats], first[loses]])
-    graph = sparse.csr_array((np.ones(start.size), (start, end)), shape=(systems, systems))
-    return bool(connected_components(graph, connection="strong")[0] == 1)
-
-
-def logistic(design: Array, shares: Array, weights: Array) -> Array | None:
-    """The effects of a logistic regression of shares, by Newton's method.
-
-    Args:
-        design: Rows x effects.
-        shares: The share of successes of each row, from 0 to 1.
-        weights: The weight of each row.
-
-    Returns:
-        The effects; ``None`` if they are not finite or not determined.
-    """
-    effects = np.zeros(design.shape[1])
-    for _ in range(_ITERATIONS):
-        means = special.expit(design @ effects)
-        gradient = design.T @ (weights * (shares - means))
-        hessian = (design.T * (weights * means * (1 - means))) @ design
-        try:
-            step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:
-            return None
-        effects = effects + step
-        if not np.isfinite(effects).all() or np.abs(effects).max(initial=0.0) > _LARGEST:
-            return None
-        if np.abs(step).max(initial=0.0) < _TOLERANCE:
-            return effects
-    return None

@@ -18,6 +18,8 @@ class FailureKind(StrEnum):
     """Never: the provider refuses this request."""
     MODEL_UNKNOWN = "model-unknown"
     """Never: the provider has no such model."""
+    OTHER_API = "other-api"
+    """Never: the provider serves the model over another API than that of chat completions."""
     UNAUTHENTICATED = "unauthenticated"
     """Never: the provider refuses our credentials."""
     CREDIT_EXHAUSTED = "credit-exhausted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dramaturg.judge.refusals import is_refusal
 from services.generation.answers.reader import parse_answer
 from services.generation.calls import Answer, Call, Completion, FinishReason, Message, Purchase, Role, Status
 
@@ -63,6 +64,9 @@ def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
         detail = "" if status is Status.OK else _detail(status, answer)
         return Completion(status, tuple(purchases), repairs=again, detail=detail)
     parsed = parse_answer(answer.text, call.json_form, is_last=len(purchases) > 1)
+    # A first refusal is requested again like every answer without JSON.
+    if parsed.json is None and len(purchases) > 1 and is_refusal(answer.text):
+        return Completion(Status.REFUSED, tuple(purchases), repairs=again, detail=answer.text.strip())
     return Completion(
         Status.OK if parsed.json is not None else Status.UNPARSABLE,
         tuple(purchases),

@@ -147,6 +147,7 @@ _LASTING = frozenset(
     {
         FailureKind.UNAUTHENTICATED,
         FailureKind.MODEL_UNKNOWN,
+        FailureKind.OTHER_API,
         FailureKind.ADDRESS_INVALID,
         FailureKind.CREDIT_EXHAUSTED,
     }
@@ -178,7 +179,7 @@ async def _model_unknown(provider: Provider, model: str, deadline: Deadline) -> 
         async with asyncio.timeout(timeout(deadline)):
             await _complete(provider, Call(model, ()), deadline)
     except ProviderError as fault:
-        return fault if fault.kind is FailureKind.MODEL_UNKNOWN else None
+        return fault if fault.kind in {FailureKind.MODEL_UNKNOWN, FailureKind.OTHER_API} else None
     except (TimeoutError, NotRecordedError):
         pass
     return None
@@ -349,6 +350,10 @@ _REMEDIES = {
         "Check the key: OPENAI_API_KEY, or api_key_env or api_key_file of the provider, and api_key_header."
     ),
     FailureKind.MODEL_UNKNOWN: "Name a model that the provider has; `dramaturg providers` lists them.",
+    FailureKind.OTHER_API: (
+        "The provider serves this model over another API; name a model of chat completions, or a server that "
+        "offers this one over chat completions as base_url (OPENAI_BASE_URL)."
+    ),
     FailureKind.CREDIT_EXHAUSTED: "Add credit to the account at the provider, or use another provider.",
     FailureKind.ADDRESS_INVALID: (
         "Correct base_url (OPENAI_BASE_URL): it must hold the API's path, which often ends in /v1."

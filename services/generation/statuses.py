@@ -38,6 +38,10 @@ _FAULTS = {
         grpc.StatusCode.INVALID_ARGUMENT,
         error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
     ),
+    FailureKind.OTHER_API: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+    ),
     FailureKind.UNAUTHENTICATED: (
         grpc.StatusCode.FAILED_PRECONDITION,
         error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,

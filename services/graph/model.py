@@ -7,33 +7,18 @@ typical duration is unknown) and ``declared`` (False if only edges name the even
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from typing import TypeAlias
 
 import networkx as nx
+
+from dramaturg.graphs.parsing.graph import normalise
 
 ScriptGraph: TypeAlias = "nx.DiGraph[str]"
 """A directed graph over event ids with the attributes of this module."""
 
 Edge: TypeAlias = tuple[str, str]
 """The id of an event, and the id of one that comes after it."""
-
-
-class TooLargeError(ValueError):
-    """The input exceeds a limit.
-
-    Attributes:
-        what: The limited quantity, e.g. "events".
-        limit: The maximum.
-        actual: The actual number, or a lower bound if counting stopped early.
-    """
-
-    def __init__(self, what: str, *, limit: int, actual: int) -> None:
-        super().__init__(f"{actual} {what}; at most {limit} are supported")
-        self.what = what
-        self.limit = limit
-        self.actual = actual
 
 
 def new_graph(graph_id: str = "", scenario: str = "") -> ScriptGraph:
@@ -94,12 +79,6 @@ def max_degree(graph: ScriptGraph) -> int:
 
 Matrix = tuple[tuple[bool, ...], ...]
 """[i][k]: whether event i of the first graph and event k of the second have the same label."""
-
-
-def normalise(text: str) -> str:
-    """NFKC, case folded, white space collapsed, final full stops and semicolons left out."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(folded.split()).rstrip(".; ")
 
 
 def equal_texts(first: ScriptGraph, second: ScriptGraph) -> Matrix:

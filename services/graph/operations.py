@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.graphs.parsing.formats import parse
 from dramaturg.service.errors import invalid
 from services.graph.check import canonical_form, check
 from services.graph.codec.graphs import (
@@ -20,7 +21,6 @@ from services.graph.codec.scores import (
     encode_score,
     encode_summary,
 )
-from services.graph.parser.formats import parse
 from services.graph.score import group, score_pair, summarise
 
 

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc
+from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.service.context import remaining
 from dramaturg.service.errors import ServiceError, invalid
 from services.graph import operations
@@ -23,7 +24,6 @@ from services.graph.codec import choices
 from services.graph.codec.distances import decode_measurement
 from services.graph.codec.graphs import too_large
 from services.graph.cycles import FeedbackArcSet
-from services.graph.model import TooLargeError
 from services.graph.settings import GraphSettings
 from services.graph.solver.pool import SolverPool
 from services.graph.solver.tasks import distance_task, feedback_task

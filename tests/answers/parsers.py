@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
+from dramaturg.graphs.parsing.formats import parse
+from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
 from dramaturg.judge.fence import visible
@@ -20,11 +22,9 @@ from services.generation.answers.reader import parse_answer
 from services.generation.authoring.choices import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
 from services.generation.edges.yes_no import read_yes_no
-from services.graph.model import TooLargeError
-from services.graph.parser.formats import parse
 from services.judging.challenges.judge import turn_form
+from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
-from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
 from services.judging.rubrics.form import rubric_form

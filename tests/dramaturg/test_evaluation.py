@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import traceback
@@ -146,8 +147,8 @@ def test_other_arguments_are_checked() -> None:
 
 def test_a_refusal_of_the_gateway_is_its_error(target: str) -> None:
     with pytest.raises(dramaturg.ServiceError) as refused:
-        dramaturg.evaluate_scripts(GOAL, [])
-    assert [one.field for one in refused.value.violations] == ["candidates"]
+        dramaturg.evaluate_scripts("", ["1. Boil."])
+    assert [one.field for one in refused.value.violations] == ["task.goal"]
     assert "During handling" not in "".join(traceback.format_exception(refused.value))
     with pytest.raises(dramaturg.ServiceError) as unknown:
         dramaturg.evaluate_scripts(
@@ -197,15 +198,38 @@ async def test_a_pair_is_compared_by_a_rubric() -> None:
     assert len(result.to_pandas()) == 4
 
 
-async def test_in_an_event_loop_the_twin_is_awaited() -> None:
-    with pytest.raises(RuntimeError, match="await evaluate_scripts_async"):
+async def test_it_may_be_called_or_awaited_where_an_event_loop_runs(target: str) -> None:
+    judged_by: dict[str, Any] = {"roles": ["critic"], "reference": ["Boil."], "target": target}
+    called = dramaturg.evaluate_scripts(GOAL, ["1. Boil."], **judged_by)
+    awaited = await dramaturg.evaluate_scripts_async(GOAL, ["1. Boil."], **judged_by)
+    assert called.candidates == awaited.candidates
+    assert awaited.candidates[0]["no_missing_steps"].passed is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"gol": GOAL, "scripts": ["Boil."]}, TypeError, "no parameter 'gol'; did you mean 'goal'?"),
+        ({"goal": GOAL, "xyz": 1}, TypeError, "no parameter 'xyz'; its parameters are goal, scripts,"),
+        ({"goal": GOAL, "scripts": {}}, ValueError, "scripts is empty"),
+        ({"goal": GOAL, "scripts": []}, ValueError, "scripts is empty"),
+    ],
+)
+def test_a_mistake_of_an_argument_names_it(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        dramaturg.evaluate_scripts(**arguments)
+
+
+def test_an_empty_rubric_is_named() -> None:
+    with pytest.raises(ValueError, match="criteria is empty"):
+        dramaturg.evaluate_texts(GOAL, ["Boil."], {})
+
+
+def test_a_gateway_that_does_not_run_is_told_with_the_command_that_starts_one() -> None:
+    with pytest.raises(dramaturg.ServiceError, match=r"no gateway answers at 127\.0\.0\.1:1; start one with"):
         dramaturg.evaluate_scripts(GOAL, ["1. Boil."], target=UNREACHABLE)
-    judges = RegisteredJudge("critic", FakeJudge(judged, criteria=CRITERIA).contract(), "ours")
-    async with serve_gateway(judges) as server:
-        result = await dramaturg.evaluate_scripts_async(
-            GOAL, ["1. Boil."], roles=["critic"], reference=["Boil."], target=server.target
-        )
-    assert result.candidates[0]["no_missing_steps"].passed is True
 
 
 PROGRAM = """

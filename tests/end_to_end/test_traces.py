@@ -67,16 +67,16 @@ async def deployment(folder: Path) -> AsyncIterator[Deployment]:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
 
-        def process(name: str, module: str) -> ServiceProcess:
+        def process(name: str) -> ServiceProcess:
             metrics[name] = free_port()
             own = {"DRAMATURG_METRICS_PORT": str(metrics[name]), "OTEL_SERVICE_NAME": name}
-            made = ServiceProcess(module, folder, {**environment, **own})
+            made = ServiceProcess("dramaturg", folder, {**environment, **own}, "serve", name)
             stack.push_async_callback(made.stop)
             return made
 
-        generation = process("generation", "services.generation")
-        agents = {name: process(name, f"services.agents.{name}") for name in AGENTS}
-        gateway = process("gateway", "gateway")
+        generation = process("generation")
+        agents = {name: process(name) for name in AGENTS}
+        gateway = process("gateway")
         judges = "\n".join(
             f'[[gateway.judges]]\nrole = "{name}"\nname = "llm"\ntarget = "{agent.target}"'
             for name, agent in agents.items()

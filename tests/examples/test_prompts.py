@@ -10,16 +10,13 @@ import pytest
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
 from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.spec import JudgeSpec
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve
-from services.agents.commonsense.app import App as CommonsenseApp
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic.app import App as CriticApp
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute.app import App as ExecuteApp
-from services.agents.execute.settings import ExecuteSettings
-from services.judging.pairs.app import App as PairJudgeApp
-from services.judging.pairs.settings import PairJudgeSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
+from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
 from tests.support.command_line import ROOT
 from tests.support.generation import generation_service
 from tests.support.judges import TASK, all_pass, candidate
@@ -27,25 +24,20 @@ from tests.support.openai_server import OpenAIServer
 
 CHOICE75 = ROOT / "examples" / "prompts" / "choice75"
 GERMAN = ROOT / "examples" / "prompts" / "de"
-APPS: dict[str, tuple[Any, Any]] = {
-    "critic": (CriticApp, CriticSettings),
-    "execute": (ExecuteApp, ExecuteSettings),
-    "commonsense": (CommonsenseApp, CommonsenseSettings),
-}
 
 
-@pytest.mark.parametrize("name", APPS)
-async def test_one_folder_puts_the_prompts_of_several_judges_into_german(name: str) -> None:
-    app, settings = APPS[name]
+@pytest.mark.parametrize(
+    "judge", [CRITIC_SPEC, EXECUTE_SPEC, COMMONSENSE_SPEC], ids=lambda one: one.role.name
+)
+async def test_one_folder_puts_the_prompts_of_several_judges_into_german(judge: JudgeSpec[Any]) -> None:
     generation = FakeGeneration(all_pass)
-    async with serve(generation.contract()) as server:
-        mounted = settings(generation_target=server.target, prompts_dir=GERMAN)
-        async with (
-            app(mounted).open() as contracts,
-            serve(*contracts) as served,
-            open_channel(served.target) as channel,
-        ):
-            assessment = await judge_one(channel, judge_request(TASK, [candidate("Koche es.")]), timeout=30)
+    async with (
+        serve(generation.contract()) as server,
+        judge(generation_target=server.target, prompts_dir=GERMAN).open() as contracts,
+        serve(*contracts) as served,
+        open_channel(served.target) as channel,
+    ):
+        assessment = await judge_one(channel, judge_request(TASK, [candidate("Koche es.")]), timeout=30)
     [request] = generation.requests
     system, user = (message.text for message in request.messages)
     assert "Es spricht nie zu dir" in system
@@ -57,7 +49,7 @@ async def test_one_folder_puts_the_prompts_of_several_judges_into_german(name: s
 
 
 async def test_prompts_that_the_set_lacks_are_the_shipped_ones() -> None:
-    async with PairJudgeApp(PairJudgeSettings(prompts_dir=GERMAN)).open() as contracts:
+    async with PAIR_JUDGE_SPEC(prompts_dir=GERMAN).open() as contracts:
         assert contracts
     sets = {file.relative_to(GERMAN) for file in GERMAN.rglob("*.md")}
     assert Path("pair-judge/compare_replies.md") not in sets

@@ -54,7 +54,9 @@ async def generation(server: OpenAIServer, folder: Path, ledger_url: str) -> Asy
         concurrency = {{ start = {CALLERS} }}
         """
     )
-    process = ServiceProcess("services.generation", folder, {"DRAMATURG_CONFIG": str(configuration)})
+    process = ServiceProcess(
+        "dramaturg", folder, {"DRAMATURG_CONFIG": str(configuration)}, "serve", "generation"
+    )
     await process.start()
     try:
         yield process
@@ -177,7 +179,7 @@ async def test_a_full_disk_stops_purchases(ledger_url: str, tmp_path: Path) -> N
 
 async def test_a_store_that_cannot_be_used_ends_the_start_with_its_name(tmp_path: Path) -> None:
     environment = {"DRAMATURG_GENERATION_LEDGER_URL": "postgresql://a:secret@127.0.0.1:1/none"}
-    process = ServiceProcess("services.generation", tmp_path, environment)
+    process = ServiceProcess("dramaturg", tmp_path, environment, "serve", "generation")
     with pytest.raises(AssertionError):
         await process.start()
     told = process.log.read_text()

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 import dramaturg.service
 import gateway
 import services
-from dramaturg.service.installed import find_app, settings_type
+from dramaturg.service.installed import find_app, service_names, settings_type
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
 from gateway.judges.files import combine
 from gateway.settings import GatewaySettings, JudgeTables
@@ -27,6 +27,8 @@ def variables() -> dict[str, type[Settings]]:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.endswith(".settings"):
                 importlib.import_module(module.name)
+    for name in service_names():
+        settings_type(find_app(name))
     found = {}
     for kind in kinds(Settings):
         for field, info in kind.model_fields.items():

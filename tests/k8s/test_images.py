@@ -190,9 +190,11 @@ class Lacking(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in {lacking}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Lacking())
-from dramaturg.service.installed import find_app
+from importlib.metadata import entry_points
+from dramaturg.service.installed import GROUP, find_app
 app = find_app({name!r})
-package = importlib.import_module(app.__module__.rpartition(".")[0])
+(entry,) = entry_points(group=GROUP, name={name!r})
+package = importlib.import_module(entry.module.rpartition(".")[0])
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     if not module.name.endswith((".commands", "__main__")):
         importlib.import_module(module.name)

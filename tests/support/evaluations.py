@@ -34,12 +34,9 @@ from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
-from services.judging.challenges.app import App as ChallengeJudgeApp
-from services.judging.challenges.settings import ChallengeJudgeSettings
-from services.judging.pairs.app import App as PairJudgeApp
-from services.judging.pairs.settings import PairJudgeSettings
-from services.judging.ratings.app import App as RatingJudgeApp
-from services.judging.ratings.settings import RatingJudgeSettings
+from services.judging.challenges.judge import SPEC as CHALLENGE_JUDGE_SPEC
+from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
+from services.judging.ratings.judge import SPEC as RATING_JUDGE_SPEC
 from tests.support.openai_server import OpenAIServer
 from tests.support.readers import generation_target
 
@@ -138,9 +135,9 @@ async def gateway_target(
 def dialogue_judges(generation_target: str) -> Sequence[App]:
     """The judges of dialogues that ask a model; each one's name is its role."""
     return (
-        ChallengeJudgeApp(ChallengeJudgeSettings(generation_target=generation_target)),
-        RatingJudgeApp(RatingJudgeSettings(generation_target=generation_target)),
-        PairJudgeApp(PairJudgeSettings(generation_target=generation_target)),
+        CHALLENGE_JUDGE_SPEC(generation_target=generation_target),
+        RATING_JUDGE_SPEC(generation_target=generation_target),
+        PAIR_JUDGE_SPEC(generation_target=generation_target),
     )
 
 

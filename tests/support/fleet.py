@@ -167,14 +167,14 @@ async def fleet(
         )
         environment: dict[str, str] = {"DRAMATURG_CONFIG": str(folder / "dramaturg.toml")}
 
-        def process(module: str, **variables: str) -> ServiceProcess:
-            made = ServiceProcess(module, folder, {**environment, **variables})
+        def process(name: str, **variables: str) -> ServiceProcess:
+            made = ServiceProcess("dramaturg", folder, {**environment, **variables}, "serve", name)
             stack.push_async_callback(made.kill)
             return made
 
-        generation = process("services.generation")
-        synthesize = process("services.agents.synthesize")
-        script_judge = process("services.judging")
+        generation = process("generation")
+        synthesize = process("synthesize")
+        script_judge = process("script-judge")
         served = [
             process("gateway", DRAMATURG_RUNS_ENABLED="true", DRAMATURG_RUNS_EXECUTOR_ID=f"gateway-{number}")
             for number in range(gateways)

@@ -20,8 +20,7 @@ from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.alignment.settings import AlignmentSettings
 from services.embedding.settings import EmbeddingSettings
-from services.judging.pairs.app import App as PairJudgeApp
-from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
 from tests.support.embedding import WarmApp
@@ -78,7 +77,7 @@ async def serve_platform(responder: Responder) -> AsyncIterator[tuple[str, OpenA
         embedding = await _start(stack, WarmApp(EmbeddingSettings()))
         roles = RoleSettings(generation_target=generation, embedding_target=embedding)
         finder = await _start(stack, RolesApp(roles))
-        judge = await _start(stack, PairJudgeApp(PairJudgeSettings(generation_target=generation)))
+        judge = await _start(stack, PAIR_JUDGE_SPEC(generation_target=generation))
         judges = [("roles", "llm", finder), ("pair-judge", "llm", judge)]
         yield await _start(stack, await _gateway(stack, judges)), server
 

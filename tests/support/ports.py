@@ -19,17 +19,17 @@ _FOLDER = Path(tempfile.gettempdir()) / f"dramaturg-test-ports-{os.getuid()}"
 _held: list[TextIO] = []
 
 
-def free_port() -> int:
-    """A port that nobody listens on, and that nobody but the caller will be given.
+def free_port(count: int = 1) -> int:
+    """The first of consecutive ports that nobody listens on, and that nobody but the caller will be given.
 
     A port that the system picks (by binding port 0) is free only at that moment: a second later it may be
     the near end of anybody's connection. This one lies below those that the system picks, and no other test
     process on this machine is given it before this one ends.
     """
-    highest = _first_picked_by_the_system() - 1
-    for port in random.sample(range(_LOWEST, highest + 1), k=highest + 1 - _LOWEST):
-        if _reserve(port) and _bindable(port):
-            return port
+    highest = _first_picked_by_the_system() - count
+    for first in random.sample(range(_LOWEST, highest + 1), k=highest + 1 - _LOWEST):
+        if all(_reserve(port) and _bindable(port) for port in range(first, first + count)):
+            return first
     raise RuntimeError(f"no port from {_LOWEST} to {highest} is free")
 
 

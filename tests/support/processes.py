@@ -20,6 +20,32 @@ from tests.support.ports import free_port
 START_SECONDS = 100.0
 
 
+class ProcessEndedError(AssertionError):
+    """A process has ended before it served."""
+
+
+async def until_serving(
+    target: str,
+    process: asyncio.subprocess.Process,
+    connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+) -> None:
+    """Waits until a process serves.
+
+    Raises:
+        ProcessEndedError: It has ended.
+    """
+    async with asyncio.timeout(START_SECONDS), connect(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while True:
+            try:
+                await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=1)
+            except grpc.aio.AioRpcError:
+                if process.returncode is not None:
+                    raise ProcessEndedError from None
+            else:
+                return
+
+
 class ServiceProcess:
     """A service that runs as ``python -m MODULE ... --port PORT``; its port stays the same over restarts.
 
@@ -77,15 +103,10 @@ class ServiceProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log
             )
-        async with asyncio.timeout(START_SECONDS), self._connect(self.target) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            while True:
-                try:
-                    await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=1)
-                except grpc.aio.AioRpcError:
-                    assert self._process.returncode is None, self.log.read_text()
-                else:
-                    return
+        try:
+            await until_serving(self.target, self._process, connect=self._connect)
+        except ProcessEndedError:
+            raise AssertionError(self.log.read_text()) from None
 
     async def kill(self) -> None:
         """Kills it as the kernel does: nothing in it runs any more."""

@@ -74,6 +74,7 @@ def preferences(
             {"system": one.system, "pairs": one.elo.count, **figures(one, ("elo",))}
             for one in response.ratings
         ],
+        "rating_prior": response.rating_prior,
         "win_rates": [_describe(one) for one in response.win_rates],
     }
     if response.HasField("position_effect"):
@@ -111,5 +112,7 @@ def _tables(response: pb.MeasurePreferencesResponse) -> Iterable[Table | str]:
             str(rate.win_rate.count),
         )
     yield from (ratings, rates)
+    if response.rating_prior:
+        yield f"ratings have a prior, since a system wins or loses everything: {response.rating_prior}"
     if response.HasField("position_effect"):
         yield f"log odds of the text shown first: {shown(response.position_effect)}"

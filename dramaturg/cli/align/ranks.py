@@ -11,7 +11,7 @@ from dramaturg.api.alignment.v1 import ranking_pb2
 from dramaturg.cli.align.options import Cluster, File, Resampled
 from dramaturg.cli.align.report import WHOLE, interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows, number
-from dramaturg.cli.cells import percent
+from dramaturg.cli.cells import p_value, percent
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
@@ -41,7 +41,8 @@ def ranks(
 
     Rows have the columns "item" and "system"; every other column of numbers is a method, more being better,
     but for those that group. The items of one name are drawn together for all systems. Truth values are 1 and
-    0, and an empty cell is an abstention.
+    0, and an empty cell is an abstention. Ranks, p-values and intervals of differences hold for all pairs of
+    systems together.
 
     Example: dramaturg align ranks scores.csv --group-by topic --quantiles length=4 --macro criterion
     """
@@ -164,13 +165,17 @@ def _system(system: ranking_pb2.RankedSystem) -> Mapping[str, Any]:
         "rank_interval": [system.rank_lower, system.rank_upper] if ranked else None,
         "first_share": system.first_share if system.HasField("first_share") else None,
         **rests_on(system.mean),
-        **figures(system, ("mean",)),
+        **figures(system, ("mean", *(("difference",) if system.HasField("difference") else ()))),
         "standard_error": system.mean.standard_error if system.mean.HasField("standard_error") else None,
+        "p": system.p_value if system.HasField("p_value") else None,
+        "adjusted_p": system.adjusted_p_value if system.HasField("adjusted_p_value") else None,
     }
 
 
 def _tables(response: ranking_pb2.RankSystemsResponse, *, resampled: bool) -> Sequence[Table]:
-    table = Table("group", "method", "rank", "system", figures=("mean", "ranks", "first in", "n"))
+    table = Table(
+        "group", "method", "rank", "system", figures=("mean", "ranks", "first in", "to the first", "p", "n")
+    )
     alike = Table("group", "methods", figures=("Spearman", "Kendall", "systems"))
     stable = Table("group", "method", figures=("mean tau with resampled rankings",))
     for group in response.groups:
@@ -185,7 +190,9 @@ def _tables(response: ranking_pb2.RankSystemsResponse, *, resampled: bool) -> Se
                     one.system,
                     shown(one.mean),
                     f"{one.rank_lower:g} to {one.rank_upper:g}" if ranked else "",
-                    percent(one.first_share, 0) if ranked else "",
+                    percent(one.first_share, 0) if one.HasField("first_share") else "",
+                    shown(one.difference) if one.HasField("difference") else "",
+                    p_value(one.adjusted_p_value) if one.HasField("adjusted_p_value") else "",
                     f"{one.mean.count}/{one.mean.total}",
                 )
             if resampled:

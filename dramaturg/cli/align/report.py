@@ -83,8 +83,8 @@ def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Seq
     return measures, differences
 
 
-def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequence[Table]:
-    """A line for each group, and for each pair of annotators and majority label in it."""
+def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequence[Table | str]:
+    """A line for each group, and for each pair of annotators and majority label in it; then the notes."""
     heads = ("Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
     groups = Table("group", figures=heads)
     # Labels that are names have neither distances nor means.
@@ -106,7 +106,8 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
         if group.icc_one_way.HasField("value"):
             figures = (shown(getattr(group, figure)) for figure in INTRACLASS)
             single.add_row(name, *figures, str(group.icc_one_way.count))
-    return groups, pairs, single, majorities
+    notes = [f"{group.group or WHOLE}: {note}" for group in response.groups for note in group.notes]
+    return groups, pairs, single, majorities, *notes
 
 
 def shown(estimate: Estimate) -> Cell:

@@ -40,9 +40,9 @@ def judge_agreement(
 
     For example:
 
-        dramaturg runs agreement 01JD3Q
+        dramaturg runs agreement RUN
 
-        dramaturg runs agreement 01JD3Q 01JD4R
+        dramaturg runs agreement RUN OTHER_RUN
     """
     if match not in _MATCHES:
         raise typer.BadParameter(f"{match!r} is none of {', '.join(_MATCHES)}", param_hint="--match")

@@ -67,9 +67,9 @@ def export(
 
     For example:
 
-        dramaturg runs export 01JD3Q -o judgements.parquet
+        dramaturg runs export RUN -o judgements.parquet
 
-        dramaturg runs export 01JD3Q -o results.jsonl --format samples-jsonl
+        dramaturg runs export RUN -o results.jsonl --format samples-jsonl
     """
     chosen = form or _ENDS.get(out.suffix.lower(), ExportName.JSONL)
     where = make_filter(measure, model, outcome, reason)
@@ -92,7 +92,7 @@ def report(
 
     For example:
 
-        dramaturg runs report 01JD3Q -o report.html
+        dramaturg runs report RUN -o report.html
     """
     _save(target, out, lambda runs: runs.report(run_id, sample_limit=samples), as_json=as_json)
 

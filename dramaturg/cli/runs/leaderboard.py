@@ -38,7 +38,7 @@ def leaderboard(
 
     For example:
 
-        dramaturg runs leaderboard 01JD3Q --measure executable
+        dramaturg runs leaderboard RUN --measure executable
     """
     board = ask(target, lambda runs: runs.leaderboard(run_id, measure, minimum_coverage=minimum_coverage))
     if as_json:

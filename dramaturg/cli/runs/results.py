@@ -79,9 +79,9 @@ def results(
 
     For example:
 
-        dramaturg runs results 01JD3Q --outcome fail --measure no_missing_steps
+        dramaturg runs results RUN --outcome fail --measure no_missing_steps
 
-        dramaturg runs results 01JD3Q --reason unparsable --json
+        dramaturg runs results RUN --reason unparsable --json
     """
     where = make_filter(measure, model, outcome, reason)
     found = ask(target, lambda runs: _take(runs, run_id, where, limit, numbers_only=not as_json))

@@ -27,7 +27,7 @@ def summary(
 
     For example:
 
-        dramaturg runs summary 01JD3Q --group-by level --group-by format,level
+        dramaturg runs summary RUN --group-by level --group-by format,level
     """
     options = summary_options(group_by, aced_kept=keep_aced, model_groups=model_group)
     response = ask(target, lambda runs: runs.summary(run_id, options))

@@ -50,7 +50,7 @@ def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = F
 
     For example:
 
-        dramaturg runs watch 01JD3Q
+        dramaturg runs watch RUN
     """
     follow(target, run_id, as_json=as_json)
 

@@ -99,7 +99,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
     heads = ["mean", f"{show(scale[0])} to {show(scale[1])}", INTERVAL, "lowest", "highest"]
-    heads += ["judged", "coverage", *(["difference to first", "p"] if differences else [])]
+    heads += ["judged", "coverage", *(["difference to first", "p", "ranks"] if differences else [])]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
     table = Table(
         "Models by rank",
@@ -123,7 +123,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     )
     if differences:
         note += (
-            " Differences are paired by sample; p is adjusted for the number of models (Holm)."
+            " Differences are paired by sample; p, intervals and ranks hold for all pairs of models together."
             f" Models with a p of {SIGNIFICANT} or more cannot be told apart from the first."
             f"{' pp: percentage points.' if show(1).endswith('%') else ''}"
         )
@@ -163,6 +163,8 @@ def _entry_row(
     ]
     if differences:
         cells += _difference_cells(differences.get(entry.model), show)
+        ranks = f"{entry.rank_lower} to {entry.rank_upper}" if entry.HasField("rank_lower") else ""
+        cells.append(Cell(ranks))
     abstained = ", ".join(
         f"{number:,} {words(name)}" for name, number in sorted(entry.abstentions_by_reason.items())
     )

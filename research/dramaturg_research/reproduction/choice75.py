@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, EvaluateDecisionsRequest, ModelChoice
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -91,13 +93,19 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     else:
         spec = RunSpec(
             models=session.models,
-            decisions=DecisionsRunOptions(prompts=_PROMPT_VALUES),
+            decisions=DecisionsRunOptions(prompts=_PROMPT_VALUES, demonstrations=session.demonstrations),
         )
+        if session.max_output_tokens is not None:
+            spec.options.sampling.max_output_tokens = session.max_output_tokens
+        if session.prompts is not None:
+            # A run with other prompts is another run.
+            spec.labels["prompts"] = _digest(session.prompts)
         summary = await session.run("decisions", spec, dev)
         models = tuple(session.models)
     figures = _by_setup(summary)
     made.tables += [
         _table_3(figures, models, summary),
+        _table_3_coverage(figures, models),
         _table_4(figures, models),
         _appendix_a(),
     ]
@@ -120,6 +128,14 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         Omission("Table 2 and Figures 1 to 3", "They are examples and diagrams, not results."),
     ]
     return made
+
+
+def _digest(folder: Path) -> str:
+    """The SHA-256 of the names and contents of the files of a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.md")):
+        digest.update(f"{file.name}\n{file.read_text(encoding='utf-8')}\n".encode())
+    return digest.hexdigest()
 
 
 def _described(scenarios: int, skipped: int, place: Path) -> str:
@@ -211,6 +227,49 @@ def _table_3(figures: Figures, models: Sequence[str], summary: Summary) -> Table
             "Average: the mean of the rows above; of the paper, as printed.",
         ],
     )
+
+
+def _table_3_coverage(figures: Figures, models: Sequence[str]) -> Table:
+    """What each cell of Table 3 is over."""
+    columns = [Column("Group"), Column("Prompt"), Column("Model")]
+    columns += [
+        Column(head, level) for level in _LEVELS_OF_TABLE_3.values() for head in ("n", "failed", "abstained")
+    ]
+    rows = []
+    for form in FORMATS:
+        for prompt in _PROMPTS:
+            for model in models:
+                cells = []
+                for level in _LEVELS_OF_TABLE_3:
+                    found = figures.get((model, prompt, form, level))
+                    group = found.accuracy if found is not None else AccuracyGroup()
+                    cells += [
+                        count(group.item_count),
+                        count(_failed(group)),
+                        count(group.item_count - group.answered_count),
+                    ]
+                labels = map(words, (_name(form), prompt, model))
+                rows.append(Row([*labels, *cells], ruled=(prompt, model) == (_PROMPTS[0], models[0])))
+    return Table(
+        "table-3-coverage",
+        "Table 3: Scenarios, failures and abstentions of each cell",
+        columns,
+        rows,
+        label_count=3,
+        notes=[
+            (
+                "failed: refusals, also in prose, empty answers and answers cut off at the token cap. "
+                "They are wrong choices of the accuracy."
+            ),
+            "abstained: answers without a clear choice, calls that failed. The accuracy leaves them out.",
+        ],
+    )
+
+
+def _failed(group: AccuracyGroup) -> int:
+    """How many answers are failures of the model, each of which has the label of its reason."""
+    choices = {"", "option-1", "option-2", "either"}
+    return sum(cell.count for cell in group.confusion if cell.predicted not in choices)
 
 
 def _printed(form: str, prompt: str) -> list[tuple[Cell, Cell]]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
+from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_models
 from dramaturg.cli.options import ModelsUnderTest, Target
-from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
+from dramaturg.cli.platform import INTERRUPTED, PARTIAL, environment, fail, gateway, output, run
 from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
+from dramaturg.cli.sampling_options import MaxOutputTokens
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.plots.figures import NO_PLOTS, can_draw
@@ -25,6 +29,8 @@ app = typer.Typer()
 
 STORE = "runs.sqlite3"
 """The file of the runs in the output folder, where no gateway is named."""
+PROMPTS_VARIABLE = "DRAMATURG_GENERATION_PROMPTS_DIR"
+"""The setting of the generation service that names the folder of its prompts."""
 
 
 @app.command("reproduce")
@@ -67,6 +73,25 @@ def reproduce(
             "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
         ),
     ] = False,
+    max_output_tokens: MaxOutputTokens = None,
+    demonstrations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            exists=True,
+            dir_okay=False,
+            help="Solved decisions in place of drawn ones (choice75), one DecisionDemonstration a line.",
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="The prompts of decisions (choice75), such as examples/prompts/choice75/generation.",
+        ),
+    ] = None,
     sheets: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder of sheets that people complete. By default OUT/sheets."),
@@ -108,6 +133,20 @@ def reproduce(
         fail("--ablations: only abseval has variants of judges, and they need models")
     if perturbations and (paper is not PaperName.ABSEVAL or offline):
         fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
+    choices = {
+        "--max-output-tokens": max_output_tokens,
+        "--demonstrations": demonstrations,
+        "--prompts": prompts,
+    }
+    for name, value in choices.items():
+        if value is not None and (paper is not PaperName.CHOICE75 or offline):
+            fail(f"{name}: only choice75 has it, with models")
+    if prompts is not None and target is not None:
+        fail("--prompts: the gateway of --target has prompts of its own; set prompts_dir of its services")
+    shown: Sequence[DecisionDemonstration] = ()
+    if demonstrations is not None:
+        with checked_rows(str(demonstrations), DecisionDemonstration) as (rows, _):
+            shown = [row.request for row in rows]
     module = find_paper(paper)
 
     store = None if target is not None or dry_run else (out / STORE).absolute()
@@ -133,12 +172,17 @@ def reproduce(
                 out=out,
                 ablations=ablations,
                 perturbations=perturbations,
+                max_output_tokens=max_output_tokens,
+                demonstrations=shown,
+                prompts=prompts,
                 sheets=sheets,
             )
             return await module.reproduce(session, data), session
 
     try:
-        made, session = run(work())
+        folder = {} if prompts is None else {PROMPTS_VARIABLE: str(prompts.absolute())}
+        with environment(folder):
+            made, session = run(work())
         if not dry_run:
             write_folder(out, made, session.runs)
     except typer.Exit as stopped:

@@ -17,6 +17,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as run_service
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget, RunLimits, RunSample, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.client import DramaturgClient
 from dramaturg.run_client import ENDED
 
@@ -100,6 +101,12 @@ class Session:
     """Whether variants of the judges are evaluated too."""
     perturbations: bool = False
     """Whether scripts with planted faults are evaluated too."""
+    max_output_tokens: int | None = None
+    """The token cap of answers of the models under test. None: that of the service."""
+    demonstrations: Sequence[DecisionDemonstration] = ()
+    """Solved examples. Empty: they are drawn from the released data."""
+    prompts: Path | None = None
+    """The folder of the prompts that the services of this process use. None: the shipped ones."""
     sheets: Path | None = None
     """The folder of sheets that people complete. None: ``sheets`` in the folder of the reproduction."""
     runs: list[RunRecord] = field(default_factory=list)

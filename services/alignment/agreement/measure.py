@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -61,6 +61,8 @@ class AgreementGroup:
     majority_labels: Mapping[str, int]
     intraclass: Sequence[Estimate]
     """The coefficients (1,1), (2,1) and (3,1)."""
+    notes: Sequence[str] = ()
+    """What figures mean that seem to contradict each other."""
 
 
 def measure(
@@ -102,7 +104,7 @@ def _measure_group(
 ) -> AgreementGroup:
     patterns = sample.patterns()
     pairable, size = patterns.pairable, sample.size
-    return AgreementGroup(
+    found = AgreementGroup(
         group=name,
         item_count=pairable.items,
         fleiss_kappa=_fleiss(patterns, resampling).of(size),
@@ -112,6 +114,24 @@ def _measure_group(
         pairs=list(_pairs(sample, shared, distance, resampling)),
         majority_labels=count_majorities(patterns, size, rule),
         intraclass=[one.of(size) for one in _intraclass(sample, distance, resampling)],
+    )
+    return replace(found, notes=list(_paradox(found, pairable)))
+
+
+def _paradox(group: AgreementGroup, pairable: Patterns) -> Iterator[str]:
+    """Explains kappa's paradox (Feinstein and Cicchetti 1990), where the interval of alpha is below AC1's."""
+    alpha, ac1, observed = group.krippendorff_alpha, group.gwet_ac1, group.observed_agreement.value
+    if alpha.upper is None or ac1.lower is None or observed is None or alpha.upper >= ac1.lower:
+        return
+    usage = pairable.multiplicities @ pairable.counts
+    shares = usage / usage.sum()
+    label = pairable.categories[int(shares.argmax())]
+    name = f"{label:g}" if isinstance(label, float) else "|".join(label)
+    yield (
+        f"alpha and kappas are low although annotators agree on {observed:.3f} of the pairs: "
+        f"{shares.max():.3f} of the labels are {name!r}, so that chance alone would give an agreement of "
+        f"{float((shares**2).sum()):.3f}, and the few other labels decide the coefficients (Feinstein and "
+        "Cicchetti 1990); read AC1 and the agreement beside them, or label more items with the rare labels"
     )
 
 

@@ -11,7 +11,7 @@ from scipy import special
 
 from services.alignment.bootstrap import Array, Index
 from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
-from services.alignment.preference import logistic
+from services.alignment.regression import logistic
 
 PLATT = "platt"
 ISOTONIC = "isotonic"

@@ -127,6 +127,7 @@ def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[pb.AgreementGroup]:
             icc_one_way=encode_estimate(group.intraclass[0]),
             icc_agreement=encode_estimate(group.intraclass[1]),
             icc_consistency=encode_estimate(group.intraclass[2]),
+            notes=group.notes,
         )
 
 

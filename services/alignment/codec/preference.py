@@ -10,7 +10,8 @@ from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.errors import too_large
-from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Pairs, Preferences
+from services.alignment.pairs import Pairs
+from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Preferences
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000
@@ -69,11 +70,12 @@ def encode_preferences(
     request: pb.MeasurePreferencesRequest, found: Preferences
 ) -> pb.MeasurePreferencesResponse:
     response = pb.MeasurePreferencesResponse(
-        ratings=[pb.Rating(system=name, elo=encode_estimate(elo)) for name, elo in found.ratings],
+        ratings=[pb.Rating(system=name, elo=encode_estimate(elo)) for name, elo in found.ratings.systems],
         abstained_count=sum(not pair.HasField("preference") for pair in request.pairs),
+        rating_prior=found.ratings.prior,
     )
-    if found.position_effect is not None:
-        response.position_effect.CopyFrom(encode_estimate(found.position_effect))
+    if found.ratings.position_effect is not None:
+        response.position_effect.CopyFrom(encode_estimate(found.ratings.position_effect))
     for one in found.win_rates:
         rate = response.win_rates.add(
             system=one.system,

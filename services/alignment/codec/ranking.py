@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dramaturg.api.alignment.v1 import ranking_pb2 as pb
-from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes, group_codes
 from services.alignment.codec.estimates import encode_estimate
@@ -23,7 +23,8 @@ def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> De
     """Decodes the design.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT: a row repeats the id, system and value of the macro tag of another;
+        ServiceError: INVALID_ARGUMENT: a row repeats the id, system and value of the macro tag of another, or
+            no row has the baseline;
             RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MAX_METHODS``.
     """
     violations = _repeated(request, checkpoint)
@@ -40,6 +41,9 @@ def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> De
         for name, score in item.scores.items():
             scores[row, columns[name]] = score
     systems, system = group_codes(item.system for item in request.items)
+    if request.baseline and request.baseline not in systems:
+        problem = f"is {request.baseline!r}, which no item has; there are {', '.join(systems)}"
+        raise invalid("baseline", problem)
     names = [item.tags.get(request.cluster_tag, "") or item.id for item in request.items]
     macros = [item.tags.get(request.macro_tag, "") for item in request.items]
     rows = Rows(
@@ -50,7 +54,7 @@ def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> De
     )
     tags = dict.fromkeys(filter(None, request.group_tags))
     groups = {tag: group_codes(item.tags.get(tag, "") for item in request.items) for tag in tags}
-    return Design(rows, systems, methods, groups)
+    return Design(rows, systems, methods, groups, request.baseline)
 
 
 def encode_rankings(rankings: Sequence[Ranking]) -> pb.RankSystemsResponse:
@@ -103,4 +107,7 @@ def _encode_system(system: RankedSystem) -> pb.RankedSystem:
         rank_lower=system.rank_lower,
         rank_upper=system.rank_upper,
         first_share=system.first_share,
+        difference=encode_estimate(system.difference) if system.difference is not None else None,
+        p_value=system.p,
+        adjusted_p_value=system.adjusted_p,
     )

@@ -11,6 +11,7 @@ from scipy import sparse
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
 from services.alignment.estimates import BIASED_RESAMPLES, Estimate, absent
 from services.alignment.jackknife import Scale
+from services.alignment.ranking.all_pairs import AllPairs, compare_all
 
 # Means of the same scores in another order differ by rounding; they are a tie. Digits of the largest mean.
 _DIGITS = 12
@@ -93,7 +94,7 @@ class Means:
         self._sums = sparse.csr_array((values, (items, cells)), shape=shape)
         self._counts = sparse.csr_array((np.ones(values.size), (items, cells)), shape=shape)
         self._parts, self._systems = parts, systems
-        self.level = resampling.level
+        self._resampling = resampling
         self.counts: Index = np.bincount(rows.system[scored], minlength=systems)
         self.totals: Index = np.bincount(rows.system, minlength=systems)
         self._errors = _standard_errors(values, rows.system[scored], items, systems) if parts == 1 else None
@@ -119,6 +120,14 @@ class Means:
         """The ranks of the systems with a mean, and those in each resample where all of them have one."""
         point = ranks(self.point[np.newaxis, self.known])[0]
         return point, ranks(complete(self.replicates[:, self.known]))
+
+    def all_pairs(self) -> AllPairs | None:
+        """Every two systems with a mean compared, by their place among these; ``None`` without resamples."""
+        resampling, places = self._resampling, np.flatnonzero(self.known)
+        if not resampling.resamples or not places.size:
+            return None
+        columns = (places[:, np.newaxis] * self._parts + np.arange(self._parts)).ravel()
+        return compare_all(self._sums[:, columns], self._counts[:, columns], self._parts, resampling)
 
     def stability(self) -> Estimate:
         """The mean tau-b between the resampled rankings and this one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -31,6 +31,9 @@ class RankedSystem:
     rank_lower: float | None = None
     rank_upper: float | None = None
     first_share: float | None = None
+    difference: Estimate | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Design:
     """By name, as the columns of the scores."""
     groups: Mapping[str, tuple[Sequence[str], Index]]
     """By tag: its values, and which each row has, -1 for none."""
+    baseline: str = ""
+    """The system that differences are to; empty: the first of each ranking."""
 
 
 def rank(design: Design, resampling: Resampling) -> list[Ranking]:
@@ -96,7 +101,7 @@ def rank(design: Design, resampling: Resampling) -> list[Ranking]:
 def _rank(tag: str, value: str, rows: Rows, design: Design, resampling: Resampling) -> Ranking:
     means = [Means(rows, column, len(design.systems), resampling) for column in range(len(design.methods))]
     rankings = [
-        MethodRanking(method, list(_ranked(found, design.systems)), found.stability())
+        MethodRanking(method, list(_ranked(found, design)), found.stability())
         for method, found in zip(design.methods, means, strict=True)
     ]
     correlations = [
@@ -106,30 +111,39 @@ def _rank(tag: str, value: str, rows: Rows, design: Design, resampling: Resampli
     return Ranking(tag, value, rankings, correlations)
 
 
-def _ranked(means: Means, systems: Sequence[str]) -> Iterator[RankedSystem]:
+def _ranked(means: Means, design: Design) -> Iterator[RankedSystem]:
     point, replicates = means.ranks()
     places = np.flatnonzero(means.known)
-    tail = 100 * (1 - means.level) / 2
+    names = [design.systems[place] for place in places.tolist()]
+    pairs = means.all_pairs()
+    order = np.argsort(point, kind="stable").tolist()
     firsts = replicates == replicates.min(axis=1, keepdims=True) if places.size else replicates
     shares = firsts / firsts.sum(axis=1, keepdims=True) if places.size else firsts
-    for place in np.argsort(point, kind="stable").tolist():
-        lower = upper = share = None
-        if replicates.shape[0]:
-            lower, upper = np.percentile(
-                replicates[:, place], [tail, 100 - tail], method="closest_observation"
-            )
-            share = float(shares[:, place].mean())
+    baseline = names.index(design.baseline) if design.baseline in names else None
+    if not design.baseline and order:
+        baseline = order[0]
+    for place in order:
         system = int(places[place])
-        yield RankedSystem(
-            systems[system],
-            means.estimate(system),
-            float(point[place]),
-            None if lower is None else float(lower),
-            None if upper is None else float(upper),
-            share,
-        )
+        found = RankedSystem(names[place], means.estimate(system), float(point[place]))
+        if replicates.shape[0]:
+            found = replace(found, first_share=float(shares[:, place].mean()))
+        if pairs is not None:
+            lower, upper = pairs.rank_interval(place)
+            found = replace(found, rank_lower=float(lower), rank_upper=float(upper))
+        if baseline is not None and place != baseline:
+            count = int(means.counts[system])
+            value = float(means.point[system] - means.point[places[baseline]])
+            found = replace(found, difference=Estimate(value, count))
+            if pairs is not None:
+                found = replace(
+                    found,
+                    difference=pairs.difference(place, baseline, count),
+                    p=float(pairs.p[place, baseline]),
+                    adjusted_p=float(pairs.adjusted[place, baseline]),
+                )
+        yield found
     for system in np.flatnonzero(~means.known & (means.totals > 0)).tolist():
-        yield RankedSystem(systems[system], means.estimate(system))
+        yield RankedSystem(design.systems[system], means.estimate(system))
 
 
 def _correlate(

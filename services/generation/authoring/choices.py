@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.short_answers import options_of
 
 _SPELLINGS = {
@@ -19,10 +22,25 @@ _SPELLINGS = {
     "either one, since they have similar effect when it comes to the goal": decision_pb2.CHOICE_EITHER,
 }
 """The answers that a prompt offers. The third one is in the words of our prompt, the example, the paper."""
+_OPTION = r"\boption\s?(?P<{}>[12])\b(?:\s?\([^()\n]{{0,500}}\)|\s?[\"“][^\"“”\n]{{0,500}}[\"”])?"
+_COMPARISON = re.compile(
+    r"(?P<before>(?:given|since|because|as|considering|with|in|for|under|based on|due to)\b"
+    r"[^?\n]{0,1000},\s(?:the\s)?)?"
+    rf"{_OPTION.format('better')}\s(?:is|would be|seems|appears to be)\s(?:clearly\s)?(?:the\s|a\s)?"
+    r"(?:better|preferable|more (?:reasonable|suitable|practical))(?:\s(?:choice|option|way))?"
+    rf"\s(?:than|to)\s{_OPTION.format('worse')}(?P<rest>[^?]{{0,2000}})",
+    re.IGNORECASE,
+)
+_EMPHASIS = re.compile(r"\*\*|__|`")
+_NAMES_OPTION = re.compile(r"\b(?:option|either|both|neither)\b", re.IGNORECASE)
+_QUALIFIES = re.compile(rf"{_NAMES_OPTION.pattern}|\b(?:if|unless|only|when|but|however)\b", re.IGNORECASE)
 
 
 def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
-    """Reads the choice of an answer: by number, as "Option 1", or in the option's own words.
+    """Reads the choice of an answer: by number, as "Option 1", in the option's own words, or by a comparison.
+
+    A comparison names both options in one sentence: "Given that the library is closed, Option 2 is better
+    than Option 1." Nothing before or after it may name an option.
 
     Args:
         text: The text of the model.
@@ -34,4 +52,14 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     """
     own = [option.casefold().strip(" .!;,") for option in (option_1, option_2)]
     words = {} if own[0] == own[1] else dict(zip(own, _SPELLINGS.values(), strict=False))
-    return options_of({**words, **_SPELLINGS}).value_of(text)
+    choice = options_of({**words, **_SPELLINGS}).value_of(text)
+    return choice if choice is not None else _compared(text)
+
+
+def _compared(text: str) -> Choice.ValueType | None:
+    """The better option of an answer that begins with a comparison. None: there is none, or it is unclear."""
+    compared = _COMPARISON.fullmatch(_EMPHASIS.sub("", blanked(text)).strip())
+    if compared is None or compared["better"] == compared["worse"]:
+        return None
+    is_unclear = _NAMES_OPTION.search(compared["before"] or "") or _QUALIFIES.search(compared["rest"])
+    return None if is_unclear else _SPELLINGS[compared["better"]]

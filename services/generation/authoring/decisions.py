@@ -15,6 +15,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSI
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.refusals import is_refusal
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.authoring.choices import read_choice
@@ -58,7 +59,7 @@ class OptionChooser:
         }
 
     async def choose(self, request: pb.ChooseOptionRequest) -> pb.ChooseOptionResponse:
-        """Asks for the decision, and once more if the answer is unclear.
+        """Asks for the decision, and once more if the answer is unclear or an explanation that is cut off.
 
         Swapping affects its own options, not those of the demonstrations.
 
@@ -74,7 +75,7 @@ class OptionChooser:
         prompts = [one.reference for one in (self._question, frame, self._again)]
         written = await self._author.write(messages, options, prompts=prompts)
         choice, provenance = _choice(written, shown), written.provenance
-        if choice is None and written.abstention is None:
+        if choice is None and _is_explanation(written):
             messages.append(Message(role=MESSAGE_ROLE_ASSISTANT, text=written.text))
             messages.extend(self._again.render({}))
             written = await self._author.write(messages, options)
@@ -84,7 +85,11 @@ class OptionChooser:
         if written.abstention is not None:
             response.abstain_reason = written.abstention.reason
         elif choice is None:
-            response.abstain_reason = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            response.abstain_reason = (
+                verdict_pb2.ABSTAIN_REASON_REFUSED
+                if is_refusal(written.text)
+                else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            )
         else:
             response.choice = _SWAPPED[choice] if request.options_swapped else choice
         return response
@@ -115,6 +120,13 @@ def _choice(written: Written, shown: Decision) -> Choice.ValueType | None:
     if written.abstention is not None:
         return None
     return read_choice(written.text, shown.option_1, shown.option_2)
+
+
+def _is_explanation(written: Written) -> bool:
+    """Whether an answer without a choice has text that is no refusal, whole or cut off at the token cap."""
+    reason = written.abstention.reason if written.abstention is not None else 0
+    is_text = reason in (0, verdict_pb2.ABSTAIN_REASON_TRUNCATED) and bool(written.text.strip())
+    return is_text and not is_refusal(written.text)
 
 
 def _situation(scenario: str, frame: Prompt) -> str:

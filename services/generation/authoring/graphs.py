@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.generation.v1 import authoring_graphs_pb2 as pb
-from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
+from dramaturg.judge import text_pool
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
 from services.generation.author import Author
+from services.generation.edges.graph_answers import WrittenGraph, read_written_graph
 from services.generation.edges.numbered_events import scenario_excerpt
 from services.generation.edges.parser import EDGES, read_edges
 
 _MAX_EVENTS, _MAX_TEXT = 5000, 20_000
 """The maximum number of events of a graph, and of characters of an event (``graph.v1.ScriptGraph``)."""
 _MAX_NUMBER = 1_000_000
-
-
-class WrittenGraph(NamedTuple):
-    """A graph and the entries that were dropped."""
-
-    events: list[Event]
-    """The events. Their ids are the numbers given by the model."""
-    edges: list[EventEdge]
-    dropped: list[str]
-    """The dropped entries, in words."""
 
 
 class ScriptGraphForm:
@@ -106,6 +99,8 @@ class ScriptGraphWriter:
     async def write(self, request: pb.WriteScriptGraphRequest) -> pb.WriteScriptGraphResponse:
         """Writes one graph. The number of events may differ from the requested one.
 
+        An answer that has not the JSON form, twice, is read in any notation.
+
         Raises:
             ServiceError: The model gives no answer.
         """
@@ -117,10 +112,18 @@ class ScriptGraphWriter:
         }
         answer = await self._author.asker.ask(self._prompt, values, ScriptGraphForm(), request.options)
         response = pb.WriteScriptGraphResponse(provenance=answer.provenance)
-        if answer.abstention is not None:
-            response.abstain_reason = answer.abstention.reason
-        elif answer.value is not None:
-            events, edges, dropped = answer.value
+        written = answer.value
+        if (
+            answer.abstention is not None
+            and answer.abstention.reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+        ):
+            text = answer.completion.text
+            written = await text_pool.parse(len(text), read_written_graph, text)
+        if written is None:
+            if answer.abstention is not None:
+                response.abstain_reason = answer.abstention.reason
+        else:
+            events, edges, dropped = written
             response.graph.CopyFrom(ScriptGraph(scenario=request.scenario, events=events, edges=edges))
             response.dropped.extend(dropped)
         return response

@@ -7,6 +7,7 @@ from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.judge import text_pool
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.refusals import is_refusal
 from dramaturg.judge.steps import split_steps
 from services.generation.author import Author
 
@@ -41,6 +42,8 @@ class ScriptWriter:
             prompts=[self._prompt.reference],
         )
         failure = _FAILURES.get(written.completion.status, "")
+        if not failure and is_refusal(written.text):
+            failure = _FAILURES[generation_service_pb2.COMPLETION_STATUS_REFUSED]
         steps = () if failure else await text_pool.parse(len(written.text), split_steps, written.text)
         return pb.WriteScriptResponse(
             text=written.text,

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge import text_pool
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from services.generation.author import Author, with_defaults
+from services.generation.edges.graph_answers import read_edges_between
 from services.generation.edges.numbered_events import NumberedEvents, scenario_excerpt
 from services.generation.edges.parser import EDGES, ReadEdges, read_edges
 
@@ -70,7 +73,7 @@ class EndToEndPredictor:
         )
 
     async def predict(self, request: pb.PredictEdgesRequest) -> pb.PredictEdgesResponse:
-        """Predicts the edges.
+        """Predicts the edges. An answer that has not the JSON form, twice, is read in any notation.
 
         Raises:
             ServiceError: The model's configuration fails every request.
@@ -81,11 +84,18 @@ class EndToEndPredictor:
         options = with_defaults(request.options, temperature=0.0)
         answer = await self._author.asker.ask_or_abstain(question, options)
         response = pb.PredictEdgesResponse(provenance=answer.provenance, method=pb.EDGE_METHOD_END_TO_END)
-        if answer.abstention is not None:
+        read = answer.value
+        if (
+            answer.abstention is not None
+            and answer.abstention.reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+        ):
+            text, shown_events = answer.completion.text, numbered.by_number
+            read = await text_pool.parse(len(text), read_edges_between, text, shown_events)
+        if read is not None:
+            response.dropped.extend(read.dropped)
+            graph = ScriptGraph(scenario=request.scenario, events=request.events, edges=read.edges)
+            response.graph.CopyFrom(graph)
+        elif answer.abstention is not None:
             response.abstain_reason = answer.abstention.reason
             response.dropped.append(answer.abstention.explanation)
-        elif answer.value is not None:
-            response.dropped.extend(answer.value.dropped)
-            graph = ScriptGraph(scenario=request.scenario, events=request.events, edges=answer.value.edges)
-            response.graph.CopyFrom(graph)
         return response

@@ -30,6 +30,11 @@ class NumberedEvents:
         return cls(tuple(sorted(events, key=lambda event: _key(scenario, event.text))))
 
     @property
+    def by_number(self) -> dict[int, Event]:
+        """The events by the numbers with which they are shown."""
+        return dict(enumerate(self.events, start=1))
+
+    @property
     def ids(self) -> dict[int, str]:
         return {number: event.id for number, event in enumerate(self.events, start=1)}
 

@@ -21,6 +21,7 @@ from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.refusals import is_refusal
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
@@ -128,6 +129,7 @@ TOP_LOGPROBS = 5
 """The number of alternatives per token: enough for two words, and allowed by most providers."""
 
 _LONGEST_EVENT = 20_000
+_REFUSED = Abstention(verdict_pb2.ABSTAIN_REASON_REFUSED, "The model declined to answer.")
 _UNCLEAR = Abstention(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The answer is not clearly yes or no.")
 
 
@@ -194,7 +196,8 @@ class PairAsker:
             return Ballot(None, None, bool(tokens), written.abstention, written.provenance)
         yes = read_yes_no(written.text)
         if yes is None:
-            return Ballot(None, None, bool(tokens), _UNCLEAR, written.provenance)
+            unclear = _REFUSED if is_refusal(written.text) else _UNCLEAR
+            return Ballot(None, None, bool(tokens), unclear, written.provenance)
         return Ballot(yes, probability_of_yes(tokens, yes), bool(tokens), None, written.provenance)
 
     async def _write(self, first: str, second: str, repeat_index: int) -> Written:

@@ -56,6 +56,14 @@ _MODEL = re.compile(
     r"|could not be found|not have access)",
     re.IGNORECASE | re.DOTALL,
 )
+_NAMES_MODEL = re.compile(r"\b(?:model|deployment)\b", re.IGNORECASE)
+_OTHER_API = re.compile(
+    r"only (?:supported|available) (?:in|with|through|via) (?:the )?/?v1/(?!chat/completions)"
+    r"|(?:not supported|not available) (?:in|with|by|on) (?:the )?/?(?:v1/)?chat[ /]completions"
+    r"|not a chat model|operationnotsupported"
+    r"|use the (?:v1/)?(?:responses|completions|messages) (?:api|endpoint)",
+    re.IGNORECASE,
+)
 _PATH = re.compile(
     r"\W*(?:40[45]\W*)?(?:not[_ ]found|page not found|cannot post .*|method not allowed|resource not found"
     r"|no route.*|unknown (?:endpoint|url|path).*|invalid url.*|unexpected endpoint.*|file not found"
@@ -137,7 +145,9 @@ class Refusal:
             return FailureKind.TRANSIENT
         if self.status == 401 or (self.status < 500 and _BAD_KEY.search(said)):
             return FailureKind.UNAUTHENTICATED
-        if _MODEL.search(said):
+        if self.status < 500 and _OTHER_API.search(said):
+            return FailureKind.OTHER_API
+        if _MODEL.search(said) or (self.status == 404 and self.structured and _NAMES_MODEL.search(said)):
             return FailureKind.MODEL_UNKNOWN
         if self.status == 403:
             return FailureKind.UNAUTHENTICATED

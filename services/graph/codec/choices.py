@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from random import Random
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.service.errors import invalid
 from services.graph.agreement import Preference, Selection, majority, select
 from services.graph.baselines import Baseline, NoSingleEndError, draw, expected_f1
 from services.graph.codec.graphs import decode_event, decode_graph, encode_graph
 from services.graph.codec.scores import EMPTY_RULES
 from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, remove_lightest
-from services.graph.model import TooLargeError, add_edge, add_event, new_graph
+from services.graph.model import add_edge, add_event, new_graph
 from services.graph.order import Order
 
 DEFAULT_EDGE_PROBABILITY = 0.7

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.service.errors import invalid
 from services.graph.codec.graphs import decode_graph
 from services.graph.distance.problem import UNMAPPED, Edits, Mode, Problem
-from services.graph.model import Matrix, ScriptGraph, TooLargeError, equal_ids, equal_texts, given_pairs
+from services.graph.model import Matrix, ScriptGraph, equal_ids, equal_texts, given_pairs
 from services.graph.order import reduce_if_acyclic
 
 MAX_DISTANCE_EVENTS = 40

@@ -10,21 +10,21 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import script_graph_pb2
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from dramaturg.graphs.parsing.formats import Dialect, Parsed
+from dramaturg.graphs.parsing.graph import ReadGraph, TooLargeError
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.graph.check import NewEvent, Report, Timing
 from services.graph.model import (
     Edge,
     ScriptGraph,
-    TooLargeError,
     add_edge,
     add_event,
     minutes_of,
     new_graph,
     text_of,
 )
-from services.graph.parser.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
-from services.graph.parser.formats import Dialect, Parsed
 
 MAX_MINUTES = 1e9
 """The longest duration of an event, in minutes: some 1,900 years."""
@@ -135,10 +135,23 @@ def decode_dialect(value: pb.GraphDialect.ValueType) -> Dialect | None:
     return Dialect(value) if value else None
 
 
+def encode_read_graph(graph: ReadGraph) -> script_graph_pb2.ScriptGraph:
+    """Encodes a graph of a text; events named only by edges stay undeclared."""
+    return script_graph_pb2.ScriptGraph(
+        scenario=graph.scenario,
+        events=[
+            script_graph_pb2.Event(id=event, text=read.text, duration_minutes=read.minutes)
+            for event, read in graph.events.items()
+            if read.declared
+        ],
+        edges=encode_edges(graph.edges),
+    )
+
+
 def encode_parsed(parsed: Parsed) -> pb.ParseGraphResponse:
     """Encodes the result of parsing."""
     return pb.ParseGraphResponse(
-        graph=None if parsed.graph is None else encode_graph(parsed.graph),
+        graph=None if parsed.graph is None else encode_read_graph(parsed.graph),
         dialect=pb.GraphDialect.ValueType(parsed.dialect),
         repairs=[
             pb.Repair(kind=pb.RepairKind.ValueType(repair.kind), text=repair.text, position=repair.position)

@@ -1,19 +1,23 @@
-"""The challenge judge with a language model."""
+"""The challenge judge: finds the first turn of a dialogue that is too hard for the simulator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
-    FindChallengingTurnRequest,
-    FindChallengingTurnResponse,
-)
-from dramaturg.judge import VERSION
-from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.judging.v1 import challenge_judge_service_pb2 as pb
+from dramaturg.api.judging.v1 import challenge_judge_service_pb2_grpc as pb_grpc
+from dramaturg.judge import VERSION, roles
+from dramaturg.judge.contracts import request_contract
+from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
 from dramaturg.judge.excerpts import notices
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.spec import JudgeSpec, Model
+from dramaturg.service.contract import Contract
 from services.judging.reasoned_number import ReasonedNumberForm, Scale
 
 TASK, DIALOGUE = "task", "dialogue"
@@ -44,15 +48,14 @@ class LlmChallengeJudge:
             "find_challenging_turn", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, TURN_COUNT)
         )
 
-    async def find(self, request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
+    async def find(self, request: pb.FindChallengingTurnRequest) -> pb.FindChallengingTurnResponse:
         """Finds the first challenging turn.
 
-        Args:
-            request: The request. Its utterances form complete turns.
-
         Raises:
-            ServiceError: The model's configuration fails every request.
+            ServiceError: The utterances are no complete turns, or the model's configuration fails every
+                request.
         """
+        require_turns(request.utterances, last=dialogue_pb2.SPEAKER_SIMULATOR)
         turn_count = len(request.utterances) // 2
         shown = {
             TASK: task_excerpt(request.task, request.utterances, self._limits),
@@ -61,7 +64,7 @@ class LlmChallengeJudge:
         values = {TURN_COUNT: str(turn_count)}
         question = Question(self._prompt, shown, turn_form(turn_count), values)
         answer = await self._asker.ask_or_abstain(question, request.options)
-        response = FindChallengingTurnResponse(provenance=answer.provenance)
+        response = pb.FindChallengingTurnResponse(provenance=answer.provenance)
         if answer.abstention is not None:
             response.abstain_reason, response.rationale = answer.abstention
         elif answer.value is not None:
@@ -77,3 +80,21 @@ def turn_form(turn_count: int) -> ReasonedNumberForm:
         "for each turn: how hard the request is, and what is right or wrong in the answer",
         Scale("the number of the first challenging turn; 0 if there is none", 0, turn_count),
     )
+
+
+def _llm(model: Model[JudgeSettings[DialogueLimits]]) -> Contract:
+    judge = LlmChallengeJudge(model.asker, model.library, model.settings.excerpts)
+    return request_contract(
+        pb.DESCRIPTOR.services_by_name["ChallengeJudgeService"],
+        pb_grpc.add_ChallengeJudgeServiceServicer_to_server,
+        judge,
+        judge.find,
+    )
+
+
+SPEC = JudgeSpec(
+    role=roles.CHALLENGE_JUDGE,
+    prompts=Path(__file__).parent / "prompts",
+    settings=JudgeSettings[DialogueLimits],
+    llm=_llm,
+)

@@ -1,17 +1,25 @@
-"""The rating judge with a language model."""
+"""The rating judge: rates a response in a simulation on a scale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
 
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
-from dramaturg.judge import VERSION
-from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.judging.v1 import rating_judge_service_pb2 as pb
+from dramaturg.api.judging.v1 import rating_judge_service_pb2_grpc as pb_grpc
+from dramaturg.judge import VERSION, roles
+from dramaturg.judge.contracts import request_contract
+from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
 from dramaturg.judge.excerpts import Excerpt, notices
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.spec import JudgeSpec, Model
+from dramaturg.service.contract import Contract
 from services.judging.reasoned_number import ReasonedNumberForm, Scale
 
 TASK, DIALOGUE, RESPONSE = "task", "dialogue", "response"
@@ -47,22 +55,43 @@ class LlmRatingJudge:
             "rate_reply", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, RESPONSE)
         )
 
-    async def rate(self, request: RateReplyRequest) -> Rating:
+    async def rate(self, request: pb.RateReplyRequest) -> pb.RateReplyResponse:
         """Rates the response. Empty responses are valid: a simulated terminal may print nothing.
 
         Raises:
-            ServiceError: The model's configuration fails every request.
+            ServiceError: The utterances do not end with the user's, or the model's configuration fails every
+                request.
         """
+        require_turns(request.utterances, last=dialogue_pb2.SPEAKER_USER)
         shown = {
             TASK: task_excerpt(request.task, request.utterances, self._limits),
             DIALOGUE: dialogue_excerpt(request.utterances, self._limits),
             RESPONSE: Excerpt((fence("last response", request.response, limit=self._limits.response),)),
         }
         answer = await self._asker.ask_or_abstain(Question(self._prompt, shown, FORM), request.options)
-        rating = Rating(provenance=answer.provenance)
+        rating = pb.Rating(provenance=answer.provenance)
         if answer.abstention is not None:
             rating.abstain_reason, rating.rationale = answer.abstention
         elif answer.value is not None:
             rating.value = answer.value.number
             rating.rationale = f"{answer.value.reason} {notices(shown)}".strip()
-        return rating
+        return pb.RateReplyResponse(rating=rating)
+
+
+def _llm(model: Model[JudgeSettings[DialogueLimits]]) -> Contract:
+    judge = LlmRatingJudge(model.asker, model.library, model.settings.excerpts)
+    return request_contract(
+        pb.DESCRIPTOR.services_by_name["RatingJudgeService"],
+        pb_grpc.add_RatingJudgeServiceServicer_to_server,
+        judge,
+        judge.rate,
+        provenance=attrgetter("rating.provenance"),
+    )
+
+
+SPEC = JudgeSpec(
+    role=roles.RATING_JUDGE,
+    prompts=Path(__file__).parent / "prompts",
+    settings=JudgeSettings[DialogueLimits],
+    llm=_llm,
+)

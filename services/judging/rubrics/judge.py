@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
-from dramaturg.judge import VERSION
+from dramaturg.judge import VERSION, roles
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
+from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -20,11 +22,14 @@ from dramaturg.judge.excerpts import (
 )
 from dramaturg.judge.fence import fence, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
-from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
+from dramaturg.judge.settings import OfflineSettings
+from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 from services.judging.rubrics.form import rubric_form
+from services.judging.rubrics.offline import OfflineRubricJudge
 
 CRITERIA = "criteria"
 """The placeholder of the rubric. The caller's criteria are instructions, not material."""
@@ -35,19 +40,6 @@ _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _NAMELESS = "The id of this criterion is not in lower snake case."
 
 
-def load_rubric_prompt(library: PromptLibrary) -> Prompt:
-    """Loads the prompt.
-
-    Raises:
-        PromptError: The prompt cannot be used.
-    """
-    return library.load(
-        "judge_by_rubric",
-        fixed=(CRITERIA, ANSWER_PLACEHOLDER),
-        content=(GOAL, CONSTRAINTS, REFERENCE, TEXT),
-    )
-
-
 class LlmRubricJudge:
     """Asks a model for one verdict or score on each criterion (``BatchJudge``).
 
@@ -56,7 +48,7 @@ class LlmRubricJudge:
 
     Args:
         asker: Asks the model.
-        prompt: The prompt.
+        library: The prompts.
         limits: The maximum lengths of the parts of a request in the prompt.
     """
 
@@ -66,9 +58,13 @@ class LlmRubricJudge:
     criteria: Sequence[str] = ()
     capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION)
 
-    def __init__(self, asker: Asker, prompt: Prompt, limits: ExcerptLimits) -> None:
+    def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
         self._asker = asker
-        self._prompt = prompt
+        self._prompt = library.load(
+            "judge_by_rubric",
+            fixed=(CRITERIA, ANSWER_PLACEHOLDER),
+            content=(GOAL, CONSTRAINTS, REFERENCE, TEXT),
+        )
         self._limits = limits
 
     async def judge_batch(
@@ -140,3 +136,12 @@ def _nameless(batch: JudgeBatch) -> Iterator[Verdict]:
     for name in batch.criteria:
         if not _ID.fullmatch(name):
             yield abstained(name, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, _NAMELESS)
+
+
+SPEC = JudgeSpec(
+    role=roles.RUBRIC_JUDGE,
+    prompts=Path(__file__).parent / "prompts",
+    settings=OfflineSettings,
+    llm=lambda model: judge_contract(LlmRubricJudge(model.asker, model.library, model.settings.excerpts)),
+    offline=lambda _: judge_contract(OfflineRubricJudge()),
+)

@@ -32,6 +32,21 @@ def test_serve_refuses_a_backend_that_the_service_has_not() -> None:
     assert "offline" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["critic", "poet"], "'poet' is not a service"),
+        (["critic", "execute", "critic"], "critic: name a service once"),
+        (["critic", "embedding", "--backend", "oracle"], "of critic: llm, offline; of embedding: none"),
+        (["graph", "embedding", "--backend", "offline"], "of graph: none; of embedding: none"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_serve_together(arguments: list[str], message: str) -> None:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["serve", *arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
 @pytest.mark.parametrize("command", ["train", "predict"])
 def test_the_services_bring_the_commands_of_graphs(command: str) -> None:
     done = CliRunner().invoke(app, ["graphs", command, "--help"])

@@ -55,8 +55,9 @@ def imported_by(*arguments: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_version_is_that_of_the_package() -> None:
-    done = CliRunner().invoke(app, ["version"])
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version_is_that_of_the_package(argument: str) -> None:
+    done = CliRunner().invoke(app, [argument])
     assert done.exit_code == 0
     assert done.stdout == f"dramaturg {version('dramaturg')}\n"
 

@@ -27,20 +27,14 @@ from dramaturg.judge.roles import CRITIC, EDGES, EMBEDDING, RUBRIC_JUDGE, SCRIPT
 from dramaturg.service.contract import Contract
 from dramaturg.testing import FakeGeneration, completion, serve
 from dramaturg.testing.generation import plain_answer
-from services.agents.commonsense.app import App as CommonsenseApp
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic.app import App as CriticApp
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute.app import App as ExecuteApp
-from services.agents.execute.settings import ExecuteSettings
-from services.agents.synthesize.app import App as SynthesizeApp
-from services.agents.synthesize.settings import SynthesizeSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
+from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from services.embedding.settings import EmbeddingSettings
 from services.generation.app import App as GenerationApp
-from services.judging.app import App as ScriptJudgeApp
-from services.judging.rubrics.app import App as RubricJudgeApp
-from services.judging.rubrics.settings import RubricJudgeSettings
-from services.judging.settings import ScriptJudgeSettings
+from services.judging.judge import SPEC as SCRIPT_JUDGE_SPEC
+from services.judging.rubrics.judge import SPEC as RUBRIC_JUDGE_SPEC
 from tests.dramaturg.conformance import service_faults
 from tests.dramaturg.conformance.faults import FAULTS
 from tests.dramaturg.conformance.test_generation import answer
@@ -103,13 +97,13 @@ def _apps(generation: str, embedding: str) -> Iterator[tuple[str, Any]]:
     """Our services, each with the role that it is checked for."""
     for options in ({"generation_target": generation}, {"backend": "offline", "embedding_target": embedding}):
         agents: dict[str, Any] = options
-        yield "synthesize", SynthesizeApp(SynthesizeSettings(**agents))
-        yield "critic", CriticApp(CriticSettings(**agents))
-        yield "execute", ExecuteApp(ExecuteSettings(**agents))
-        yield "commonsense", CommonsenseApp(CommonsenseSettings(**agents))
-    yield SCRIPT_JUDGE.name, ScriptJudgeApp(ScriptJudgeSettings(generation_target=generation))
-    yield RUBRIC_JUDGE.name, RubricJudgeApp(RubricJudgeSettings(generation_target=generation))
-    yield RUBRIC_JUDGE.name, RubricJudgeApp(RubricJudgeSettings(backend="offline"))
+        yield "synthesize", SYNTHESIZE_SPEC(**agents)
+        yield "critic", CRITIC_SPEC(**agents)
+        yield "execute", EXECUTE_SPEC(**agents)
+        yield "commonsense", COMMONSENSE_SPEC(**agents)
+    yield SCRIPT_JUDGE.name, SCRIPT_JUDGE_SPEC(generation_target=generation)
+    yield RUBRIC_JUDGE.name, RUBRIC_JUDGE_SPEC(generation_target=generation)
+    yield RUBRIC_JUDGE.name, RUBRIC_JUDGE_SPEC(backend="offline")
     for app in dialogue_judges(generation):
         yield app.name, app
 

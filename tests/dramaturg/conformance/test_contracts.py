@@ -34,8 +34,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import FakeGeneration, completion, serve
 from dramaturg.testing.generation import plain_answer
-from services.agents.synthesize.app import App as SynthesizeApp
-from services.agents.synthesize.settings import SynthesizeSettings
+from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from services.generation.app import App as GenerationApp
 from tests.dramaturg.conformance.services import Method, compare, service
 from tests.support.evaluations import dialogue_judges
@@ -80,7 +79,7 @@ async def test_the_judges_of_pairs_ratings_and_challenges_keep_their_contracts(i
 
 async def test_the_synthesizer_keeps_its_contract() -> None:
     async with serve(FakeGeneration(all_pass).contract()) as generation:
-        app = SynthesizeApp(SynthesizeSettings(generation_target=generation.target))
+        app = SYNTHESIZE_SPEC(generation_target=generation.target)
         async with app.open() as contracts:
             assert await broken("synthesize", *contracts) == {}
 

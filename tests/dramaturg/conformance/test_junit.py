@@ -14,8 +14,8 @@ async def attempt(subject: Subject) -> None:
 
 
 def test_the_document_is_well_formed_whatever_a_server_answers() -> None:
-    broken = Check(name="a", requirement='No "<b>" & no ]]>.', mend="Leave out <b>.", attempt=attempt)
-    kept = Check(name="b", requirement="Holds.", mend="", attempt=attempt)
+    broken = Check(name="a", requirement='No "<b>" & no ]]>.', remedy="Leave out <b>.", attempt=attempt)
+    kept = Check(name="b", requirement="Holds.", remedy="", attempt=attempt)
     seen = 'was <b>&amp;]]> "\x00\x1b\ud800\ufffe\U0001f642'
     document = junit_xml(
         "critic", "host:1\x00", [Outcome(check=broken, failure=seen, seconds=1.5), Outcome(kept, "", 0.25)]
@@ -30,7 +30,7 @@ def test_the_document_is_well_formed_whatever_a_server_answers() -> None:
     first, second = suite.findall("testcase")
     failure = first.find("failure")
     assert failure is not None
-    assert failure.text == 'was <b>&amp;]]> "����🙂\nTo mend it: Leave out <b>.'
+    assert failure.text == 'was <b>&amp;]]> "����🙂\nRemedy: Leave out <b>.'
     assert failure.get("message") == broken.requirement
     assert (second.get("name"), second.find("failure")) == ("b", None)
 
@@ -39,7 +39,7 @@ def test_every_check_says_how_to_mend_what_it_finds() -> None:
     checks = [one for name in CHECKED_ROLES for one in checks_of(checked_role(name))]
     assert checks
     assert [
-        one.name for one in checks if not one.mend.endswith(".") or not one.requirement.endswith(".")
+        one.name for one in checks if not one.remedy.endswith(".") or not one.requirement.endswith(".")
     ] == []
 
 
@@ -53,7 +53,7 @@ async def test_the_command_names_the_rule_and_how_to_mend_it(tmp_path: Path) -> 
     assert finished.code == 1
     (check,) = [one for one in finished.json["checks"] if one["name"] == "judges-every-criterion"]
     assert "which is none of PASS, FAIL and ABSTAIN" in check["failure"]
-    for text in (check["requirement"], check["failure"], f"To mend it: {check['mend']}"):
+    for text in (check["requirement"], check["failure"], f"Remedy: {check['remedy']}"):
         assert text in finished.err
     cases = ET.parse(path).findall("testsuite/testcase")
     failures = {case.get("name") for case in cases if case.find("failure") is not None}

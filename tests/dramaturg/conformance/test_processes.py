@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dramaturg.conformance import StartError, checked_role, checks_of, run
-from dramaturg.conformance.kit import run_checks
+from dramaturg.conformance.kit import Outcome, run_checks
 from dramaturg.conformance.processes import started
 from dramaturg.judge.roles import CRITIC
 from tests.support.command_line import ROOT, dramaturg
@@ -102,6 +102,14 @@ async def test_a_command_is_checked_whole(tmp_path: Path) -> None:
 async def test_a_command_that_starts_no_server_is_refused(command: str, message: str) -> None:
     with pytest.raises(StartError, match=message):
         await run(CRITIC, command=command)
+
+
+async def test_an_address_where_no_server_listens_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dramaturg.conformance.processes.CONNECT_SECONDS", 0.2)
+    outcomes: list[Outcome] = []
+    with pytest.raises(StartError, match=r"no connection to 127\.0\.0\.1:1 within"):
+        await run(CRITIC, "127.0.0.1:1", on_outcome=outcomes.append)
+    assert not outcomes
 
 
 async def test_one_of_address_and_command_is_needed() -> None:

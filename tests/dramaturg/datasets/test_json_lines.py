@@ -32,6 +32,8 @@ def test_values_come_with_the_numbers_of_their_lines(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("{}\n{", "line 2: is not JSON"),
+        ('{"a":\n', "line 1: is not JSON: Expecting value at character 6"),
+        ('{"a": 1 "b"}\n', "line 1: is not JSON: Expecting ',' delimiter at character 9"),
         ("{}\n\n[]", "line 3: is not a JSON object but list"),
         ('{"a": NaN}', "line 1: is not JSON: NaN is no number"),
         (b"{}\n\xff", "line 2: is not UTF-8"),

@@ -47,6 +47,33 @@ async def test_a_probe_asks_for_the_server_and_for_each_contract() -> None:
     assert await code(probe(port)) is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_services_of_one_process_are_told_apart_by_their_names() -> None:
+    port = free_port()
+    critic, execute = synthesizer(silent), synthesizer(silent)
+    beside = Server([execute], ServerSettings.loopback(), name="execute")
+    settings = ServerSettings.loopback(probe_port=port)
+    async with Server([critic], settings, name="critic", beside=[beside]) as server:
+        for name in ("", "critic", "execute", CONTRACT):
+            assert await probe(port, name) == SERVING
+        execute.health.serving = False
+        assert await probe(port) == await probe(port, "critic") == SERVING
+        assert await probe(port, "execute") == await probe(port, CONTRACT) == NOT_SERVING
+        assert await probe(server.port, CONTRACT) == SERVING
+        assert await probe(beside.port, CONTRACT) == NOT_SERVING
+        assert await code(probe(server.port, "execute")) is grpc.StatusCode.NOT_FOUND
+    for stopped in (port, server.port, beside.port):
+        assert await code(probe(stopped)) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_no_service_of_a_process_starts_without_the_others() -> None:
+    async with serve(synthesizer(silent)) as other:
+        taken = Server([synthesizer(silent)], ServerSettings.loopback(port=other.port))
+        server = Server([synthesizer(silent)], ServerSettings.loopback(), beside=[taken])
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{other.port}"):
+            await server.start()
+        assert await code(probe(server.port)) is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_nothing_else_is_served_there() -> None:
     port = free_port()
     async with (

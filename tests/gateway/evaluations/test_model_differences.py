@@ -29,6 +29,11 @@ def test_a_difference_is_that_of_sample_means() -> None:
         assert one.difference.value == pytest.approx(sum(differences) / len(differences))
         assert one.difference.lower < one.difference.value < one.difference.upper
         assert 0 < one.p_value <= one.adjusted_p_value <= 1
+    first, *others = summary.leaderboard
+    assert first.rank_lower == 1
+    for entry, one in zip(others, summary.model_differences, strict=True):
+        assert entry.rank_lower <= entry.rank <= entry.rank_upper <= len(ranked)
+        assert (entry.rank_lower > 1) >= (one.adjusted_p_value <= 0.05)
 
 
 def test_one_model_has_no_differences() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import COMMAND, finish, start
+from tests.support.command_line import COMMAND, dramaturg, finish, start
 
 CODE = """
 import sys
@@ -123,3 +123,18 @@ async def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert finished.code == 1
     assert f"{tmp_path}/file" in finished.err
     assert "Traceback" not in finished.err
+
+
+@pytest.mark.parametrize(
+    ("port", "probe_port", "message"),
+    [
+        ("65535", "0", "execute would listen on port 65536, which is none"),
+        ("50051", "50052", "execute would listen on port 50052, which probes ask"),
+    ],
+)
+async def test_each_service_of_a_process_needs_a_port(port: str, probe_port: str, message: str) -> None:
+    environment = {"DRAMATURG_SERVER_PROBE_PORT": probe_port}
+    done = await dramaturg("serve", "critic", "execute", "--port", port, environment=environment)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth, JudgeRegistration
 from dramaturg.client import DramaturgClient
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
+from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, Settings
 from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.launch.platform import NO_MODEL, Overview, Platform, local_platform
+from gateway.runs.settings import RunsSettings
 from tests.support.gateway import Fake
 from tests.support.ports import free_port
 
@@ -129,3 +135,46 @@ def test_the_platform_serves_http_and_a_gateway_alone_does_not(monkeypatch: pyte
     monkeypatch.setenv("DRAMATURG_GATEWAY_HTTP__PORT", "0")
     assert not Platform().fronts(settings)
     assert not Gateway().fronts(settings)
+
+
+def test_a_port_of_http_in_use_is_told_unless_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def announced(**options: Any) -> tuple[str, bool, bool]:
+        seen: list[tuple[str, bool, bool]] = []
+        platform = Platform(announce_http=lambda *event: seen.append(event), **options)
+        settings = ServerSettings(port=free_port())
+        async with Server([Fake("critic").contract()], settings, fronts=platform.fronts(settings)):
+            return seen[0]
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr("gateway.http.server.DEFAULT_PORT", taken.getsockname()[1])
+        assert asyncio.run(announced())[1:] == (True, True)
+        chosen = free_port()
+        assert asyncio.run(announced(http_port=chosen)) == (f"http://127.0.0.1:{chosen}", True, False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_permitted"), [(None, True), ('["judge.example:443"]', False)], ids=["absent", "set"]
+)
+async def test_judges_of_this_machine_may_be_registered_unless_addresses_are_set(
+    setting: str | None, is_permitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if setting is not None:
+        monkeypatch.setenv("DRAMATURG_GATEWAY_JUDGE_TARGETS", setting)
+    monkeypatch.setenv("DRAMATURG_GATEWAY_HTTP__PORT", "0")
+    platform = Platform(["critic"], runs=RunsSettings(enabled=True, url=f"sqlite:///{tmp_path / 'runs'}"))
+    settings = ServerSettings.loopback()
+    platform.fronts(settings)
+    async with (
+        platform.open() as contracts,
+        Server(contracts, settings) as server,
+        DramaturgClient(server.target) as client,
+    ):
+        registration = JudgeRegistration(role="critic", name="terse", target=f"localhost:{free_port()}")
+        if is_permitted:
+            await client.register_judge(registration)
+            assert "terse" in {judge.name for judge in await client.list_judges()}
+        else:
+            with pytest.raises(ServiceError, match="judge_targets"):
+                await client.register_judge(registration)

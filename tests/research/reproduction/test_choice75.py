@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.examples import EXAMPLES
 from tests.support.openai_server import Body
 from tests.support.reproductions import (
     Grid,
@@ -73,7 +74,7 @@ class ScriptedModel:
 
     def __call__(self, body: Body) -> str:
         question = last_message(body)
-        prompt = "naive" if "Scenario:" in question else "story"
+        prompt = "naive" if "Scenario" in question.split("Question")[0] else "story"
         text = normalized(question)
         found = [
             one
@@ -136,6 +137,43 @@ def test_accuracies_are_those_of_the_scripted_answers(
     # One call a scenario, model and prompt; equal scenarios share one.
     assert set(server.calls.values()) == {1}
     assert len(kept) * 4 - 8 <= sum(server.calls.values()) <= len(kept) * 4
+
+
+def test_refusals_in_prose_are_wrong_and_wording_cap_and_demonstrations_are_chosen(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    scenarios = list(released(data_dir / "choice75"))
+    model = ScriptedModel(scenarios)
+    decision = {"goal": "eat", "option1": "cook", "option2": "order", "scenario": "has no stove"}
+    shown = tmp_path / "shown.jsonl"
+    shown.write_text(json.dumps({"decision": decision, "choice": "CHOICE_OPTION_2"}) + "\n")
+    bodies: list[Body] = []
+
+    def respond(body: Body) -> str:
+        bodies.append(body)
+        right = model(body)
+        return right if right == "Option 1" else "I'm sorry, but I can't assist with that."
+
+    options = ("--model", "a", "--limit", "40", "--max-output-tokens", "30", "--demonstrations", str(shown))
+    wording = ("--prompts", str(EXAMPLES / "prompts" / "choice75" / "generation"))
+    finished, _ = reproduce_with(respond, "choice75", data_dir, tmp_path / "out", *options, *wording)
+    assert finished.code == 0, finished.err
+    assert all(body["max_tokens"] == 30 and len(body["messages"]) == 4 for body in bodies)
+    assert all("[Answer]:" in last_message(body) for body in bodies)
+    dev = [one for one in scenarios if one.split == "dev"]
+    kept = [dev[index * len(dev) // 40] for index in range(40)]
+    table = read_csv(tmp_path / "out" / "table-3.csv")
+    coverage = read_csv(tmp_path / "out" / "table-3-coverage.csv")
+    for row, counts in zip(table[:-1], coverage, strict=True):
+        prompt = row["Prompt"]
+        mine = [one for one in kept if one.form == FORMATS[row["Group"]]]
+        answers = [answer("a", prompt, one) for one in mine]
+        right = sum(given == one.gold == 1 for given, one in zip(answers, mine, strict=True))
+        assert float(row["All: a"]) == pytest.approx(right / len(mine))
+        assert (counts["Group"], counts["Prompt"], counts["Model"]) == (row["Group"], prompt, "a")
+        assert int(counts["All: n"]) == len(mine)
+        assert int(counts["All: failed"]) == sum(given != 1 for given in answers)
+        assert counts["All: abstained"] == "0"
 
 
 def test_without_a_model_counts_and_constant_answers_are_those_of_the_labels(

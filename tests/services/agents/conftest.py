@@ -12,25 +12,19 @@ from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServic
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.spec import JudgeSpec
 from dramaturg.testing import FakeGeneration, serve
-from services.agents.commonsense import app as commonsense
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic import app as critic
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute import app as execute
-from services.agents.execute.settings import ExecuteSettings
-from services.agents.synthesize import app as synthesize
-from services.agents.synthesize.settings import SynthesizeSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
+from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from tests.support.judges import TASK, all_pass, serve_app
 
-AGENTS = {
-    "critic": (roles.CRITIC, critic.App, CriticSettings),
-    "execute": (roles.EXECUTE, execute.App, ExecuteSettings),
-    "commonsense": (roles.COMMONSENSE, commonsense.App, CommonsenseSettings),
+AGENTS: dict[str, JudgeSpec[Any]] = {
+    judge.role.name: judge for judge in (CRITIC_SPEC, EXECUTE_SPEC, COMMONSENSE_SPEC)
 }
-"""The agents that judge candidates: role, service, settings."""
+"""The agents that judge candidates."""
 
 
 class Agents:
@@ -51,8 +45,7 @@ class Agents:
         options: JudgeOptions | None = None,
         **settings: Any,
     ) -> Assessment:
-        _, app, make_settings = AGENTS[agent]
-        service: Any = app(make_settings(**{"generation_target": self._target, **settings}))
+        service = AGENTS[agent](**{"generation_target": self._target, **settings})
         request = judge_request(task, [candidate], reference=reference, pool=pool, options=options)
         async with serve_app(service) as channel:
             return await judge_one(channel, request)
@@ -60,7 +53,7 @@ class Agents:
     async def synthesize(
         self, *candidates: Candidate, task: Task = TASK, options: JudgeOptions | None = None, **settings: Any
     ) -> SynthesizeResponse:
-        service = synthesize.App(SynthesizeSettings(**{"generation_target": self._target, **settings}))
+        service = SYNTHESIZE_SPEC(**{"generation_target": self._target, **settings})
         request = SynthesizeRequest(task=task, candidates=candidates, options=options)
         async with serve_app(service) as channel:
             return await SynthesizeServiceStub(channel).Synthesize(request)

@@ -14,6 +14,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import completion
 from tests.services.agents.conftest import AGENTS, Agents
@@ -36,7 +37,8 @@ def reasons(assessment: Assessment) -> set[str]:
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_a_good_script_passes_everything_in_one_call(agent: str, agents: Agents) -> None:
     assessment = await agents.ask(agent, candidate(*STEPS))
-    role = AGENTS[agent][0]
+    role = AGENTS[agent].role
+    assert isinstance(role, JudgeRole)
     assert [verdict.criterion for verdict in assessment.verdicts] == list(role.criteria)
     assert set(outcomes(assessment)) == {PASS}
     assert assessment.provenance.name == f"llm-{agent}"

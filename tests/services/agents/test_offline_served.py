@@ -15,12 +15,9 @@ from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from services.agents.commonsense.app import App as CommonsenseApp
-from services.agents.commonsense.settings import CommonsenseSettings
-from services.agents.critic.app import App as CriticApp
-from services.agents.critic.settings import CriticSettings
-from services.agents.execute.app import App as ExecuteApp
-from services.agents.execute.settings import ExecuteSettings
+from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
+from services.agents.critic.judge import SPEC as CRITIC_SPEC
+from services.agents.execute.judge import SPEC as EXECUTE_SPEC
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
 from tests.support.scripts import TEA, candidate, pool, tea_scripts
@@ -45,9 +42,9 @@ async def ask(app: Any, judged: Candidate) -> Assessment:
 @pytest.mark.parametrize(
     ("role", "make", "name"),
     [
-        (CRITIC, lambda **s: CriticApp(CriticSettings(**s)), "offline-critic"),
-        (EXECUTE, lambda **s: ExecuteApp(ExecuteSettings(**s)), "offline-execute"),
-        (COMMONSENSE, lambda **s: CommonsenseApp(CommonsenseSettings(**s)), "offline-commonsense"),
+        (CRITIC, CRITIC_SPEC, "offline-critic"),
+        (EXECUTE, EXECUTE_SPEC, "offline-execute"),
+        (COMMONSENSE, COMMONSENSE_SPEC, "offline-commonsense"),
     ],
 )
 async def test_an_offline_agent_answers_its_contract(
@@ -66,7 +63,7 @@ async def test_an_offline_agent_answers_its_contract(
 
 
 async def test_an_agent_whose_embedding_service_is_down_still_answers() -> None:
-    app = CriticApp(CriticSettings(backend="offline", embedding_target="127.0.0.1:9"))
+    app = CRITIC_SPEC(backend="offline", embedding_target="127.0.0.1:9")
     assessment = await ask(app, candidate(["Fill the kettle.", "Drink the tea.", "Wash up."]))
     reasons = {verdict.abstain_reason for verdict in assessment.verdicts}
     assert reasons == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}

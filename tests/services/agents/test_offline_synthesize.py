@@ -16,7 +16,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError
-from services.agents.commonsense.offline import OfflineCommonsense
+from services.agents.commonsense.judge import OfflineCommonsense
 from services.agents.offline.consensus import script_similarities
 from services.agents.synthesize.offline import OfflineSynthesizer
 from tests.support.embedding import warm_embedding_stub

@@ -15,8 +15,7 @@ from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from services.agents.critic.app import App
-from services.agents.critic.settings import CriticSettings
+from services.agents.critic.judge import SPEC
 from services.generation.app import App as GenerationApp
 from tests.support.generation import endpoint, generation_settings
 from tests.support.judges import STEPS, TASK, candidate, section, serve_app
@@ -34,7 +33,7 @@ async def critique(
         OpenAIServer(responder) as server,
         GenerationApp(generation_settings(providers={"p": endpoint(server)})).open() as contracts,
         Server(contracts, ServerSettings.loopback()) as generation,
-        serve_app(App(CriticSettings(generation_target=generation.target))) as channel,
+        serve_app(SPEC(generation_target=generation.target)) as channel,
     ):
         return [await judge_one(channel, request, timeout=20) for _ in range(times)], server
 

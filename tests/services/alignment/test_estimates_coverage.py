@@ -27,8 +27,8 @@ from services.alignment.calibration.measure import Design, calibrate
 from services.alignment.correlation.levels import Levels
 from services.alignment.correlation.measure import Series, correlate
 from services.alignment.estimates import Estimate
+from services.alignment.pairs import Pairs
 from services.alignment.prediction_powered import Predictions, estimate_means
-from services.alignment.preference import Pairs
 from services.alignment.preference import measure as measure_preferences
 from services.alignment.ranking.means import Means, Rows
 
@@ -169,7 +169,7 @@ def position(
     unknown = np.full(items, np.nan)
     pairs = Pairs(["a", "b", "c"], np.arange(items) // size, first, second, preference, unknown, unknown)
     resampling = replace(resampling, resamples=199 if resampling.resamples else 0)
-    effect = measure_preferences(pairs, "a", resampling, adjust_position=True).position_effect
+    effect = measure_preferences(pairs, "a", resampling, adjust_position=True).ratings.position_effect
     assert effect is not None
     return {"position effect": effect}
 

@@ -22,8 +22,8 @@ from services.alignment.calibration import measure as calibration
 from services.alignment.calibration.judgements import Judgements, find_threshold
 from services.alignment.comparison import model
 from services.alignment.comparison.difference import PairedValues
-from services.alignment.estimates import Estimate
-from services.alignment.preference import Pairs
+from services.alignment.estimates import Estimate, absent
+from services.alignment.pairs import Pairs
 from services.alignment.preference import measure as measure_preferences
 from services.alignment.ranking.means import Rows
 from services.alignment.ranking.rankings import Design, rank
@@ -50,7 +50,8 @@ def ranks(
     codes, numbers = np.divmod(np.arange(scores.shape[0]), SYSTEMS)
     rows = Rows(codes // size, numbers, np.zeros(codes.size, np.intp), scores)
     resamples = 400 if resampling.resamples else 0
-    design = Design(rows, [f"s{number}" for number in range(SYSTEMS)], ["one"], {})
+    names = [f"s{number}" for number in range(SYSTEMS)]
+    design = Design(rows, names, ["one"], {}, baseline="s7")
     (found,) = rank(design, replace(resampling, resamples=resamples))
     by_name = {one.system: one for one in found.methods[0].systems}
     return {
@@ -59,6 +60,7 @@ def ranks(
             for name, one in by_name.items()
         },
         "mean of a ranked system": by_name["s3"].mean,
+        "difference to the first": by_name["s3"].difference or absent("it is the first"),
     }
 
 
@@ -93,7 +95,7 @@ def ratings(
     unknown = np.full(items, np.nan)
     pairs = Pairs(["a", "b", "c"], np.arange(items) // size, first, second, preference, unknown, unknown)
     resampling = replace(resampling, resamples=199 if resampling.resamples else 0)
-    found = dict(measure_preferences(pairs, "a", resampling, adjust_position=False).ratings)
+    found = dict(measure_preferences(pairs, "a", resampling, adjust_position=False).ratings.systems)
     return {f"Elo of {name}": found[name] for name in "bc"}
 
 

@@ -62,6 +62,7 @@ async def test_model_sampling_and_repeat_are_the_request_s() -> None:
     ("answer", "failure"),
     [
         (Answer("", refusal="No."), "refused"),
+        (Answer("I'm sorry, but I can't help with that."), "refused"),
         (Answer("1. Mix", finish_reason="length"), "truncated"),
         (Answer(""), "empty"),
     ],

@@ -102,6 +102,15 @@ async def test_a_model_that_is_not_listed_is_named_with_those_like_it() -> None:
     [
         (Reply(error("Incorrect API key provided"), 401), "PROVIDER_UNAUTHENTICATED", "key"),
         (Reply(error("The model `m` does not exist"), 404), "MODEL_UNKNOWN", "dramaturg providers"),
+        (Reply(error("No deployment of this name"), 404), "MODEL_UNKNOWN", "dramaturg providers"),
+        *(
+            (Reply(error(said, code=code), status), "MODEL_UNKNOWN", "another API")
+            for status, said, code in (
+                (404, "This model is only supported in v1/responses and not in v1/chat/completions.", None),
+                (404, "This is not a chat model. Did you mean to use v1/completions?", None),
+                (400, "The chatCompletion operation does not work with the model.", "OperationNotSupported"),
+            )
+        ),
         (Reply(error("You have no credits", code=402), 402), "PROVIDER_CREDIT_EXHAUSTED", "credit"),
         (Reply(error("engine died"), 500), "PROVIDER_UNAVAILABLE", "server's log"),
     ],
@@ -117,8 +126,12 @@ async def test_a_failure_has_the_provider_s_words_and_a_remedy(
     assert remedy in text.remedy
 
 
-async def test_a_lasting_failure_ends_the_check() -> None:
-    found = await check(lambda _: Reply(error("Incorrect API key provided"), 401), *ALL)
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [("Incorrect API key provided", 401), ("This model is only supported in v1/responses.", 404)],
+)
+async def test_a_lasting_failure_ends_the_check(said: str, status: int) -> None:
+    found = await check(lambda _: Reply(error(said), status), *ALL)
     assert statuses(found) == {"CONNECTION": "OK", "TEXT": "FAILED"}
 
 

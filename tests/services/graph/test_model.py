@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.graph.model import normalise
+from dramaturg.graphs.parsing.graph import normalise
 
 
 @pytest.mark.parametrize(

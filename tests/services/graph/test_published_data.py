@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from dramaturg.cli.graphs import app
 from dramaturg.graphs.files import read_rows
+from dramaturg.graphs.parsing.formats import parse
 from dramaturg.graphs.records import read_record
 from services.graph.baselines import Baseline, draw, expected_f1
 from services.graph.check import check
 from services.graph.codec.graphs import decode_graph
 from services.graph.model import ScriptGraph
-from services.graph.parser.formats import parse
 from services.graph.score import Choices, count_edges, measure
 
 pytestmark = pytest.mark.data
@@ -136,5 +136,5 @@ def test_the_texts_of_the_release_are_read_without_repair(data_dir: Path) -> Non
         parsed = parse(row.record["flatten_output_for_script_generation"])
         assert parsed.graph is not None
         assert parsed.repair_count == 0
-        assert len(parsed.graph) == len(row.record["events"])
-        assert parsed.graph.number_of_edges() == len(row.record["gold_edges_for_prediction"])
+        assert len(parsed.graph.events) == len(row.record["events"])
+        assert len(parsed.graph.edges) == len(row.record["gold_edges_for_prediction"])

@@ -10,8 +10,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.usage import add_usage
-from services.judging.pairs.app import App as PairJudgeApp
-from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
 from tests.support.judges import serve_app
@@ -39,7 +38,7 @@ async def test_two_calls_a_pair_in_one_order_and_three_in_both(
         OpenAIServer(respond) as server,
         generation_target(server) as target,
         serve_app(RolesApp(RoleSettings(generation_target=target))) as roles,
-        serve_app(PairJudgeApp(PairJudgeSettings(generation_target=target))) as judge,
+        serve_app(PAIR_JUDGE_SPEC(generation_target=target)) as judge,
     ):
         generated = await RoleServiceStub(roles).GenerateRoles(GenerateRolesRequest(source="s"))
         compared = await PairJudgeServiceStub(judge).ComparePair(

@@ -202,3 +202,15 @@ async def test_a_running_service_is_used(tmp_path: Path) -> None:
         output, _ = await process.communicate()
     assert process.returncode == 0
     assert math.isfinite(json.loads(output)["measures"]["length"]["pearson"])
+
+
+def test_notes_explain_figures_that_seem_to_contradict(tmp_path: Path) -> None:
+    rows = [
+        {"item": item, "annotator": name, "label": "no" if item < 5 and name == "bob" else "yes"}
+        for item in range(100)
+        for name in ("ann", "bob")
+    ]
+    file = write(tmp_path / "labels.jsonl", rows)
+    (note,) = answer("labels", file)["groups"][0]["notes"]
+    assert "chance alone" in note
+    assert f"all: {note[:40]}" in run("labels", file).stdout

@@ -45,3 +45,12 @@ def test_the_baseline_is_the_origin_of_ratings(tmp_path: Path) -> None:
     found = answer("preferences", write(tmp_path / "p.jsonl", rows), "--baseline", "b")
     origin = next(one for one in found["ratings"] if one["system"] == "b")
     assert origin["interval_withheld"] == {"elo": "it is the origin of the ratings"}
+
+
+def test_the_prior_of_ratings_is_named(tmp_path: Path) -> None:
+    rows = [{"prompt": index, "first": "a", "second": "b", "judged": "first"} for index in range(30)]
+    file = write(tmp_path / "p.jsonl", rows)
+    found = answer("preferences", file, "--baseline", "b")
+    assert found["rating_prior"] == "one more draw of every two systems that were compared"
+    assert found["ratings"][0]["elo"] > 0
+    assert found["rating_prior"] in run("preferences", file).stdout

@@ -253,6 +253,23 @@ def test_a_system_keeps_its_name_and_a_p_value_is_never_zero(tmp_path: Path) -> 
     assert "no pair was judged in both orders" in stdout
 
 
+def test_equal_systems_share_their_ranks_and_a_worse_one_does_not(tmp_path: Path) -> None:
+    rows = [
+        {"item": item, "system": name, "rate": (item * step) % 7 + best}
+        for item in range(21)
+        for name, step, best in (("a", 1, 9), ("b", 2, 9), ("c", 3, 0))
+    ]
+    file = write(tmp_path / "r.jsonl", rows)
+    systems = answer("ranks", file)["groups"][0]["methods"]["rate"]["systems"]
+    assert {one["system"]: one["rank_interval"] for one in systems} == {"a": [1, 2], "b": [1, 2], "c": [3, 3]}
+    assert "difference" not in systems[0]
+    last = systems[-1]
+    assert last["difference"] == pytest.approx(-9)
+    assert last["difference_interval"][0] < -9 < last["difference_interval"][1]
+    assert 0 < last["p"] <= last["adjusted_p"] < 0.05
+    assert "3 to 3" in run("ranks", file).stdout
+
+
 def test_a_label_of_several_rows_is_refused_with_their_ids(tmp_path: Path) -> None:
     verdicts: dict[str, bool | None] = {"executable": True}
     samples = [scripts_result("soup", {"b": verdicts}), scripts_result("soup", {"b": verdicts})]

@@ -134,10 +134,16 @@ def test_bad_briefs_are_refused(briefs: Path) -> None:
     assert "line 1: brief.option_1" in result.stderr
 
 
-def test_the_four_examples_are_shown_in_place_of_those_of_the_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "file"),
+    [("hard-verb-phrase", "demonstrations.jsonl"), ("user-profile", "demonstrations-profiles.jsonl")],
+)
+def test_the_four_examples_are_shown_in_place_of_those_of_the_row(
+    tmp_path: Path, form: str, file: str
+) -> None:
     author = Author()
     folder = EXAMPLES / "decisions"
-    shown = ("--form", "hard-verb-phrase", "--demonstrations", folder / "demonstrations.jsonl", "--count", 1)
+    shown = ("--form", form, "--demonstrations", folder / file, "--count", 1)
     with gateway_in_a_thread({"author": {"WriteScenario": author}}) as target:
         result = run(folder / "briefs.jsonl", "--target", target, "--out", tmp_path / "out", *shown)
     assert result.exit_code == 0, result.output
@@ -145,7 +151,11 @@ def test_the_four_examples_are_shown_in_place_of_those_of_the_row(tmp_path: Path
     for request in author.asked:
         targets = [one.target for one in request.demonstrations]
         assert sorted(targets) == [1, 1, 2, 2]
-        assert all(one.base_scenario and one.brief.overall_goal for one in request.demonstrations)
+        assert all(one.brief.overall_goal for one in request.demonstrations)
+        if form == "user-profile":
+            assert all(one.scenario.startswith("- Name: Doe\n- ") for one in request.demonstrations)
+        else:
+            assert all(one.base_scenario for one in request.demonstrations)
         assert request.brief not in [one.brief for one in request.demonstrations]
 
 

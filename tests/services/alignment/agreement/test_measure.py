@@ -452,3 +452,17 @@ def test_agreement_without_exception_has_no_interval() -> None:
     assert (group.observed_agreement.value, group.fleiss_kappa.value) == (1.0, 1.0)
     assert group.observed_agreement.lower is None
     assert group.fleiss_kappa.lower is None
+
+
+def test_kappas_paradox_is_explained() -> None:
+    """Two annotators agree on 90 of 100 items, of which almost all have one label."""
+    rare = [[2, 0]] * 90 + [[1, 1]] * 10
+    found = agreement(from_counts(rare), resamples=10)
+    (note,) = found.notes
+    assert note.startswith(
+        "alpha and kappas are low although annotators agree on 0.900 of the pairs: 0.950 of the labels are "
+        "'0', so that chance alone would give an agreement of 0.905"
+    )
+    even = [[2, 0]] * 45 + [[0, 2]] * 45 + [[1, 1]] * 10
+    assert not agreement(from_counts(even), resamples=10).notes
+    assert not agreement(from_counts(rare), resamples=0).notes

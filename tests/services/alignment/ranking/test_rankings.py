@@ -102,6 +102,7 @@ def test_a_clear_ranking_is_stable_and_a_close_one_is_not() -> None:
     assert first.rank_upper is not None
     assert first.rank_upper > 1
     assert sum(one.first_share or 0 for one in shaky.systems) == pytest.approx(1.0)
+    assert [(one.rank_lower, one.rank_upper) for one in steady.systems] == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def test_differences_that_all_items_show_are_stable_although_items_differ() -> None:
@@ -175,12 +176,24 @@ def test_too_many_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_ranking_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:
-    rows = table({"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 4.0], "c": [0.0, 0.0, 1.0]})
-    response = await alignment.RankSystems(request(rows, resamples=50))
+    scores = [1.0, 2.0, 3.0] * 4
+    rows = table({"a": scores, "b": [one + 1 for one in scores], "c": [one / 3 for one in scores]})
+    message = request(rows, resamples=50)
+    response = await alignment.RankSystems(message)
     (group,) = response.groups
-    best = group.methods[0].systems[0]
+    best, *others = group.methods[0].systems
     assert (best.system, best.rank, best.rank_lower, best.rank_upper, best.first_share) == ("b", 1, 1, 1, 1)
     assert best.mean.lower <= 3.0 <= best.mean.upper
+    assert not best.HasField("difference")
+    assert [one.difference.value for one in others] == pytest.approx([-1, -7 / 3])
+    assert all(one.p_value <= one.adjusted_p_value <= 0.05 for one in others)
+    message.baseline = "c"
+    best = (await alignment.RankSystems(message)).groups[0].methods[0].systems[0]
+    assert best.difference.value == pytest.approx(7 / 3)
+    assert best.difference.lower < best.difference.value < best.difference.upper
+    message.baseline = "d"
+    with pytest.raises(grpc.aio.AioRpcError, match="which no item has; there are a, b, c"):
+        await alignment.RankSystems(message)
 
 
 async def test_a_system_has_an_item_once(alignment: AlignmentServiceAsyncStub) -> None:

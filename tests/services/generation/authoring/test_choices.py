@@ -161,6 +161,28 @@ def test_other_forms_are_read(text: str, choice: decision_pb2.Choice.ValueType) 
     assert read(text) == choice
 
 
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        (f"Given that the library is closed at night, Option 2 ({SEARCH}) is better than Option 1.", TWO),
+        (f"Given that Doe can't type, Option 1 ({CALL}) is better than Option 2.", ONE),
+        ("**Option 1** is the better choice than Option 2 because it is near.", ONE),
+        ("Since Option 1 is closed, Option 2 is better than Option 1.", None),
+        ("I doubt that Option 1 is better than Option 2.", None),
+        ("If it rains, Option 1 is better than Option 2.", None),
+        ("Option 1 is better than Option 2 only if it rains.", None),
+        ("Option 1 is better than Option 2?", None),
+        ("Option 1 is not better than Option 2.", None),
+        ("Option 1 is better than Option 2. But either works.", None),
+        ("Given the rain, Option 1 is better than Option 1.", None),
+    ],
+)
+def test_a_comparison_of_both_options_is_read(
+    text: str, choice: decision_pb2.Choice.ValueType | None
+) -> None:
+    assert read(text) == choice
+
+
 def test_a_very_long_answer_is_unclear_and_soon_read() -> None:
     assert read("Option 1. " + "It is quiet there. " * 100) == ONE
     assert read("Option 1, which he should " + "should, " * 50_000) is None

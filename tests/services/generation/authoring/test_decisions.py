@@ -154,7 +154,9 @@ async def test_swapped_options_are_answered_in_the_request_s_order(answer: str, 
         ("Option 1 or option 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         ("It depends.", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
-        (Answer("Option", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
+        ("I'm sorry, but I can't assist with that.", verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
+        # Each of the two requests is repeated with a raised cap.
+        (Answer("Option", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 4),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
     ],
 )
@@ -182,6 +184,23 @@ async def test_an_explained_choice_is_asked_for_once_more() -> None:
     assert len(response.provenance.completions) == 2
     assert {prompt.name for prompt in response.provenance.prompts} >= {"choose_option", "choose_again"}
     assert response.provenance.usage.provider_call_count == 2
+
+
+async def test_an_explanation_that_is_cut_off_is_asked_for_its_choice() -> None:
+    cut = Answer("Doe has no connection, so that the second way", finish_reason="length")
+    answers = iter([cut, cut, Answer("Option 1")])
+    async with OpenAIServer(lambda _: next(answers)) as server, generation_service(server) as service:
+        response = await service.authoring.ChooseOption(pb.ChooseOptionRequest(decision=LIBRARY))
+    assert response.choice == decision_pb2.CHOICE_OPTION_1
+    assert len(response.provenance.completions) == len(server.bodies) == 3
+    assert '"Option 1", "Option 2" or "Either"' in server.bodies[-1]["messages"][-1]["content"]
+
+
+async def test_a_refusal_after_an_unclear_answer_is_one() -> None:
+    answers = iter(["It depends.", "I’m sorry, but I can’t make that choice."])
+    async with OpenAIServer(lambda _: Answer(next(answers))) as server, generation_service(server) as service:
+        response = await service.authoring.ChooseOption(pb.ChooseOptionRequest(decision=LIBRARY))
+    assert response.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
 
 
 async def test_model_sampling_and_repeat_are_the_request_s() -> None:

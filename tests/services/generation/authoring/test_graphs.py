@@ -52,6 +52,15 @@ async def test_a_graph_is_given_as_it_was_answered() -> None:
     assert [prompt.name for prompt in response.provenance.prompts] == ["write_script_graph"]
 
 
+async def test_the_form_of_the_paper_is_read_after_the_second_request() -> None:
+    answer = "Step0: find the recipe;\nStep1: bake it;\nStep0 --> Step1;\nDo not add Step1 --> Step0."
+    response, bodies = await write(answer)
+    assert [event.text for event in response.graph.events] == ["find the recipe", "bake it"]
+    assert [(edge.source_id, edge.target_id) for edge in response.graph.edges] == [("0", "1")]
+    assert any("Step1 --> Step0" in one for one in response.dropped)
+    assert len(bodies) == 2
+
+
 async def test_without_a_count_it_takes_as_many_events_as_it_takes() -> None:
     _, [body] = await write(graph())
     assert "included: as many as it takes." in body["messages"][-1]["content"]
@@ -86,7 +95,7 @@ async def test_two_events_of_one_number_keep_the_first() -> None:
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
         (Answer('{"idea"', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
-        ("step0 -> step1", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
+        ("step by step", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         (graph(events={1: " "}), verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
     ],
 )

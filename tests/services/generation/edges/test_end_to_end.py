@@ -95,6 +95,27 @@ async def test_what_cannot_be_used_is_left_out_and_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "find the recipe -> mix the dough;\nmix the dough -> bake it;",
+        (
+            '```dot\ndigraph { a [label="find the recipe"]; b [label="mix the dough"]; c [label="bake it"]; '
+            "a -> b -> c }\n```"
+        ),
+        '{"edges": [["find the recipe", "mix the dough"], ["mix the dough", "bake it"]]}',
+    ],
+)
+async def test_an_answer_of_another_notation_is_read_after_the_second_request(answer: str) -> None:
+    response, bodies = await predict(lambda _: answer)
+    assert [(edge.source_id, edge.target_id) for edge in response.graph.edges] == [
+        ("first", "middle"),
+        ("middle", "last"),
+    ]
+    assert response.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+    assert len(bodies) == 2
+
+
 async def test_no_edges_at_all_are_an_answer() -> None:
     response, _ = await predict(lambda body: edges(body))
     assert response.graph == ScriptGraph(scenario="bake a cake", events=EVENTS)
@@ -104,9 +125,10 @@ async def test_no_edges_at_all_are_an_answer() -> None:
     ("answer", "reason", "calls"),
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
+        (Answer("I'm unable to assist with this request."), verdict_pb2.ABSTAIN_REASON_REFUSED, 2),
         (Answer("{", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
-        ("1 -> 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
+        ("They follow each other.", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         ({"reasoning": "", "edges": [{"before": 8, "after": 9}]}, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
         (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, 1),
     ],

@@ -155,6 +155,7 @@ async def test_unclear_votes_do_not_count_and_are_said() -> None:
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer("Yes", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
+        (Answer("I cannot answer this question."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer("yes and no"), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
         (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED),

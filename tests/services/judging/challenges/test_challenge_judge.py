@@ -15,8 +15,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
 from dramaturg.service.errors import from_rpc_error
-from services.judging.challenges.app import App
-from services.judging.challenges.settings import ChallengeJudgeSettings
+from services.judging.challenges.judge import SPEC
 from tests.services.judging.dialogues import TASK, dialogue, fenced, generation_target
 from tests.support.judges import serve_app
 from tests.support.openai_server import Answer, Body, OpenAIServer
@@ -32,10 +31,11 @@ async def find(answer: Any, *texts: str) -> tuple[FindChallengingTurnResponse, l
     """Asks once; returns the response and the bodies that the provider got."""
     request = FindChallengingTurnRequest(task=TASK, utterances=dialogue(*(texts or TEXTS)))
     async with OpenAIServer(answer if callable(answer) else lambda _: answer) as server:
-        async with generation_target(server) as target:
-            settings = ChallengeJudgeSettings(generation_target=target)
-            async with serve_app(App(settings)) as channel:
-                response = await ChallengeJudgeServiceStub(channel).FindChallengingTurn(request)
+        async with (
+            generation_target(server) as target,
+            serve_app(SPEC(generation_target=target)) as channel,
+        ):
+            response = await ChallengeJudgeServiceStub(channel).FindChallengingTurn(request)
         return response, server.bodies
 
 
@@ -117,7 +117,7 @@ async def test_half_a_turn_is_refused(texts: list[str]) -> None:
 
 
 async def test_identity_and_name() -> None:
-    app = App(ChallengeJudgeSettings())
+    app = SPEC()
     assert app.name == "challenge-judge"
     async with serve_app(app) as channel:
         stub = identity_service_pb2_grpc.IdentityServiceStub(channel)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
-from services.judging.pairs.app import App
-from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.pairs.judge import SPEC
 from tests.support.judges import serve_app
 from tests.support.openai_server import OpenAIServer, Responder
 from tests.support.readers import generation_target
@@ -22,10 +21,12 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 @asynccontextmanager
 async def _serve(responder: Responder, *, model: Any = None, **settings: Any) -> AsyncIterator[Served]:
-    async with OpenAIServer(responder, **(model or {})) as server, generation_target(server) as target:
-        judge = PairJudgeSettings(generation_target=target, **settings)
-        async with serve_app(App(judge)) as channel:
-            yield PairJudgeServiceStub(channel), server
+    async with (
+        OpenAIServer(responder, **(model or {})) as server,
+        generation_target(server) as target,
+        serve_app(SPEC(generation_target=target, **settings)) as channel,
+    ):
+        yield PairJudgeServiceStub(channel), server
 
 
 @pytest.fixture

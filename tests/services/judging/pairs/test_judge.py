@@ -10,9 +10,8 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.errors import ServiceError
-from services.judging.pairs.app import PROMPTS
-from services.judging.pairs.judge import LlmPairJudge
-from services.judging.pairs.settings import PairLimits
+from services.judging.pairs.judge import SPEC, LlmPairJudge
+from services.judging.pairs.presentation import PairLimits
 
 
 class FailsOnce:
@@ -38,7 +37,7 @@ class FailsOnce:
 
 async def test_an_order_that_fails_ends_the_call_of_the_other() -> None:
     asker: Any = FailsOnce()
-    judge = LlmPairJudge(asker, PromptLibrary(PROMPTS), PairLimits())
+    judge = LlmPairJudge(asker, PromptLibrary(SPEC.prompts), PairLimits())
     request = pb.ComparePairRequest(source="A.", first="B.", second="C.")
     async with asyncio.timeout(20):
         with pytest.raises(ServiceError, match="no such model"):

@@ -17,11 +17,9 @@ from dramaturg.api.generation.v1.generation_service_pb2 import Completion, Gener
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from services.judging.pairs.app import PROMPTS
 from services.judging.pairs.form import BatchForm, Vote
-from services.judging.pairs.judge import LlmPairJudge
-from services.judging.pairs.settings import PairLimits
-from services.judging.pairs.votes import ballot, combine, vote
+from services.judging.pairs.judge import SPEC, LlmPairJudge, ballot, combine, vote
+from services.judging.pairs.presentation import PairLimits
 from tests.support.readers import Prefer, entries, shown
 
 PREFERENCES = (pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE)
@@ -48,7 +46,7 @@ class Model:
 
 def compare(prefer: Prefer, **fields: Any) -> pb.ComparePairResponse:
     asker = Asker(cast("Any", Model(prefer)))
-    judge = LlmPairJudge(asker, PromptLibrary(PROMPTS), PairLimits())
+    judge = LlmPairJudge(asker, PromptLibrary(SPEC.prompts), PairLimits())
     return asyncio.run(judge.compare(pb.ComparePairRequest(**fields)))
 
 

@@ -16,8 +16,7 @@ from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.role_sets import role_set
 from dramaturg.service.errors import from_rpc_error
-from services.judging.pairs.app import App
-from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.pairs.judge import SPEC
 from tests.support.openai_server import Answer, Body, Misbehaviour, OpenAIServer
 from tests.support.readers import (
     Prefer,
@@ -405,9 +404,9 @@ async def test_equal_texts_are_never_told_apart_in_both_orders(serve: Serve, cho
 
 
 async def test_identity_says_that_models_are_called() -> None:
-    async with App(PairJudgeSettings()).open() as (contract,):
+    async with SPEC().open() as (contract,):
         identity = contract.identity
-    assert App().name == "pair-judge"
+    assert SPEC().name == "pair-judge"
     assert (identity.name, identity.version) == ("llm-pair-judge", version("dramaturg"))
     assert identity.contract == "dramaturg.api.judging.v1.PairJudgeService"
     assert list(identity.capabilities) == ["calls-models"]

@@ -15,8 +15,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, 
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.dialogues import DialogueLimits
 from dramaturg.service.errors import from_rpc_error
-from services.judging.ratings.app import PROMPTS, App
-from services.judging.ratings.settings import RatingJudgeSettings
+from services.judging.ratings.judge import SPEC
 from tests.services.judging.dialogues import TASK, dialogue, fenced, generation_target
 from tests.support.judges import serve_app
 from tests.support.openai_server import Answer, Body, OpenAIServer
@@ -36,8 +35,8 @@ async def rate(
     request = RateReplyRequest(**{"task": TASK, "utterances": HISTORY, "response": "a  b", **fields})
     async with OpenAIServer(answer if callable(answer) else lambda _: answer) as server:
         async with generation_target(server) as target:
-            settings = RatingJudgeSettings(generation_target=target, excerpts=limits or DialogueLimits())
-            async with serve_app(App(settings)) as channel:
+            app = SPEC(generation_target=target, excerpts=limits or DialogueLimits())
+            async with serve_app(app) as channel:
                 response = await RatingJudgeServiceStub(channel).RateReply(request)
         return response.rating, server.bodies
 
@@ -81,7 +80,7 @@ async def test_the_rating_says_how_it_was_made() -> None:
         "dramaturg.api.judging.v1.RatingJudgeService",
     )
     [prompt] = provenance.prompts
-    assert prompt.sha256 == digest(PROMPTS / "rate_reply.md")
+    assert prompt.sha256 == digest(SPEC.prompts / "rate_reply.md")
     assert provenance.parameters == {"temperature": "0.5", "repeat_index": "2"}
     assert provenance.usage.provider_call_count == len(provenance.completions) == 1
     assert provenance.latency.ToNanoseconds() > 0
@@ -202,7 +201,7 @@ async def test_a_model_that_does_not_exist_is_an_error() -> None:
 
 
 async def test_identity_and_name() -> None:
-    app = App(RatingJudgeSettings())
+    app = SPEC()
     assert app.name == "rating-judge"
     async with serve_app(app) as channel:
         stub = identity_service_pb2_grpc.IdentityServiceStub(channel)

@@ -24,8 +24,7 @@ from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import FakeGeneration, serve
-from services.judging.rubrics.app import App
-from services.judging.rubrics.settings import RubricJudgeSettings
+from services.judging.rubrics.judge import SPEC
 from tests.services.judging.dialogues import fenced, generation_target
 from tests.support.judges import all_pass, serve_app
 from tests.support.openai_server import Body, OpenAIServer
@@ -63,7 +62,7 @@ async def judge(asked: JudgeRequest, answer: Any) -> tuple[list[JudgeResponse], 
     async with OpenAIServer(answer if callable(answer) else lambda _: answer) as server:
         async with (
             generation_target(server) as target,
-            serve_app(App(RubricJudgeSettings(generation_target=target))) as channel,
+            serve_app(SPEC(generation_target=target)) as channel,
         ):
             responses = [one async for one in JudgeServiceStub(channel).Judge(asked)]
         return responses, server.bodies
@@ -184,7 +183,7 @@ async def test_a_scale_without_extent_is_refused() -> None:
 @pytest.mark.parametrize("backend", ["llm", "offline"])
 async def test_it_conforms(backend: Any) -> None:
     async with serve(FakeGeneration(all_pass).contract()) as server:
-        app = App(RubricJudgeSettings(generation_target=server.target, backend=backend))
+        app = SPEC(generation_target=server.target, backend=backend)
         async with app.open() as contracts, serve(*contracts) as served:
             role = conformance.checked_role(RUBRIC_JUDGE.name, ["polite", "clear"])
             outcomes = await conformance.run(role, served.target)

@@ -1,0 +1,171 @@
+"""Declared judges: a specification states what one judge is, and its settings and its service follow from it.
+
+Example:
+    A judge of some of ABSEval's criteria with a model::
+
+        SPEC = criteria_spec(
+            role=JudgeRole(name="order", criteria=(criteria.ORDER_CORRECT,)),
+            description="Has a language model judge the order of the steps.",
+            prompts=Path(__file__).parent / "prompts",
+            question=CriteriaQuestion("order"),
+        )
+
+    The entry point ``order = "my_package.order:SPEC"`` of the group "dramaturg.services" makes it a service:
+    ``dramaturg serve order``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import create_model
+
+from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
+from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.criteria_judge import CriteriaJudge, CriteriaQuestion
+from dramaturg.judge.excerpts import ExcerptLimits
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.roles import JudgeRole, Role
+from dramaturg.judge.settings import JudgeSettings, OfflineSettings
+from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Contract
+
+if TYPE_CHECKING:
+    from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
+
+SettingsT = TypeVar("SettingsT", bound=JudgeSettings[Any])
+
+
+@dataclass(frozen=True)
+class Model(Generic[SettingsT]):
+    """What a judge with a model is made of."""
+
+    asker: Asker
+    """Asks the model."""
+    library: PromptLibrary
+    """The prompts."""
+    settings: SettingsT
+    """The settings of the judge."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JudgeSpec(Generic[SettingsT]):
+    """One judge. Called, it is the app of the judge's service (see ``dramaturg.service.app.App``)."""
+
+    role: Role
+    """The role. Its name is that of the service and of the section of the settings."""
+    prompts: Path
+    """The folder of the judge's prompts."""
+    settings: type[SettingsT]
+    """Its settings, without a section."""
+    llm: Callable[[Model[SettingsT]], Contract]
+    """Makes the contract, served by a model: it loads the prompts and binds form and interpretation."""
+    offline: Callable[[EmbeddingServiceAsyncStub], Contract] | None = None
+    """Makes the contract, served without a model. The settings are then ``OfflineSettings``."""
+
+    @cached_property
+    def settings_type(self) -> type[SettingsT]:
+        """The settings of the judge's section."""
+        name = f"{self.role.name.title().replace('-', '')}Settings"
+        bound = create_model(name, __base__=self.settings, __doc__=f"Section ``{self.role.name}``.")
+        bound.section = self.role.name
+        return bound
+
+    def __call__(self, *, settings: Any = None, **given: Any) -> JudgeApp:
+        """Returns the app.
+
+        Args:
+            settings: The settings, of ``settings_type``. None: they are read from the environment.
+            given: Single settings that take precedence over the environment.
+        """
+        return JudgeApp(self, settings or self.settings_type(**given))
+
+
+class JudgeApp:
+    """The service of a judge.
+
+    Args:
+        spec: The judge.
+        settings: Its settings.
+    """
+
+    def __init__(self, spec: JudgeSpec[Any], settings: JudgeSettings[Any]) -> None:
+        self.name = spec.role.name
+        self._spec = spec
+        self._settings = settings
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """Opens the channel of the configured backend, yields the contract, and closes the channel.
+
+        Raises:
+            PromptError: A prompt file cannot be used.
+        """
+        spec, settings = self._spec, self._settings
+        if isinstance(settings, OfflineSettings) and settings.backend == "offline":
+            assert spec.offline is not None
+            async with open_channel(settings.embedding_target) as channel:
+                yield [spec.offline(EmbeddingServiceStub(channel))]
+            return
+        library = PromptLibrary(spec.prompts, settings.prompts_dir, service=self.name)
+        async with open_channel(settings.generation_target) as channel:
+            asker = Asker(
+                GenerationServiceStub(channel),
+                model=settings.model,
+                max_output_tokens=settings.max_output_tokens,
+                temperature=settings.temperature,
+            )
+            contract = spec.llm(Model(asker, library, settings))
+            contract.identity.prompt_token_counts.update(library.token_counts)
+            yield [replace(contract, models=asker)]
+
+
+def criteria_spec(
+    *,
+    role: JudgeRole,
+    description: str,
+    prompts: Path,
+    question: CriteriaQuestion,
+    comparison: CriteriaQuestion | None = None,
+    offline: Callable[[EmbeddingServiceAsyncStub], Contract] | None = None,
+) -> JudgeSpec[JudgeSettings[ExcerptLimits]]:
+    """Specifies a judge of ABSEval's criteria with one question for each candidate.
+
+    Args:
+        role: The role. Its criteria are some of ABSEval's.
+        description: A description in one sentence.
+        prompts: The folder of the judge's prompts.
+        question: The question.
+        comparison: The question of requests with a reference. None: the same question.
+        offline: Makes the contract, served without a model.
+    """
+
+    def llm(model: Model[JudgeSettings[ExcerptLimits]]) -> Contract:
+        return judge_contract(
+            CriteriaJudge(
+                name=f"llm-{role.name}",
+                description=description,
+                criteria=role.criteria,
+                asker=model.asker,
+                limits=model.settings.excerpts,
+                prompt=question.load(model.library, role.criteria),
+                reasoning=question.reasoning,
+                comparing_prompt=comparison.load(model.library, role.criteria) if comparison else None,
+                comparison=comparison.reasoning if comparison else {},
+            )
+        )
+
+    return JudgeSpec(
+        role=role,
+        prompts=prompts,
+        settings=JudgeSettings[ExcerptLimits] if offline is None else OfflineSettings,
+        llm=llm,
+        offline=offline,
+    )
