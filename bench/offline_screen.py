@@ -25,7 +25,7 @@ from dramaturg.datasets.json_lines import json_array_or_lines
 from services.agents.offline import calibration, screens
 from services.agents.offline.constraints import Features, LogisticModel, measure, undecidable_word
 from services.agents.offline.duplicates import repeated_meanings, repeated_wordings
-from services.agents.offline.embeddings import Embedded, Floats
+from services.agents.offline.material import Embedded, Floats
 from services.embedding.embedder import plan_batches
 from services.embedding.light import LightEncoder
 from services.embedding.weights import locate

@@ -7,8 +7,8 @@ command line nothing:
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
 - ``dramaturg.report.figures.<name>``: ``lead`` and ``sections``, how the report shows its summary.
 - ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
-- ``dramaturg.cli.evaluate.<name>``, unless ``Kind.command`` names another module, and
-  ``dramaturg.cli.runs.create.<name>``: the commands.
+- ``dramaturg.cli.evaluate.<name>``, unless ``Kind.command`` names another module: its options, and the
+  commands that evaluate a file of it and create a run of it, ``create``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kind:
     help: str
     """The first sentence of the help of its command."""
     command: str = ""
-    """The module of its command. Empty: it is a command of ``dramaturg evaluate``."""
+    """The module of its commands. Empty: it is a command of ``dramaturg evaluate``."""
     request: str = ""
     """The name of its request. Empty: Evaluate<Name>Request."""
 

@@ -40,7 +40,7 @@ from gateway.settings import GatewaySettings
 
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
-    "gateway.runs.store.database",
+    "dramaturg.database.database",
     "gateway.runs.store.sql_store",
 )
 """The modules that processes load before their memory is limited."""

@@ -52,3 +52,12 @@ def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "false")
     # A process takes a second to start.
     monkeypatch.setenv("DRAMATURG_GATEWAY_WORKER_PROCESSES", "0")
+
+
+@pytest.fixture
+def runs_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the gateways of a test keep runs, in the test's data folder."""
+    monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "true")
+    # Judges that fail in a test do not return.
+    monkeypatch.setenv("DRAMATURG_RUNS_OUTAGE_TIMEOUT_SECONDS", "0")
+    monkeypatch.setenv("DRAMATURG_RUNS_DRAIN_TIMEOUT_SECONDS", "1")

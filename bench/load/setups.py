@@ -164,7 +164,6 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
         environment = {
             "DRAMATURG_CONFIG": str(file),
             "DRAMATURG_GENERATION_LEDGER_URL": platform.ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
-            "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
             "DRAMATURG_RUNS_ENABLED": "true",
             "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
             # Only the provider limits concurrency.

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.evaluation.v1.dataset_service_pb2 import (
-    DATASET_STATE_READY,
     DatasetState,
     UploadedDataset,
 )
@@ -19,8 +18,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_UNSPECIFIED, Data
 from dramaturg.cli.options import AsJson, FileFormat
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
+from dramaturg.cli.runs.spec import show_upload, upload_size
 from dramaturg.cli.tables import Table, print_tables
-from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient
 
 app = typer.Typer(
@@ -75,7 +74,9 @@ def list_datasets(
     table = Table("dataset", texts=("name", "format", "state", "created"), figures=("bytes",))
     for one in found:
         shown = _describe(one)
-        table.add_row(one.id, *(shown[key] for key in ("name", "format", "state", "created")), _size(one))
+        table.add_row(
+            one.id, *(shown[key] for key in ("name", "format", "state", "created")), upload_size(one)
+        )
     print_tables(output(), table)
 
 
@@ -83,12 +84,6 @@ def list_datasets(
 def delete(dataset_id: DatasetId, target: RunTarget = DEFAULT_TARGET) -> None:
     """Deletes a dataset. Runs whose samples are read are unaffected."""
     ask_gateway(target, lambda client: client.datasets.delete(dataset_id))
-
-
-def show_upload(dataset: UploadedDataset) -> None:
-    """Says on standard error how much of a dataset is uploaded."""
-    done = dataset.state == DATASET_STATE_READY
-    echo(f"upload: {_size(dataset)} bytes{', complete' if done else ''}", err=True)
 
 
 async def _find(client: DramaturgClient, limit: int) -> Sequence[UploadedDataset]:
@@ -99,12 +94,6 @@ async def _find(client: DramaturgClient, limit: int) -> Sequence[UploadedDataset
             if len(found) == limit:
                 break
     return found
-
-
-def _size(dataset: UploadedDataset) -> str:
-    if dataset.state == DATASET_STATE_READY:
-        return f"{dataset.byte_count:,}"
-    return f"{dataset.received_byte_count:,} of {dataset.byte_count:,}"
 
 
 def _describe(dataset: UploadedDataset) -> dict[str, Any]:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
-from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_JSONL, RunSpec
-from dramaturg.cli.platform import PARTIAL, UsageError, output
-from dramaturg.cli.runs.spec import INLINE_BYTES
+from dramaturg.cli.platform import PARTIAL, output
 from dramaturg.cli.tables import Table, print_tables
-from dramaturg.kinds import find_request_kind
 from dramaturg.results.quantities import money
 
 DryRun = Annotated[
@@ -35,38 +29,6 @@ Pilot = Annotated[
     ),
 ]
 NOT_KNOWN = "not known"
-
-
-def spec_of_rows(rows: Iterable[Message], concurrency: int, *, partial: bool = False) -> RunSpec:
-    """The run of requests, for an estimate.
-
-    Args:
-        rows: The requests.
-        concurrency: The number of concurrent samples.
-        partial: Whether rows that are too large for one request are left out.
-
-    Raises:
-        UsageError: The rows are too large for one request.
-    """
-    spec, content = RunSpec(), bytearray()
-    for row in rows:
-        if spec.WhichOneof("evaluation") is None:
-            kind = find_request_kind(row.DESCRIPTOR.name)
-            assert kind is not None
-            getattr(spec, kind.name).SetInParent()
-        line = MessageToJson(row, indent=None, preserving_proto_field_name=True).encode() + b"\n"
-        if content and partial and len(content) + len(line) > INLINE_BYTES:
-            break
-        content += line
-        if len(content) > INLINE_BYTES:
-            raise UsageError(
-                f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "
-                "--limit, or a run with `dramaturg runs create --dry-run`"
-            )
-    spec.dataset.content = bytes(content)
-    spec.dataset.format = DATASET_FORMAT_JSONL
-    spec.limits.max_concurrent_samples = concurrency
-    return spec
 
 
 def print_estimate(estimate: EstimateRunResponse, *, as_json: bool) -> int:

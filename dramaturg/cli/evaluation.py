@@ -1,48 +1,52 @@
 """Shared by the commands that evaluate the rows of a file.
 
-All rows are checked before the first call; results and errors are written as they come; counts are reported
-also when the command is interrupted.
+All rows are checked before the first call and evaluated as a run, which the same command continues after an
+interruption. Results and errors are written once the run has ended or is interrupted.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
-import grpc
 import typer
 from google.protobuf.message import Message
 
-from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.cli.estimates import DryRun, Pilot, print_estimate, spec_of_rows
+from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
+from dramaturg.cli.evaluation_runs import (
+    Evaluated,
+    ResultFolder,
+    RunRows,
+    delete_store,
+    evaluate_run,
+    interruption,
+    run_rows,
+    store_of,
+)
 from dramaturg.cli.input_files import checked_rows
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
 from dramaturg.cli.output_files import check_writable, write_messages
-from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
-from dramaturg.cli.progress import JudgementCount, ProgressBar
-from dramaturg.cli.runs.spec import EstimateUsage, MaxCost, MaxTokens, make_budget
-from dramaturg.cli.sample_loop import evaluate_rows
+from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
+from dramaturg.cli.runs.connection import refuse
+from dramaturg.cli.runs.spec import INLINE_BYTES, EstimateUsage, MaxCost, MaxTokens, make_budget, make_policy
+from dramaturg.cli.runs.watch import EXIT_CODES
 from dramaturg.cli.sampling_options import SamplingOptions
-from dramaturg.cli.summaries import as_json, show_summary, summarize_folder
-from dramaturg.cli.terminal import Terminal, echo
-from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
+from dramaturg.cli.summaries import as_json, show_summary
+from dramaturg.cli.terminal import Terminal, echo, printable
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
-from dramaturg.datasets.row_file import RowFile
-from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, CoverageCounter
-from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
-from dramaturg.results.gold_answers import too_many_missing
-from dramaturg.summaries.samples import SampleAggregator
+from dramaturg.datasets.row_file import STANDARD_INPUT, RowFile
+from dramaturg.results.files import ERRORS, RESULTS
 
 Request = TypeVar("Request", bound=Message)
+Result = TypeVar("Result")
 RowsFile = Annotated[
     Path | None,
     typer.Option(
@@ -51,11 +55,6 @@ RowsFile = Annotated[
         help="Write the requests of all samples as rows of a run; evaluate nothing.",
     ),
 ]
-
-WAITS_SECONDS = 2.0
-"""How often the rate limits that calls wait for are read."""
-WINDOW = 16
-"""The number of rows that may wait for a slow one, for each concurrent row."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,8 @@ class RowsJob(SamplingOptions):
     """The gateway. None: one is started for the command."""
     out: Out = None
     """The folder of the results. None: one named by the time."""
+    replace: Replace = False
+    """Whether results of another input or of other options in the folder are replaced."""
     as_json: AsJson = False
     """Whether one JSON object is printed, and no table."""
     concurrency: Concurrency = 8
@@ -111,26 +112,16 @@ class Evaluation(Generic[Request]):
 
     request: type[Request]
     """The type of a row."""
-    evaluate: Callable[[DramaturgClient, Request, float], AsyncGenerator[Any]]
-    """Evaluates a request within a timeout in seconds."""
     apply: Callable[[Request], None]
     """Applies the command line's settings to a request."""
-    noun: str
-    """The noun for judgements, such as "verdicts"."""
-    judged: Callable[[Any], JudgementCount]
-    """Counts the judgements of an event."""
     options: SummaryOptions = field(default_factory=SummaryOptions)
     """The options of the summary."""
-    aggregator: SampleAggregator[Any] = field(default_factory=SampleAggregator)
-    """Counts the results."""
     roles: Sequence[str] = ()
     """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
-    judges: Sequence[tuple[str, str]] = ()
-    """The (role, judge) pairs that the command line names; they are looked up before the first call."""
     unjudged: bool = False
     """Whether no judge is called: the notice about judges is then omitted."""
-    conclude: Callable[[str], Awaitable[None]] | None = None
-    """Called after the last row with the gateway's address."""
+    conclude: Callable[[], object] | None = None
+    """Called once the results of all rows are written."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None
     """The requests that are made of a row, always equally many. None: the row's own."""
     spread_count: int = 1
@@ -149,12 +140,6 @@ class JudgedRows(Generic[Request]):
 
     request: type[Request]
     """The type of a row."""
-    evaluate: Callable[[DramaturgClient, Request, float], AsyncGenerator[Any]]
-    """Evaluates a request within a timeout in seconds."""
-    noun: str
-    """The noun for judgements."""
-    judged: Callable[[Any], JudgementCount]
-    """Counts the judgements of an event."""
     others: Sequence[str] = ()
     """The other roles that are called."""
     narrow: Callable[[Request, str], None] = lambda *_: None
@@ -175,232 +160,134 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             many gold answers are missing, or the budget is reached or too small for the planned calls, 130
             interrupted.
     """
-    folder = job.out or default_folder()
-    coverage, summary = CoverageCounter(), Summary()
     checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
     with checked as (rows, total):
+        requests = _requests(job, evaluation, rows)
         if job.rows is not None:
             check_writable(job.rows)
-            requests: Iterator[Request] = _requests(job, evaluation, rows)
-            write_messages(job.rows, requests)
+            write_messages(job.rows, (row.request for row in requests))
             echo(f"{total * evaluation.spread_count} rows of {total} to {job.rows}")
             raise typer.Exit(0)
-        if job.dry_run:
-            estimate = run(_estimate(job, evaluation, rows))
-            raise typer.Exit(print_estimate(estimate, as_json=job.as_json))
-        reached = ""
-        try:
-            reached = run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
-        except ModelsUnavailableError as error:
-            fail(f"{error}\n{HINT}", code=1)
-        finally:
-            if evaluation.aggregator.samples:
-                _report(job, evaluation, folder, _with_counts(summary, coverage, evaluation.aggregator))
-    figures_missing = not summary.sample_count
-    if reached:
-        left = total * evaluation.spread_count - evaluation.aggregator.samples
-        echo(f"{reached}; {left:,} samples were not started", err=True)
-    code = _conclude(coverage, evaluation.max_missing_gold_answers)
-    raise typer.Exit(code or int(figures_missing) or (PARTIAL if reached else 0))
+        with run_rows(requests) as written:
+            if job.dry_run:
+                raise typer.Exit(_estimate(job, evaluation, written))
+            folder = ResultFolder(job.out or default_folder(), written.digest, job.target)
+            folder.check(replace=job.replace)
+            spec = _spec(job, evaluation, written)
+            evaluated = _run(job, _evaluate(job, evaluation, written, spec, folder), len(written.lines))
+    if evaluated.done:
+        _report(job, evaluation, folder.path, evaluated)
+    raise typer.Exit(conclude(evaluated))
 
 
-def _conclude(coverage: CoverageCounter, max_missing_gold_answers: float | None) -> int:
-    """Reports a low coverage and missing gold answers on standard error; returns the exit code."""
-    share = coverage.coverage
-    if share is not None and share < DEFAULT_MIN_COVERAGE:
-        said = (
-            f"the coverage is {share:.3g}, below {DEFAULT_MIN_COVERAGE:g}" if share else "nothing was judged"
-        )
-        echo(f"{said}: {coverage.describe()}. {coverage.words}".strip(), err=True)
-    if missing := too_many_missing(coverage.gold_answers, max_missing_gold_answers):
-        echo(f"{missing}. {coverage.gold_answer_words}".strip(), err=True)
-    if coverage.failures or share == 0:
+def conclude(evaluated: Evaluated) -> int:
+    """Says on standard error why an evaluation is not complete; returns the exit code."""
+    run, progress = evaluated.run, evaluated.run.progress
+    left = progress.sample_count - evaluated.done
+    if evaluated.interrupted:
+        echo(interruption(evaluated.done, progress.sample_count), err=True)
+        return INTERRUPTED
+    if run.state_reason:
+        unstarted = f"; {left:,} samples were not started" if left else ""
+        echo(printable(f"{run.state_reason}{unstarted}"), err=True)
+    if progress.failed_count or not evaluated.is_summarized:
         return 1
-    return PARTIAL if missing or (share is not None and share < DEFAULT_MIN_COVERAGE) else 0
+    return EXIT_CODES.get(run.state, 1)
 
 
-def _requests(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> Iterator[Request]:
+def _requests(
+    job: RowsJob, evaluation: Evaluation[Request], rows: RowFile[Request]
+) -> Iterator[Row[Request]]:
     """The requests of all samples, with the settings of the command line."""
-    for row in rows if evaluation.spread is None else _spread(rows, evaluation.spread):
-        evaluation.apply(row.request)
-        job.apply(row.request)
-        yield row.request
+    for row in rows:
+        for request in (row.request,) if evaluation.spread is None else evaluation.spread(row):
+            evaluation.apply(request)
+            job.apply(request)
+            yield Row(row.line, request)
 
 
-def _spec(
-    job: Job, evaluation: Evaluation[Request], rows: RowFile[Request], *, partial: bool = False
-) -> RunSpec:
-    """The run of the rows, for an estimate."""
-    requests: Iterator[Request] = _requests(job, evaluation, rows)
-    spec = spec_of_rows(requests, job.concurrency, partial=partial)
+def _spec(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> RunSpec:
+    spec = rows.spec()
+    spec.display_name = PurePath(job.file).name if job.file != STANDARD_INPUT else ""
+    missing = evaluation.max_missing_gold_answers
+    spec.policy.CopyFrom(make_policy(0, job.timeout, max_missing_gold_answer_fraction=missing))
+    spec.limits.max_concurrent_samples = job.concurrency
     if job.budget is not None:
         spec.budget.CopyFrom(job.budget)
     return spec
 
 
-async def _check_budget(
-    client: DramaturgClient, job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]
-) -> None:
-    """Refuses a budget that the planned calls exceed, or that needs a price that is not known.
-
-    Of a file that is too large for one request the first rows are planned.
+def _run(job: Job, work: Coroutine[Any, Any, Result], total: int) -> Result:
+    """Runs the work of a command with a gateway.
 
     Raises:
-        typer.Exit: 4: the plan exceeds the budget; 2: a price is not known.
+        typer.Exit: With a message where the gateway refused it or failed, or where it was interrupted.
     """
-    estimate = await client.estimate_run(_spec(job, evaluation, rows, partial=True), timeout=job.timeout)
-    if estimate.budget_exceeded:
-        fail(f"nothing is evaluated: {'; '.join(estimate.budget_exceeded)}", PARTIAL)
-    unpriced = [
-        one.model or "the default model"
-        for one in estimate.models
-        if one.call_count and not one.HasField("prompt_usd_per_million")
-    ]
-    if job.max_cost_usd and unpriced:
-        raise UsageError(
-            f"--max-cost-usd needs the price of each model, and that of {', '.join(dict.fromkeys(unpriced))} "
-            "is unknown: name a price table under `prices` in the settings of the provider, or use "
-            "--max-tokens"
+    try:
+        return run(work)
+    except ServiceError as error:
+        refuse(job.target or "the gateway", error)
+    except typer.Exit as stopped:
+        if stopped.exit_code == INTERRUPTED:
+            echo(interruption(0, total), err=True)
+        raise
+
+
+def _estimate(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> int:
+    """Prints what the evaluation is expected to take; returns the exit code."""
+    spec = _spec(job, evaluation, rows)
+    if spec.dataset.WhichOneof("source") is None:
+        fail(
+            f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "
+            "--limit, or a run with `dramaturg runs create --dry-run`"
         )
 
-
-async def _estimate(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> EstimateRunResponse:
-    spec = _spec(job, evaluation, rows)
-    async with (
-        gateway(job.target, evaluation.roles, quiet=True) as address,
-        DramaturgClient(address) as client,
-    ):
-        try:
+    async def work() -> EstimateRunResponse:
+        async with (
+            gateway(job.target, evaluation.roles, quiet=True) as address,
+            DramaturgClient(address) as client,
+        ):
             return await client.estimate_run(spec, pilot_sample_count=job.pilot, timeout=job.timeout)
-        except ServiceError as error:
-            raise UsageError(error.message) from error
+
+    return print_estimate(_run(job, work(), len(rows.lines)), as_json=job.as_json)
 
 
 async def _evaluate(
-    job: Job,
-    evaluation: Evaluation[Request],
-    coverage: CoverageCounter,
-    rows: RowFile[Request],
-    total: int,
-    folder: Path,
-    summary: Summary,
-) -> str:
-    """Evaluates the rows and merges the summary of all finished ones into ``summary``.
-
-    Returns:
-        The limit of the budget that ended the evaluation. Empty: none.
-    """
+    job: Job, evaluation: Evaluation[Request], rows: RunRows, spec: RunSpec, folder: ResultFolder
+) -> Evaluated:
+    identity = rows.identity(spec)
+    local = job.target is None
     async with (
-        gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
+        gateway(
+            job.target, evaluation.roles, quiet=evaluation.unjudged, run_store=store_of(identity)
+        ) as address,
         DramaturgClient(address) as client,
     ):
 
-        def evaluate(request: Request) -> AsyncGenerator[Any]:
-            evaluation.apply(request)
-            job.apply(request)
-            return evaluation.evaluate(client, request, job.timeout)
+        async def check_budget(spec: RunSpec) -> None:
+            if job.budget is not None:
+                estimate = await client.estimate_run(spec, timeout=job.timeout)
+                if estimate.budget_exceeded:
+                    fail(f"nothing is evaluated: {'; '.join(estimate.budget_exceeded)}", PARTIAL)
 
-        await _check_judges(client, evaluation.judges)
-        if job.budget is not None:
-            await _check_budget(client, job, evaluation, rows)
-        try:
-            writer = ResultWriter(folder, WINDOW * job.concurrency)
-        except OSError as error:
-            raise UsageError(f"{folder}: {error.strerror or error}") from error
-        samples = rows if evaluation.spread is None else _spread(rows, evaluation.spread)
-        try:
-            with (
-                writer,
-                ProgressBar(
-                    total * evaluation.spread_count,
-                    "" if evaluation.unjudged else evaluation.noun,
-                    evaluation.judged,
-                ) as progress,
-            ):
-                watcher = asyncio.create_task(_watch_waits(client, progress))
-                try:
-                    reached = await evaluate_rows(
-                        evaluate,
-                        samples,
-                        writer,
-                        evaluation.aggregator,
-                        progress,
-                        coverage,
-                        concurrency=job.concurrency,
-                        budget=job.budget,
-                    )
-                finally:
-                    watcher.cancel()
-        finally:
-            # Also after an interruption: what is finished is reported.
-            if evaluation.aggregator.samples:
-                summary.MergeFrom(await summarize_folder(client, folder, evaluation.options))
-        if evaluation.conclude is not None:
-            await evaluation.conclude(address)
-    return reached
+        evaluated = await evaluate_run(
+            client, rows, spec, folder, evaluation.options, local=local, before=check_budget
+        )
+    if evaluation.conclude is not None and not evaluated.interrupted:
+        evaluation.conclude()
+    if local and evaluated.is_over:
+        delete_store(identity)
+    return evaluated
 
 
-async def _watch_waits(client: DramaturgClient, progress: ProgressBar) -> None:
-    """Shows the rate limits that model calls wait for, until it is cancelled."""
-    while True:
-        await asyncio.sleep(WAITS_SECONDS)
-        try:
-            waits = await client.model_waits(timeout=WAITS_SECONDS)
-        except ServiceError as error:
-            if error.code is grpc.StatusCode.UNIMPLEMENTED:
-                return
-            waits = ()
-        progress.show_waits(waits)
-
-
-def _spread(
-    rows: Iterable[Row[Request]], spread: Callable[[Row[Request]], Sequence[Request]]
-) -> Iterator[Row[Request]]:
-    for row in rows:
-        for request in spread(row):
-            yield Row(row.line, request)
-
-
-async def _check_judges(client: DramaturgClient, judges: Sequence[tuple[str, str]]) -> None:
-    """Refuses an unknown judge before any sample fails because of it."""
-    for role, name in judges:
-        try:
-            await client.check_judge(role, name)
-        except ServiceError as error:
-            if error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN:
-                raise UsageError(f"--judge {role}={name}: {error.message}") from error
-            # Other errors may be transient, or show in every sample.
-            return
-
-
-def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAggregator[Any]) -> Summary:
-    """The summary; where the gateway computed none, the counts of the command."""
-    if summary.sample_count:
-        return summary
-    made = Summary(
-        sample_count=counted.samples,
-        failed_sample_count=counted.failed_samples,
-        failures_by_reason=coverage.failures,
-        judgement_count=coverage.judgements,
-        abstentions_by_reason=coverage.abstentions,
-        usage=counted.usage,
-        problems=summary.problems,
-    )
-    if coverage.gold_answers.sample_count:
-        made.scripts.gold_answers.CopyFrom(coverage.gold_answers)
-    return made
-
-
-def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Summary) -> None:
-    aggregator, results = evaluation.aggregator, folder / RESULTS
+def _report(job: Job, evaluation: Evaluation[Request], folder: Path, evaluated: Evaluated) -> None:
+    results, failed = folder / RESULTS, evaluated.run.progress.failed_count
     if job.as_json:
-        typer.echo(json.dumps({**as_json(summary), "results": str(results)}, ensure_ascii=False))
+        described = {**as_json(evaluated.summary), "results": str(results)}
+        typer.echo(json.dumps(described, ensure_ascii=False))
         return
     console = output()
-    evaluation.show(console, summary)
-    if aggregator.failed_samples:
-        console.print(
-            f"{aggregator.failed_samples} of {aggregator.samples} samples failed: see {folder / ERRORS}",
-            style="red",
-        )
+    evaluation.show(console, evaluated.summary)
+    if failed:
+        console.print(f"{failed} of {evaluated.done} samples failed: see {folder / ERRORS}", style="red")
     console.print(f"results: {results}", soft_wrap=True)

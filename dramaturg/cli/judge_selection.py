@@ -127,6 +127,14 @@ def parse_models(option: str, texts: Iterable[str]) -> dict[str, str]:
     return by_role
 
 
+def models_of_roles(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Reads ROLE=MODEL into models by role. Arguments and errors are those of ``parse_models``."""
+    by_role = parse_models(option, texts)
+    if "" in by_role:
+        raise ValueError(f"{option} {by_role['']!r} is not of the form ROLE=MODEL")
+    return by_role
+
+
 def set_judges(
     selections: MutableSequence[JudgeSelection],
     judges: Sequence[tuple[str, str]],

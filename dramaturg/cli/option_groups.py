@@ -8,12 +8,14 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, get_type_hints
 
+from dramaturg.cli.platform import fail
+
 
 def takes_groups(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a command of a function: a parameter that is a dataclass becomes the options of its fields.
 
     Each field is annotated as a parameter of a command is, and its default is the option's. In its help a
-    command's own options come before these.
+    command's own options come before these. A ``ValueError`` of a dataclass ends the command as wrong usage.
     """
     own: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []
@@ -29,7 +31,10 @@ def takes_groups(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(**given: Any) -> Any:
         for name, (group, members) in groups.items():
-            given[name] = group(**{member: given.pop(member) for member in members})
+            try:
+                given[name] = group(**{member: given.pop(member) for member in members})
+            except ValueError as error:
+                fail(str(error))
         return function(**given)
 
     parameters = [*own, *shared]

@@ -78,6 +78,9 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", help="Folder for the results. Default: out/<time, UTC>."),
 ]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace results of another input or of other options in DIR.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Concurrency = Annotated[int, typer.Option(min=1, max=256, help="Samples evaluated at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")]

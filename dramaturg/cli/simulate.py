@@ -1,8 +1,8 @@
-"""``dramaturg simulate``."""
+"""``dramaturg simulate`` and ``runs create simulations``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,15 +14,14 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
     SimulatedDialogue,
     SimulateDialogueRequest,
-    SimulateDialogueResponse,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
+from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ShadowWait, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
 from dramaturg.datasets.json_lines import json_objects
@@ -42,17 +41,33 @@ class Simulation(Job):
     timeout: Timeout = 1800.0
 
 
-@app.command("simulate")
-@takes_groups
-def simulate(
-    job: Simulation,
-    simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = "",
-    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = "",
-    dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """The options of simulations; absent ones keep the row's value."""
+
+    simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = ""
+    """The model that simulates."""
+    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = ""
+    """The model that plays the user."""
     turns: Annotated[
         int | None,
         typer.Option(min=1, max=50, help="Maximum number of turns. Default: that of the row, else 4."),
-    ] = None,
+    ] = None
+    """The maximum number of turns."""
+
+    def apply(self, request: SimulateDialogueRequest) -> None:
+        """Sets them in a request."""
+        request.simulator_model = self.simulator or request.simulator_model
+        request.user_model = self.user or request.user_model
+        request.max_turn_count = self.turns or request.max_turn_count
+
+
+@app.command("simulate")
+@takes_groups
+def simulate(
+    own: SimulationOptions,
+    job: Simulation,
+    dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
     judge: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service of a role: author or challenge-judge."),
@@ -81,15 +96,13 @@ def simulate(
     """
     try:
         judges = parse_judges(judge or ())
-        models = _models(judge_model or ())
+        models = models_of_roles("--judge-model", judge_model or ())
     except ValueError as error:
         fail(str(error))
 
     def apply(request: SimulateDialogueRequest) -> None:
         set_judges(request.judges, judges, models)
-        request.simulator_model = simulator or request.simulator_model
-        request.user_model = user or request.user_model
-        request.max_turn_count = turns or request.max_turn_count
+        own.apply(request)
         set_shadow_wait(request, shadow_wait)
 
     folder = job.out or default_folder()
@@ -98,24 +111,28 @@ def simulate(
         Evaluation(
             request=SimulateDialogueRequest,
             roles=("author", "challenge-judge"),
-            evaluate=lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
             apply=apply,
-            noun="utterances",
-            judged=_spoken,
             options=summary_options(group_by),
-            judges=judges,
-            conclude=lambda _: _write_scripts(folder),
+            conclude=lambda: _write_scripts(folder),
             spread=lambda row: _number(row, dialogues),
             spread_count=dialogues,
         ),
     )
 
 
-def _models(texts: Sequence[str]) -> Mapping[str, str]:
-    models = parse_models("--judge-model", texts)
-    if "" in models:
-        raise ValueError(f"--judge-model {models['']!r} is not of the form ROLE=MODEL")
-    return models
+@command_of("simulations")
+def create(own: SimulationOptions) -> SimulateDialogueRequest:
+    """Creates a run that simulates dialogues and cuts test scripts from them (SimulBench).
+
+    A row is one dialogue; several dialogues of a task are rows with different dialogue_index.
+
+    For example:
+
+        dramaturg runs create simulations tasks.jsonl --simulator my-model --user my-model
+    """
+    row = SimulateDialogueRequest()
+    own.apply(row)
+    return row
 
 
 def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:
@@ -129,11 +146,7 @@ def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateD
     return copies
 
 
-def _spoken(event: SimulateDialogueResponse) -> JudgementCount:
-    return JudgementCount(int(event.HasField("utterance")), 0)
-
-
-async def _write_scripts(folder: Path) -> None:
+def _write_scripts(folder: Path) -> None:
     """Makes rows of the scripts of every result, one result in memory at a time."""
 
     def rows() -> Any:
@@ -148,17 +161,8 @@ async def _write_scripts(folder: Path) -> None:
     write_messages(folder / SCRIPTS, rows())
 
 
-def _turns_judged(event: SimulateDialogueResponse) -> JudgementCount:
-    if not event.HasField("result"):
-        return JudgementCount(0, 0)
-    return JudgementCount(1, int(not event.result.HasField("challenging_turn")))
-
-
 CHALLENGE_ROWS = JudgedRows(
     SimulateDialogueRequest,
-    lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
-    "challenging turns",
-    _turns_judged,
     (AUTHOR.name,),
 )
 """The rows of judges of challenging turns."""

@@ -30,12 +30,13 @@ class _Spent(NamedTuple):
             return self.known
         return self.known * self.calls / (self.calls - self.unknown_calls)
 
-    def is_unknown(self, least: int) -> bool:
-        """Whether too many calls are unknown, at least as many as given."""
-        return self.unknown_calls >= least and self.unknown_calls > MAX_UNKNOWN_SHARE * self.calls
+    @property
+    def is_unknown(self) -> bool:
+        """Whether too many calls are unknown."""
+        return self.unknown_calls >= MIN_UNKNOWN_CALLS and self.unknown_calls > MAX_UNKNOWN_SHARE * self.calls
 
 
-def budget_reached(budget: RunBudget, usage: Usage, min_unknown_calls: int = MIN_UNKNOWN_CALLS) -> str:
+def budget_reached(budget: RunBudget, usage: Usage) -> str:
     """The limit of the budget that is reached, or that cannot be kept. Empty: none.
 
     Calls without a price or without token counts are estimated by the mean of the others. With too many of
@@ -44,11 +45,10 @@ def budget_reached(budget: RunBudget, usage: Usage, min_unknown_calls: int = MIN
     Args:
         budget: The limits.
         usage: What was consumed.
-        min_unknown_calls: The least number of calls that are too many.
     """
     if budget.max_cost_usd:
         name, spent = f"the budget of {budget.max_cost_usd:.2f} USD", _cost(budget, usage)
-        if spent.is_unknown(min_unknown_calls):
+        if spent.is_unknown:
             unknown = f"{spent.unknown_calls} of {spent.calls}"
             return f"{name} cannot be kept: the price of {unknown} calls is unknown"
         if spent.total >= budget.max_cost_usd:
@@ -56,7 +56,7 @@ def budget_reached(budget: RunBudget, usage: Usage, min_unknown_calls: int = MIN
             return f"{name} is reached{part}"
     if budget.max_token_count:
         name, spent = f"the budget of {budget.max_token_count} tokens", _tokens(budget, usage)
-        if spent.is_unknown(min_unknown_calls):
+        if spent.is_unknown:
             return (
                 f"{name} cannot be kept: the provider stated no token counts of {spent.unknown_calls} of "
                 f"{spent.calls} calls"

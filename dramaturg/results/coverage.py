@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-
-from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.error_status_pb2 import StatusCode
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
-from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
-from dramaturg.results.abstentions import NOT_ASKED, explained_abstention, judged_share
-from dramaturg.results.gold_answers import count, missing_reason
-from dramaturg.results.names import abstention_name
-from dramaturg.results.rows import flatten
+from dramaturg.api.evaluation.v1.run_pb2 import SampleError
+from dramaturg.results.abstentions import NOT_ASKED, judged_share
 from dramaturg.service.errors import ServiceError
 
 DEFAULT_MIN_COVERAGE = 0.9
 """The coverage under which an evaluation is partial by default (``RunPolicy.min_coverage``)."""
-
-_FIELDS = {
-    field.message_type.full_name: field.name
-    for field in RunSample.DESCRIPTOR.oneofs_by_name["result"].fields
-    if field.message_type is not None
-}
 
 
 def coverage(succeeded: int, done: int, judgements: int, abstentions: Mapping[str, int]) -> float | None:
@@ -78,59 +64,6 @@ def describe_unjudged(
     if count := sum(failures.values()):
         parts.append(f"{count} of {samples} samples failed ({by_reason(failures)})")
     return "; ".join(parts)
-
-
-class CoverageCounter:
-    """Counts the judgements of results as a run does."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.judgements = 0
-        self.abstentions: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.gold_answers = GoldAnswerFigures()
-        self.gold_answer_words = ""
-        """The failure of the first gold answer that could not be written."""
-        self.words = ""
-        """The error of the first failed sample, else the words of an abstention: of the first that counts."""
-        self._explained = False
-
-    def add(self, result: Message) -> None:
-        """Counts the judgements of a result of any evaluation. Other messages have none."""
-        self.samples += 1
-        if result.DESCRIPTOR.full_name not in _FIELDS:
-            return
-        sample = RunSample()
-        getattr(sample, _FIELDS[result.DESCRIPTOR.full_name]).CopyFrom(result)
-        reason = missing_reason(sample.scripts)
-        count(self.gold_answers, reason)
-        if reason and not self.gold_answer_words:
-            self.gold_answer_words = sample.scripts.gold_answer.failure
-        rows = flatten(sample, texts=False)
-        self.judgements += len(rows)
-        self.abstentions.update(
-            abstention_name(row.abstain_reason) for row in rows if row.outcome == OUTCOME_ABSTAIN
-        )
-        found = None if self._explained else explained_abstention(result)
-        if found is not None and (found.is_asked or not self.words):
-            self.words, self._explained = found.words, found.is_asked
-
-    def add_failure(self, error: ServiceError) -> None:
-        """Counts a sample without a result."""
-        self.samples += 1
-        if not self.failures:
-            self.words, self._explained = error.message, True
-        self.failures[failure_name(error)] += 1
-
-    @property
-    def coverage(self) -> float | None:
-        """See ``coverage``."""
-        failed = self.failures.total()
-        return coverage(self.samples - failed, self.samples, self.judgements, self.abstentions)
-
-    def describe(self) -> str:
-        """See ``describe_unjudged``."""
-        return describe_unjudged(self.samples, self.judgements, self.abstentions, self.failures)
 
 
 def by_reason(counts: Mapping[str, int]) -> str:

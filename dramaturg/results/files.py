@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNKNOWN, StatusCode
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.datasets import Row, sample_id
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.kinds import KINDS
+from dramaturg.results.coverage import failure_name, status_name
 from dramaturg.results.frames import ResultRow, arrow_table, pandas_frame
 from dramaturg.results.rows import flatten
-from dramaturg.service.errors import ServiceError
 
 if TYPE_CHECKING:
     import pandas
@@ -127,77 +124,34 @@ def _reason(record: dict[str, Any]) -> ErrorReason.ValueType:
     return ErrorReason.ValueType(known.number if known else 0)
 
 
-class _Line(NamedTuple):
-    failed: bool
-    text: str
-
-
-class ResultWriter:
-    """Writes to a folder; files of an earlier evaluation there are replaced.
-
-    A result that comes before those of earlier rows waits for them, so at most ``window`` rows are on
-    their way at once: memory does not grow with the file. Closing it writes what still waits.
+class ResultFiles:
+    """Writes samples to the files of a folder, which replace earlier ones once they are whole.
 
     Args:
-        folder: The folder; made where it is not there.
-        window: The most rows on their way.
+        folder: The folder.
 
     Raises:
         OSError: The folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, window: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.results_path = folder / RESULTS
-        self.errors_path = folder / ERRORS
-        self._slots = asyncio.Semaphore(window)
-        self._waiting: dict[int, _Line] = {}
-        self._next = 0
-        # Line by line, so that a process that is killed leaves whole lines.
-        self._results = self.results_path.open("w", encoding="utf-8", buffering=1)
-        self._errors = self.errors_path.open("w", encoding="utf-8", buffering=1)
+    def __init__(self, folder: Path) -> None:
+        self._paths = (folder / RESULTS, folder / ERRORS)
+        self._files = [_unfinished(path).open("w", encoding="utf-8") for path in self._paths]
 
-    async def admit(self) -> None:
-        """Waits until one more row may be on its way."""
-        await self._slots.acquire()
+    def add(self, sample: RunSample, line: int) -> None:
+        """Writes the result of a sample, or its failure.
 
-    def add_result(self, index: int, result: Message) -> None:
-        """Takes the result of the row with this index, from 0."""
-        self._add(index, _Line(False, _dump(MessageToDict(result))))
-
-    def add_error(self, index: int, row: Row[Any], error: ServiceError) -> None:
-        """Takes the reason why the row with this index, from 0, has no result."""
-        described = {
-            "index": index,
-            "line": row.line,
-            "task_id": sample_id(row.request),
-            "tags": dict(row.request.tags),
-            "code": error.code.name,
-            "reason": error.reason_name.removeprefix("ERROR_REASON_"),
-            "message": error.message,
-            "violations": [violation._asdict() for violation in error.violations],
-        }
-        self._add(index, _Line(True, _dump(described)))
-
-    def close(self) -> None:
-        """Writes what waits, in the order of the rows, and closes the files."""
-        self._write([line for _, line in sorted(self._waiting.items())])
-        self._waiting.clear()
-        self._results.close()
-        self._errors.close()
-
-    def _add(self, index: int, line: _Line) -> None:
-        self._waiting[index] = line
-        ready = []
-        while self._next in self._waiting:
-            ready.append(self._waiting.pop(self._next))
-            self._next += 1
-            self._slots.release()
-        self._write(ready)
-
-    def _write(self, lines: Sequence[_Line]) -> None:
-        for failed, text in lines:
-            (self._errors if failed else self._results).write(f"{text}\n")
+        Args:
+            sample: The sample. Those of one evaluation are added in their order.
+            line: Its line in the file that was evaluated.
+        """
+        results, errors = self._files
+        if sample.state == run_pb2.SAMPLE_STATE_FAILED:
+            errors.write(f"{_dump(_failure(sample, line))}\n")
+            return
+        kind = sample.WhichOneof("result")
+        assert kind is not None
+        results.write(f"{_dump(MessageToDict(getattr(sample, kind)))}\n")
 
     def __enter__(self) -> Self:
         return self
@@ -205,7 +159,30 @@ class ResultWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        for file, path in zip(self._files, self._paths, strict=True):
+            file.close()
+            if error is None:
+                _unfinished(path).replace(path)
+            else:
+                _unfinished(path).unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished")
+
+
+def _failure(sample: RunSample, line: int) -> dict[str, Any]:
+    error = sample.error
+    return {
+        "index": sample.index,
+        "line": line,
+        "task_id": sample.sample_id,
+        "tags": dict(sorted(sample.tags.items())),
+        "code": status_name(error.code),
+        "reason": failure_name(error) if error.reason else "UNSPECIFIED",
+        "message": error.message,
+        "violations": [{"field": error.field, "description": error.message}] if error.field else [],
+    }
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -107,4 +107,31 @@ def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
         ],
         "majority_labels": dict(sorted(group.majority_labels.items())),
         "notes": list(group.notes),
+        **({"replacement": _replacement(group.replacement)} if group.HasField("replacement") else {}),
+    }
+
+
+def _replacement(found: agreement_pb2.JudgeReplacement) -> dict[str, Any]:
+    def known(message: Any, name: str) -> float | None:
+        return getattr(message, name) if message.HasField(name) else None
+
+    return {
+        "winning_rate": known(found, "winning_rate"),
+        "average_advantage": known(found, "average_advantage"),
+        "passed": found.passed,
+        "epsilon": found.epsilon,
+        "undefined": found.undefined,
+        "annotators": [
+            {
+                "annotator": one.annotator,
+                "items": one.item_count,
+                "units": one.unit_count,
+                "judge_advantage": one.judge_advantage,
+                "annotator_advantage": one.annotator_advantage,
+                "standard_error": known(one, "standard_error"),
+                "p": known(one, "p_value"),
+                "adjusted_p": known(one, "adjusted_p_value"),
+            }
+            for one in found.annotators
+        ],
     }

@@ -39,7 +39,7 @@ from services.generation.calls import Answer, Call, FinishReason
 from services.generation.completions import Completer
 from services.generation.deadlines import Deadline, DeadlinePolicy
 from services.generation.generator import Generator
-from services.generation.ledger import SqliteLedger
+from services.generation.ledger import Ledger, open_ledger
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.replay import ReplayProvider
@@ -161,13 +161,12 @@ def free_port() -> ServerSettings:
     return ServerSettings(port=0, drain_delay_seconds=0)
 
 
-def generation(written: Written) -> Contract:
+def generation(written: Written, ledger: Ledger) -> Contract:
     """A generation service that records its answers."""
     recording = ReplayProvider("samples", RECORDING, source=written)
     registry = Registry([ConfiguredProvider(recording, PriceTable())])
     # A repair is answered like the first request: what cannot be read stays so.
     repair = repair_request(PromptLibrary(PROMPTS))
-    ledger = SqliteLedger(None)
     completer = Completer(registry, ledger, repair, 8192)
     return Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
@@ -188,7 +187,8 @@ async def record() -> int:
     walks = {(row["task_id"], row["candidate_id"]): row["walk"] for row in rows if "walk" in row}
     written = Written()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(Server([generation(written)], free_port()))
+        ledger = await stack.enter_async_context(open_ledger("sqlite://"))
+        server = await stack.enter_async_context(Server([generation(written, ledger)], free_port()))
         judges = (SYNTHESIZE_SPEC, CRITIC_SPEC, EXECUTE_SPEC, COMMONSENSE_SPEC, SCRIPT_JUDGE_SPEC)
         apps = {judge.role.name: judge(generation_target=server.target) for judge in judges}
         channels = {

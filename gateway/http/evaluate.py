@@ -1,7 +1,7 @@
 """``POST /v1/evaluate``: a whole evaluation in one JSON call, for clients that know no Connect.
 
-The body has one field, "scripts", "texts" or "pair", with the request of that kind. It is forwarded to the
-streaming method of the kind, and the answer is its last event, which has the result.
+The body has one field, named like the result of a sample of a run, e.g. "texts", with the request of that
+kind. It is forwarded to the streaming method of the kind, and the answer is its last event, which has the result.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 
 from dramaturg.api.common.v1.limits_pb2 import FieldLimits, limits
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from gateway.http.messages import JsonCodec, UnreadableMessageError, in_turn, parsed_object
 
 PATH = "/v1/evaluate"
 DOCUMENT_PATH = "/v1/openapi.json"
 _SERVICE = evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"]
 _METHODS: Mapping[str, MethodDescriptor] = {
-    "scripts": _SERVICE.methods_by_name["EvaluateScripts"],
-    "texts": _SERVICE.methods_by_name["EvaluateTexts"],
-    "pair": _SERVICE.methods_by_name["EvaluatePairs"],
+    field.name: method
+    for field in RunSample.DESCRIPTOR.oneofs_by_name["result"].fields
+    for method in _SERVICE.methods
+    if "result" in method.output_type.fields_by_name
+    and method.output_type.fields_by_name["result"].message_type is field.message_type
 }
-UNREAD = _METHODS["texts"]
+"""The methods that end with a result, by the name of their result in a run."""
+UNREAD = next(iter(_METHODS.values()))
 """The method to which a request is forwarded that is refused before its kind is known."""
 
 
@@ -97,7 +101,7 @@ def document() -> bytes:
     error = {"description": "The call failed.", "content": _json("Error")}
     operation = {
         "operationId": "evaluate",
-        "summary": "Evaluates scripts or texts of a task, or a pair of texts, and returns the whole result.",
+        "summary": "Evaluates one sample and returns the whole result.",
         "security": [{}, {"token": []}],
         "parameters": [
             {

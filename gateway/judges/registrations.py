@@ -28,6 +28,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeConnection as ConnectionMessage,
 )
+from dramaturg.database.errors import StoreError
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.credentials import token_value
@@ -38,7 +39,7 @@ from dramaturg.service.tls import channel_credentials
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.targets import is_permitted
 from gateway.runs.records import RegisteredJudge
-from gateway.runs.store.base import JudgeInUseError, JudgeMissingError, RunStore, StoreError
+from gateway.runs.store.base import JudgeInUseError, JudgeMissingError, RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.settings import SHADOWED, GatewaySettings, JudgeEntry
 

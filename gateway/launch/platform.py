@@ -28,6 +28,8 @@ NO_MODEL = (
     "that DRAMATURG_CONFIG names."
 )
 
+DRAIN_SECONDS = 5.0
+"""How long the samples of a command may continue when it ends before its run."""
 LOOPBACK_JUDGES = ("localhost:*", "127.0.0.1:*", "[::1]:*")
 """The addresses at which a platform for its own machine permits judges, where the settings name none."""
 
@@ -153,7 +155,11 @@ async def local_platform(
     """
     runs = RunsSettings(enabled=False)
     if run_store is not None:
-        runs = RunsSettings(enabled=True, url=f"sqlite:///{run_store}")
+        url = f"sqlite:///{run_store}"
+        # The judges run in this process, so that none restarts while the others wait for it.
+        runs = RunsSettings(
+            enabled=True, url=url, drain_timeout_seconds=DRAIN_SECONDS, outage_timeout_seconds=0
+        )
     # Idle threads of OpenBLAS spin. Half of the cores remain for the event loop.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     async with (

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import store_unavailable
 
 logger = logging.getLogger(__name__)

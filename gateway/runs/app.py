@@ -18,6 +18,7 @@ from dramaturg.api.evaluation.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
+from dramaturg.database.errors import StoreError
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.threads import TenantThreads
@@ -33,7 +34,7 @@ from gateway.runs.service.datasets import DatasetServicer
 from gateway.runs.service.preflight import Preflight
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store import StoreError, open_store
+from gateway.runs.store import open_store
 
 
 @asynccontextmanager

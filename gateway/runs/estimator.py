@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
+from dramaturg.database.errors import StoreError
 from dramaturg.datasets import DatasetError
 from dramaturg.judge.prompts import CHARACTERS_PER_TOKEN
 from dramaturg.judge.protocols import CALLS_MODELS
@@ -38,7 +39,7 @@ from gateway.runs.dataset_process import DatasetThreads, first_valid, sample_rea
 from gateway.runs.datasets import check_dataset
 from gateway.runs.engine.policy import concurrent_samples
 from gateway.runs.service.validation import check_spec
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import as_file, ready_dataset
 

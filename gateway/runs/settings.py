@@ -25,8 +25,8 @@ class RunsSettings(Settings):
     section: ClassVar[str] = "runs"
 
     enabled: bool = True
-    """Whether the gateway serves RunService and executes runs. Off for a gateway that a single command starts
-    for itself: the store belongs to the user, and a SQLite file serves one gateway at a time."""
+    """Whether the gateway serves RunService and executes runs. A gateway that a single command starts for
+    itself has a store of that command's own, or none: a SQLite file serves one gateway at a time."""
     url: str = Field(default_factory=default_url, min_length=1, repr=False)
     """The run store: ``sqlite:///path`` for one gateway, ``postgresql://...`` for any number. The workflow
     engine keeps its tables in the schema "dbos" of that database, on SQLite in a second file beside it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,8 @@ from dramaturg.api.alignment.v1 import (
     accuracy_pb2,
     aggregation_pb2,
     agreement_pb2,
+    alignment_service_pb2,
+    alignment_service_pb2_grpc,
     bias_pb2,
     calibration_pb2,
     compare_pb2,
@@ -21,17 +26,29 @@ from dramaturg.api.alignment.v1 import (
     text_pb2,
 )
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceServicer
+from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Contract
 from services.alignment import bias, preference
 from services.alignment.accuracy import groups as accuracy
+from services.alignment.accuracy.groups import MAX_ROWS
+from services.alignment.accuracy.metrics import MAX_CELLS
 from services.alignment.aggregation import aggregate
 from services.alignment.agreement import measure as agreement
+from services.alignment.agreement.alpha import MAX_SETS
 from services.alignment.agreement.majority import list_majorities
+from services.alignment.agreement.measure import MAX_GROUPS, MAX_PAIRS
 from services.alignment.calibration.measure import calibrate
 from services.alignment.codec.accuracy import decode_accuracy_design, encode_groups
-from services.alignment.codec.aggregation import DEFAULT_ITERATIONS, decode_votes, encode_aggregation
+from services.alignment.codec.aggregation import (
+    DEFAULT_ITERATIONS,
+    MAX_AGGREGATED_CELLS,
+    decode_votes,
+    encode_aggregation,
+)
 from services.alignment.codec.agreement import (
     decode_annotations,
     decode_distance,
+    decode_epsilon,
     decode_majority_rule,
     encode_agreement,
 )
@@ -39,6 +56,7 @@ from services.alignment.codec.bias import decode_judged_pairs, encode_biases
 from services.alignment.codec.calibration import decode_design, decode_judgements, encode_calibrations
 from services.alignment.codec.compare import decode_runs, encode_compared
 from services.alignment.codec.correlation import (
+    MAX_MEASURES,
     decode_groups,
     decode_levels,
     decode_scores,
@@ -46,16 +64,20 @@ from services.alignment.codec.correlation import (
 )
 from services.alignment.codec.estimates import decode_level, decode_resampling
 from services.alignment.codec.plan import plan_study
+from services.alignment.codec.prediction_powered import MAX_SYSTEMS as MAX_PREDICTED_SYSTEMS
 from services.alignment.codec.prediction_powered import decode_predictions, encode_means
 from services.alignment.codec.preference import decode_preferences, encode_preferences, reference_weight
 from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
-from services.alignment.comparison.compare import compare
+from services.alignment.comparison.compare import MAX_COMPARISONS, compare
 from services.alignment.correlation.measure import correlate
+from services.alignment.embedder import RemoteEmbedder
 from services.alignment.prediction_powered import estimate_means
-from services.alignment.ranking.rankings import rank
+from services.alignment.preference import MAX_RATED_SYSTEMS
+from services.alignment.ranking.rankings import MAX_METHODS, MAX_SYSTEMS, rank
+from services.alignment.settings import AlignmentSettings
 from services.alignment.text.bertscore import DEFAULT_OPTIONS, BertScoreOptions
-from services.alignment.text.score import chosen, score_texts, vector_metrics
+from services.alignment.text.score import METRICS, chosen, score_texts, vector_metrics
 from services.alignment.text.similarity import Embedder
 from services.alignment.workers import Checkpoint, Workers
 
@@ -100,6 +122,8 @@ class AlignmentServicer(AlignmentServiceServicer):
                 grouped=bool(request.group_tag),
                 resampling=decode_resampling(request, checkpoint),
                 rule=rule,
+                judge=request.judge,
+                epsilon=decode_epsilon(request),
             )
             if not request.list_majorities:
                 return encode_agreement(groups, [], [])
@@ -224,3 +248,46 @@ class AlignmentServicer(AlignmentServiceServicer):
         return await self._workers.run(
             lambda checkpoint: encode_report(score_texts(pairs, names, metrics, checkpoint))
         )
+
+
+@asynccontextmanager
+async def open_contract(settings: AlignmentSettings) -> AsyncIterator[Contract]:
+    """Yields the contract of the service, and stops its workers at the end."""
+    async with AsyncExitStack() as stack:
+        embedder = None
+        if settings.embedding_target:
+            channel = await stack.enter_async_context(open_channel(settings.embedding_target))
+            embedder = RemoteEmbedder(channel, settings.embedding_model)
+        workers = Workers(settings.workers, settings.waiting)
+        stack.push_async_callback(workers.close)
+        options = BertScoreOptions(settings.bertscore_layer, settings.bertscore_baseline)
+        yield _contract(AlignmentServicer(workers, embedder, options))
+
+
+def _contract(servicer: AlignmentServicer) -> Contract:
+    return Contract.make(
+        alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"],
+        alignment_service_pb2_grpc.add_AlignmentServiceServicer_to_server,
+        servicer,
+        name="alignment",
+        version=version("dramaturg"),
+        description=(
+            "Accuracy, agreement, correlation with people, comparisons, rankings, calibration, bias, and "
+            "text-overlap baselines."
+        ),
+        capabilities=METRICS,
+        limits={
+            "accuracy_rows": MAX_ROWS,
+            "aggregated_cells": MAX_AGGREGATED_CELLS,
+            "agreement_groups": MAX_GROUPS,
+            "annotator_pairs": MAX_PAIRS,
+            "comparisons": MAX_COMPARISONS,
+            "confusion_cells": MAX_CELLS,
+            "label_sets": MAX_SETS,
+            "measures": MAX_MEASURES,
+            "rated_systems": MAX_RATED_SYSTEMS,
+            "predicted_systems": MAX_PREDICTED_SYSTEMS,
+            "ranked_systems": MAX_SYSTEMS,
+            "ranking_methods": MAX_METHODS,
+        },
+    )

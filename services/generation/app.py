@@ -114,9 +114,7 @@ def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:
 async def _ledger(settings: GenerationSettings) -> AsyncIterator[Ledger]:
     async with AsyncExitStack() as stack:
         try:
-            ledger = await stack.enter_async_context(
-                open_ledger(settings.ledger_address(), settings.ledger_spool_dir.expanduser())
-            )
+            ledger = await stack.enter_async_context(open_ledger(settings.ledger_address()))
         except LedgerError as error:
             raise SettingsError(f"generation.{settings.ledger_setting()}: {error}") from error
         yield ledger

@@ -43,18 +43,18 @@ CACHE_HITS = Counter(
 )
 LEDGER_SECONDS = Histogram(
     "dramaturg_ledger_write_duration_seconds",
-    "Duration of the ledger's writes: put (in the caller's path), commit (to PostgreSQL, in groups).",
+    "Duration of the ledger's writes: put (a completion, with its wait), commit (a transaction of a group).",
     ("operation",),
 )
 LEDGER_FAILURES = Counter(
     "dramaturg_ledger_failures_total",
-    "Failed operations of the ledger: put, commit (repeated), read, or record (nothing is bought meanwhile).",
+    "Failed operations of the ledger: put, commit, read, or record (nothing is bought meanwhile).",
     ("operation",),
     shown=(("put",), ("commit",), ("read",), ("record",)),
 )
 LEDGER_UNWRITTEN = Gauge(
     "dramaturg_ledger_unwritten_completions",
-    "Completions in the spool of this process that are not yet in PostgreSQL.",
+    "Completions whose commit is not acknowledged yet; their callers wait.",
 )
 
 # Callers name models as they like. Those counted were answered by a provider, and still they are not trusted.

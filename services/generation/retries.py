@@ -1,4 +1,4 @@
-"""Retries of provider calls: retried failures, waits and time limits of attempts.
+"""Retries of provider calls: retried failures, waits, time limits and the budget of failed attempts.
 
 No other module retries calls to providers.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dramaturg.service import context
 from dramaturg.service.auth import caller
-from services.generation.attempt_budget import AttemptBudget, RequestAttempts
-from services.generation.attempt_timeout import AttemptTimeout
 from services.generation.calls import Answer, Call
 from services.generation.circuit_breaker import CircuitBreaker
 from services.generation.deadlines import Deadline, timeout
@@ -21,6 +24,143 @@ from services.generation.errors import DeadlinePassedError, FailureKind, Provide
 from services.generation.limits.limiter import CallLimiter, Outcome
 from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider
+
+MAX_REQUESTS = 10_000
+"""The number of requests that are remembered; the least recent is forgotten first."""
+IDLE_SECONDS = 600.0
+"""The time without an attempt after which calls with a request id are a new request. Retries of one request
+wait less: a judge or a run by one minute at most, and for an outage by two."""
+
+
+@dataclass(slots=True)
+class RequestAttempts:
+    """The attempts of all calls of one request."""
+
+    failed: int = 0
+    """Attempts that ended in a transient failure."""
+    words: str = ""
+    """The last of these failures. It may quote the request, so no other request is shown it."""
+    answered: int = 0
+    in_flight: int = 0
+    calls: int = 0
+    """Calls in progress."""
+    attempted_at: float = -math.inf
+    """When an attempt last ended."""
+    is_bounded: bool = True
+    """False outside of any request: the limits of the call alone hold."""
+
+
+class AttemptBudget:
+    """Bounds the failed attempts of all calls of a tenant with one request id.
+
+    Judges, repeated requests and repeated attempts at a sample of a run carry the request id of the
+    sample, so that the budget holds over all layers that retry. Every two answers allow one more failure,
+    since a sample with many calls has more of them.
+
+    Args:
+        failures: The failed attempts of a request without an answer.
+        clock: The time, in seconds.
+    """
+
+    def __init__(self, failures: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._requests: OrderedDict[tuple[str, str], RequestAttempts] = OrderedDict()
+
+    @contextmanager
+    def request(self) -> Iterator[RequestAttempts]:
+        """The attempts of the request that is being served, for one call; new ones outside of any."""
+        attempts = self._current()
+        attempts.calls += 1
+        try:
+            yield attempts
+        finally:
+            attempts.calls -= 1
+
+    def _current(self) -> RequestAttempts:
+        served = context.current()
+        if served is None or not served.request_id:
+            return RequestAttempts(is_bounded=False)
+        key = caller.current().tenant, served.request_id
+        attempts = self._requests.get(key)
+        if attempts is None or self._is_over(attempts):
+            attempts = self._requests[key] = RequestAttempts(attempted_at=self._clock())
+        self._requests.move_to_end(key)
+        while len(self._requests) > MAX_REQUESTS or self._is_over(next(iter(self._requests.values()))):
+            self._requests.popitem(last=False)
+        return attempts
+
+    def _is_over(self, attempts: RequestAttempts) -> bool:
+        return not attempts.calls and self._clock() - attempts.attempted_at > IDLE_SECONDS
+
+    def is_exhausted(self, request: RequestAttempts) -> bool:
+        """Whether a request may begin no further attempt."""
+        # Until the first answer every attempt in progress may fail.
+        pending = 0 if request.answered else request.in_flight
+        return (
+            request.is_bounded
+            and request.failed > 0
+            and request.failed + pending >= self._failures + request.answered // 2
+        )
+
+    @contextmanager
+    def attempt(self, request: RequestAttempts) -> Iterator[None]:
+        """Counts an attempt while it is in progress."""
+        request.in_flight += 1
+        try:
+            yield
+        finally:
+            request.in_flight -= 1
+            request.attempted_at = self._clock()
+
+
+_SHORTEST_SECONDS = 0.25
+"""No shorter limit is learned: a busy machine delays answers for as long."""
+
+
+class AttemptTimeout:
+    """The time limit of the next attempt: a multiple of the longest of the latest answers.
+
+    A call that takes far longer than all others is taken to hang. The configured limit applies until enough
+    answers are known, and is the maximum. A limit that passes without an
+    answer, to this call or another, is doubled, up to eightfold.
+    """
+
+    _ENOUGH = 20
+
+    def __init__(self, configured: float) -> None:
+        self._configured = configured
+        self._factor = 1
+        self.answers = 0
+        self._latest: deque[float] = deque(maxlen=50)
+
+    @property
+    def seconds(self) -> float:
+        most = self._configured * self._factor
+        if len(self._latest) < self._ENOUGH:
+            return most
+        return min(most, max(self._configured / 10, 4 * max(self._latest), _SHORTEST_SECONDS))
+
+    def answered(self, seconds: float) -> None:
+        """Records the duration of an answer."""
+        self._latest.append(seconds)
+        self.answers += 1
+
+    def passed(self, answers: int) -> None:
+        """Takes that a limit passed without an answer.
+
+        Args:
+            answers: How many answers there were when the attempt began. With more, it alone hangs:
+                the configured limit applies, not more.
+        """
+        if self.answers == answers:
+            self._factor = min(8, 2 * self._factor)
+        self._latest.clear()
+
+    def is_long(self, seconds: float) -> bool:
+        """Whether an attempt of this duration without an answer counts as a failure of the provider."""
+        return seconds >= self._configured / 10
+
 
 logger = logging.getLogger(__name__)
 

@@ -34,11 +34,6 @@ def default_ledger() -> str:
     return str(_data_folder() / "completions.sqlite3")
 
 
-def default_spool_dir() -> Path:
-    """The folder of completions that are not yet in PostgreSQL."""
-    return _data_folder() / "spool"
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -235,10 +230,6 @@ class GenerationSettings(Settings):
     one), ``sqlite://`` (in memory), or, for several processes,
     ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE`` with any parameter of libpq. Empty: the file
     that ``ledger`` names.
-    """
-    ledger_spool_dir: Path = Field(default_factory=default_spool_dir)
-    """With PostgreSQL, the folder of this machine for completions that are not yet in the database. It must
-    outlive the process and be on a local disk.
     """
     share_completions: bool = False
     """Whether tenants share completions. Sharing saves repeated calls, and reveals by latency and ``cached``

@@ -13,10 +13,9 @@ from dramaturg.api.roles.v1 import role_service_pb2_grpc as pb_grpc
 from dramaturg.judge import VERSION
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import sign
-from services.roles.clusters import DEFAULT_EPS, DEFAULT_MIN_SAMPLES, Density, cluster, text_of
+from services.roles.clusters import DEFAULT_EPS, DEFAULT_MIN_SAMPLES, Density, Plane, cluster, place, text_of
 from services.roles.embedder import Embedded, Embedder
 from services.roles.generator import RoleGenerator
-from services.roles.plane import Plane, place
 from services.roles.worker import Worker
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["RoleService"]

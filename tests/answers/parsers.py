@@ -27,7 +27,7 @@ from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
-from services.judging.rubrics.form import rubric_form
+from services.judging.rubrics.judge import rubric_form
 from services.roles.generator import ORIGINS, RolesForm
 
 TURNS = 5
@@ -126,7 +126,7 @@ def read_graph(text: str) -> Any:
         return None
     if graph is None:
         return None
-    return sorted(graph.edges), {event: graph.nodes[event]["text"] for event in graph}
+    return sorted(graph.edges), {key: event.text for key, event in graph.events.items()}
 
 
 def place(text: str) -> object:

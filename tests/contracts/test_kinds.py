@@ -103,6 +103,5 @@ def test_a_kind_has_a_package_and_its_modules() -> None:
             f"dramaturg/report/figures/{shown.name}",
             f"dramaturg/cli/summaries/{shown.name}",
             shown.command.replace(".", "/") or f"dramaturg/cli/evaluate/{shown.name}",
-            f"dramaturg/cli/runs/create/{shown.name}",
         ):
             assert (ROOT / f"{module}.py").is_file()

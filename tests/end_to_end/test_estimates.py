@@ -309,11 +309,11 @@ async def test_evaluate_ends_at_its_budget(tmp_path: Path) -> None:
     assert done.json["sample_count"] == 1
 
 
-async def test_evaluate_with_a_budget_ends_after_a_sample_without_token_counts(tmp_path: Path) -> None:
+async def test_evaluate_refuses_a_budget_that_cannot_be_kept_without_token_counts(tmp_path: Path) -> None:
     async with OpenAIServer(lambda body: Answer(answer(body), usage=None)) as model:
         done = await evaluate(model, tmp_path, "--max-tokens", "10000000")
-        assert "cannot be kept: the provider stated no token counts" in done.err
-        assert (done.code, done.json["sample_count"]) == (4, 1)
+        assert (done.code, done.out) == (2, "")
+        assert "token counts" in done.err
         done = await evaluate(model, tmp_path, "--max-tokens", "10000000", "--estimate-usage", limit=2)
     assert done.json["sample_count"] == 2, done.err
     assert "budget" not in done.err

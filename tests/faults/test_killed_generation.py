@@ -6,12 +6,13 @@ import asyncio
 import random
 import resource
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+import psycopg
 import pytest
 
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_STORE_UNAVAILABLE, ErrorReason
@@ -46,7 +47,6 @@ async def generation(server: OpenAIServer, folder: Path, ledger_url: str) -> Asy
         f"""
         [generation]
         ledger_url = "{ledger_url}"
-        ledger_spool_dir = "{folder / "spool"}"
         [generation.providers.local]
         kind = "openai"
         base_url = "{server.base_url}"
@@ -154,8 +154,29 @@ async def test_a_call_is_paid_twice_only_if_it_was_under_way_and_then_it_is_coun
     )
 
 
+@contextmanager
+def unwritable(process: ServiceProcess, ledger_url: str) -> Iterator[None]:
+    """Has the ledger refuse every write: no file of the process grows, or the database is read-only."""
+    if ledger_url.startswith("sqlite"):
+        unlimited = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, unlimited[1]))
+        yield
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
+        return
+    name = ledger_url.rpartition("/")[2]
+    with psycopg.connect(ledger_url, autocommit=True) as connection:
+        for mode in ("on", "off"):
+            connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {mode}'.encode())
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            if mode == "on":
+                yield
+
+
 @pytest.mark.slow
-async def test_a_full_disk_stops_purchases(ledger_url: str, tmp_path: Path) -> None:
+async def test_a_store_that_takes_no_write_stops_purchases(ledger_url: str, tmp_path: Path) -> None:
     async with (
         OpenAIServer(lambda _: "x" * 2000, record=False) as server,
         generation(server, tmp_path, ledger_url) as process,
@@ -163,15 +184,12 @@ async def test_a_full_disk_stops_purchases(ledger_url: str, tmp_path: Path) -> N
         callers = Callers(process.target)
         asking = asyncio.create_task(callers.run(range(400)))
         await until(lambda: len(callers.answers) > 50, 60)
-        unlimited = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-        # No file of the process grows: not the ledger, the spool or the log.
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, unlimited[1]))
-        await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > CALLERS, 60)
-        await until(lambda: server.in_flight == 0)
-        bought = server.calls.total()
-        await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > 3 * CALLERS, 60)
-        assert server.calls.total() == bought < 400
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
+        with unwritable(process, ledger_url):
+            await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > CALLERS, 60)
+            await until(lambda: server.in_flight == 0)
+            bought = server.calls.total()
+            await until(lambda: callers.refusals[ERROR_REASON_STORE_UNAVAILABLE] > 3 * CALLERS, 60)
+            assert server.calls.total() == bought < 400
         await asking
         assert len(callers.answers) == 400
         assert server.calls.total() == 400
@@ -183,6 +201,8 @@ async def test_a_store_that_cannot_be_used_ends_the_start_with_its_name(tmp_path
     with pytest.raises(AssertionError):
         await process.start()
     told = process.log.read_text()
-    assert told.startswith("generation.ledger_url: the ledger 127.0.0.1:1/none cannot be used")
+    assert told.startswith(
+        "generation.ledger_url: the ledger postgresql://a:***@127.0.0.1:1/none is unavailable"
+    )
     assert "secret" not in told
     assert "Traceback" not in told

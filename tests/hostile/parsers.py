@@ -15,8 +15,8 @@ from dramaturg.judge.steps import parse_candidate
 from services.generation.answers.tolerant_json import read_tolerantly
 from services.generation.authoring.constraints import ConstraintsForm
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.authoring.edits import Action, EditsForm
 from services.generation.authoring.graphs import ScriptGraphForm
+from services.generation.authoring.perturbations import Action, EditsForm
 from services.generation.authoring.scenarios import PhraseForm, ProfileForm
 from services.generation.authoring.simulation_tasks import SimulationTaskForm
 from services.generation.edges.end_to_end import EdgesForm

@@ -204,15 +204,6 @@ def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
     assert all(address.startswith("sqlite:////var/lib/dramaturg/") for address in local)
 
 
-def test_the_spool_is_on_a_volume(tmp_path: Path) -> None:
-    rendering = folder("base")
-    pod = next(pod for pod in rendering.services() if pod.name == "generation")
-    settings = load_settings(rendering, pod, tmp_path)
-    assert isinstance(settings, GenerationSettings)
-    mounted = {mount["mountPath"] for mount in pod.container["volumeMounts"] if not mount.get("readOnly")}
-    assert str(settings.ledger_spool_dir) in mounted
-
-
 @every_rendering
 def test_files_that_the_configuration_names_are_mounted(render: Render, tmp_path: Path) -> None:
     rendering = render()

@@ -141,11 +141,11 @@ def agents(*replaced: Fake) -> list[Fake]:
 
 @asynccontextmanager
 async def gateway_target(*fakes: Fake, **settings: Any) -> AsyncIterator[str]:
-    """Starts every judge and a gateway that knows them."""
+    """Starts every judge and a gateway that knows them; it keeps runs if the environment says so."""
     judges = (
         RegisteredJudge(fake.role, fake.target or fake.contract(), fake.name, fake.default) for fake in fakes
     )
-    async with serve_gateway(*judges, **settings) as server:
+    async with serve_gateway(*judges, **{"runs": {}, **settings}) as server:
         yield server.target
 
 

@@ -18,7 +18,15 @@ from dramaturg.cli.align import (
     report,
     verdicts,
 )
-from dramaturg.cli.align.labels import DISTANCES, MORE_THAN_HALF, Majority, TieLabel, rule_named
+from dramaturg.cli.align.labels import (
+    DISTANCES,
+    MORE_THAN_HALF,
+    Epsilon,
+    Judge,
+    Majority,
+    TieLabel,
+    rule_named,
+)
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
 from dramaturg.cli.align.table import Rows, add_annotations, add_scores, group_column
 from dramaturg.cli.option_groups import takes_groups
@@ -85,13 +93,19 @@ def labels(
         Path | None,
         typer.Option(metavar="FILE.jsonl", dir_okay=False, help="File for the majority label of each item."),
     ] = None,
+    judge: Judge = "",
+    epsilon: Epsilon = 0.2,
 ) -> None:
     """Measures how far annotators agree, from rows with the columns "item", "annotator" and "label".
 
     A label that is a list is a set; in CSV, with the distance "masi", its parts are separated by "|". An item
-    that is labelled by several criteria counts as one item for each.
+    that is labelled by several criteria counts as one item for each. --judge tests whether that annotator may
+    take the place of the others (Calderon et al. 2025).
 
-    Example: dramaturg align labels labels.csv --distance ordinal
+    Examples:
+        dramaturg align labels labels.csv --distance ordinal
+
+        dramaturg align labels labels.csv --judge gpt-4 --epsilon 0.15
     """
     if distance not in DISTANCES:
         raise typer.BadParameter(f"{distance!r} is none of {', '.join(DISTANCES)}", param_hint="--distance")
@@ -106,6 +120,8 @@ def labels(
         majority_rule=rule_named(majority),
         tie_label=tie_label,
         list_majorities=majorities is not None,
+        judge=judge,
+        epsilon=epsilon,
     )
     left_out = add_annotations(request, rows)
     response = asked.call(lambda stub: stub.MeasureAgreement(request))

@@ -28,6 +28,12 @@ RULES = {
 
 Majority = Annotated[str, typer.Option(metavar="RULE", help=f"Majority rule: {', '.join(RULES)}.")]
 TieLabel = Annotated[str, typer.Option(metavar="LABEL", help="Label of undecided items. Default: none.")]
+Judge = Annotated[
+    str, typer.Option(metavar="ANNOTATOR", help="Judge that may take the place of the other annotators.")
+]
+Epsilon = Annotated[
+    float, typer.Option(min=0, max=1, help="By how much the judge may be worse; 0.1 for a crowd, 0.15, 0.2.")
+]
 
 _GOOD = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
 

@@ -107,7 +107,37 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
             figures = (shown(getattr(group, figure)) for figure in INTRACLASS)
             single.add_row(name, *figures, str(group.icc_one_way.count))
     notes = [f"{group.group or WHOLE}: {note}" for group in response.groups for note in group.notes]
-    return groups, pairs, single, majorities, *notes
+    return groups, pairs, single, majorities, *notes, *_replacements(response)
+
+
+def _replacements(response: agreement_pb2.MeasureAgreementResponse) -> Iterator[Table | str]:
+    """A line for each person whose place the judge may take or not, and the answer for each group."""
+    table = Table("group", "in the place of", figures=("judge", "person", "p (BY)", "items"))
+    lines = []
+    for group in response.groups:
+        if not group.HasField("replacement"):
+            continue
+        found, name = group.replacement, group.group or WHOLE
+        for one in found.annotators:
+            table.add_row(
+                name,
+                one.annotator,
+                number(one.judge_advantage),
+                number(one.annotator_advantage),
+                p_value(one.adjusted_p_value) if one.HasField("adjusted_p_value") else "",
+                str(one.item_count),
+            )
+        if found.undefined:
+            lines.append(f"{name}: no answer whether the judge may replace people: {found.undefined}")
+            continue
+        lines.append(
+            f"{name}: the judge {'may' if found.passed else 'may not'} replace people: it takes the place of "
+            f"{number(found.winning_rate)} of them (epsilon {found.epsilon:g}; a half is needed); average "
+            f"advantage {number(found.average_advantage)}"
+        )
+    if table.row_count:
+        yield table
+    yield from lines
 
 
 def shown(estimate: Estimate) -> Cell:

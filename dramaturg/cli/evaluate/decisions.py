@@ -1,4 +1,4 @@
-"""``dramaturg evaluate decisions``."""
+"""``dramaturg evaluate decisions`` and ``runs create decisions``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1 import decisions_pb2
-from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
 
@@ -46,46 +46,32 @@ _ORDERS = {
 }
 
 
-@dataclass(frozen=True)
-class DecisionOverrides:
-    """Settings of the command line for every row; absent ones keep the row's value."""
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions:
+    """The options of decisions; absent ones keep the row's value."""
 
-    judges: tuple[tuple[str, str], ...]
-    """(role, judge) pairs."""
-    models: tuple[str, ...]
-    """The models that decide."""
-    prompts: tuple[PromptName, ...]
+    prompt: Annotated[list[PromptName] | None, typer.Option(help="Prompt of the question; repeatable.")] = (
+        None
+    )
     """How the question is put."""
-    order: OrderName | None
+    order: Annotated[
+        OrderName | None, typer.Option(help="Order in which the options are shown. Default: that of the row.")
+    ] = None
     """Order in which the options are shown."""
-    unusable_outputs_abstain: bool = False
-    """Whether unusable outputs of models abstain."""
 
     def apply(self, request: EvaluateDecisionsRequest) -> None:
         """Sets them in a request."""
-        set_judges(request.judges, self.judges, {})
-        if self.models:
-            request.models[:] = self.models
-        if self.prompts:
-            request.prompts[:] = [_PROMPTS[prompt] for prompt in self.prompts]
+        if self.prompt:
+            request.prompts[:] = [_PROMPTS[prompt] for prompt in self.prompt]
         if self.order is not None:
             request.option_order = _ORDERS[self.order]
-        if self.unusable_outputs_abstain:
-            request.unusable_outputs_abstain = True
 
 
 @takes_groups
 def decisions(
+    own: DecisionOptions,
     job: Job,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
-    ] = None,
-    prompt: Annotated[
-        list[PromptName] | None, typer.Option(help="Prompt of the question; repeatable.")
-    ] = None,
-    order: Annotated[
-        OrderName | None, typer.Option(help="Order in which the options are shown. Default: that of the row.")
-    ] = None,
+    model: ModelsUnderTest = None,
     judge: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service that asks the models: author=NAME."),
@@ -114,25 +100,34 @@ def decisions(
         judges = tuple(parse_judges(judge or ()))
     except ValueError as error:
         fail(str(error))
-    overrides = DecisionOverrides(
-        judges, tuple(model or ()), tuple(prompt or ()), order, unusable_outputs_abstain
-    )
+
+    def apply(request: EvaluateDecisionsRequest) -> None:
+        own.apply(request)
+        set_judges(request.judges, judges, {})
+        if model:
+            request.models[:] = model
+        if unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
+
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateDecisionsRequest,
             roles=("author", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_decisions(request, timeout=seconds),
-            apply=overrides.apply,
-            noun="choices",
-            judged=choices_judged,
+            apply=apply,
             options=summary_options(group_by),
-            judges=judges,
         ),
     )
 
 
-def choices_judged(event: EvaluateDecisionsResponse) -> JudgementCount:
-    """How many choices an event brings."""
-    count = int(event.HasField("choice"))
-    return JudgementCount(count, count and int(bool(event.choice.abstain_reason)))
+@command_of("decisions")
+def create(own: DecisionOptions) -> EvaluateDecisionsRequest:
+    """Creates a run that evaluates decisions: models choose between two options (Choice-75).
+
+    For example:
+
+        dramaturg runs create decisions dev.csv --model my-model --prompt naive --prompt story
+    """
+    row = EvaluateDecisionsRequest()
+    own.apply(row)
+    return row

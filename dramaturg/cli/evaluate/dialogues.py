@@ -1,9 +1,9 @@
-"""``dramaturg evaluate dialogues``."""
+"""``dramaturg evaluate dialogues`` and ``runs create dialogues``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated
 
@@ -11,16 +11,21 @@ import typer
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
-    EvaluateDialoguesResponse,
     ModelPair,
 )
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
-from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
+from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Judges, KeepAced, ShadowWait, UnusableOutputsAbstain
+from dramaturg.cli.options import (
+    GroupBy,
+    Judges,
+    KeepAced,
+    ModelsUnderTest,
+    ShadowWait,
+    UnusableOutputsAbstain,
+)
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import AUTHOR, TEXT_SCORER
 
@@ -28,98 +33,56 @@ EVERY_PAIR = "all"
 """The value for all pairs of a row's models and given replies."""
 
 
-@dataclass(frozen=True)
-class DialogueOverrides:
-    """Settings of the command line for every row; absent ones keep the row's value."""
+@dataclass(frozen=True, kw_only=True)
+class DialogueOptions:
+    """The options of dialogues; absent ones keep the row's value.
 
-    judges: Sequence[tuple[str, str]] = ()
-    """(role, judge) pairs."""
-    judge_models: dict[str, str] = field(default_factory=dict)
-    """The model of every judge of a role, by role."""
-    models: Sequence[str] = ()
-    """The models that reply."""
-    pairs: Sequence[tuple[str, str]] = ()
+    Raises:
+        ValueError: A pair is malformed.
+    """
+
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL,MODEL", help="Two models to compare; repeatable. all: every pair."),
+    ] = None
     """The pairs to compare."""
-    every_pair: bool = False
-    """Whether all pairs of models are compared."""
-    ratings_omitted: bool = False
+    no_ratings: Annotated[bool, typer.Option("--no-ratings", help="Compare replies without rating them.")] = (
+        False
+    )
     """Whether replies are not rated."""
-    unusable_outputs_abstain: bool = False
-    """Whether unusable replies of models abstain."""
 
-    @classmethod
-    def parse(
-        cls,
-        judges: Sequence[str],
-        judge_models: Sequence[str],
-        models: Sequence[str],
-        pairs: Sequence[str],
-        *,
-        ratings_omitted: bool,
-        unusable_outputs_abstain: bool = False,
-    ) -> DialogueOverrides:
-        """Reads them as the command line has them.
-
-        Raises:
-            ValueError: One of them is malformed.
-        """
-        by_role = parse_models("--judge-model", judge_models)
-        if "" in by_role:
-            raise ValueError(f"--judge-model {by_role['']!r} is not of the form ROLE=MODEL")
-        named = []
-        for text in pairs:
-            first, comma, second = text.partition(",")
-            if text != EVERY_PAIR and not (first and comma and second):
+    def __post_init__(self) -> None:
+        for text in self.pair or ():
+            first, _, second = text.partition(",")
+            if text != EVERY_PAIR and not (first and second):
                 raise ValueError(f"--pair {text!r} is not of the form MODEL,MODEL or {EVERY_PAIR}")
-            if text != EVERY_PAIR:
-                named.append((first, second))
-        return cls(
-            parse_judges(judges),
-            by_role,
-            models,
-            named,
-            EVERY_PAIR in pairs,
-            ratings_omitted,
-            unusable_outputs_abstain,
-        )
 
     def apply(self, request: EvaluateDialoguesRequest) -> None:
-        """Sets them in a request."""
-        set_judges(request.judges, self.judges, self.judge_models)
-        if self.models:
-            request.models[:] = self.models
-        pairs = self.pairs
-        if self.every_pair:
-            who = [*request.models, *(reply.model for reply in request.replies)]
-            pairs = list(combinations(who, 2))
-        if pairs:
+        """Sets them in a request whose models are set."""
+        if pairs := self._pairs(request):
             del request.pairs[:]
             request.pairs.extend(ModelPair(first_model=one, second_model=other) for one, other in pairs)
-        if self.ratings_omitted:
+        if self.no_ratings:
             request.ratings_omitted = True
-        if self.unusable_outputs_abstain:
-            request.unusable_outputs_abstain = True
-        if any(role == TEXT_SCORER.name for role, _ in self.judges):
-            request.replies_scored = True
+
+    def _pairs(self, request: EvaluateDialoguesRequest) -> Sequence[tuple[str, str]]:
+        named = self.pair or ()
+        if EVERY_PAIR in named:
+            who = [*request.models, *(reply.model for reply in request.replies)]
+            return list(combinations(who, 2))
+        split = (text.partition(",") for text in named)
+        return [(first, second) for first, _, second in split]
 
 
 @takes_groups
 def dialogues(
+    own: DialogueOptions,
     job: Job,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
-    ] = None,
-    pair: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL,MODEL", help="Two models to compare; repeatable. all: every pair."),
-    ] = None,
+    model: ModelsUnderTest = None,
     judge: Judges = None,
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
     ] = None,
-    no_ratings: Annotated[
-        bool, typer.Option("--no-ratings", help="Compare replies without rating them.")
-    ] = False,
     keep_aced: KeepAced = False,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     shadow_wait: ShadowWait = 0,
@@ -145,19 +108,20 @@ def dialogues(
         dramaturg evaluate dialogues scripts.jsonl --model my-model --judge text-scorer=words
     """
     try:
-        overrides = DialogueOverrides.parse(
-            judge or (),
-            judge_model or (),
-            model or (),
-            pair or (),
-            ratings_omitted=no_ratings,
-            unusable_outputs_abstain=unusable_outputs_abstain,
-        )
+        judges = parse_judges(judge or ())
+        judge_models = models_of_roles("--judge-model", judge_model or ())
     except ValueError as error:
         fail(str(error))
 
     def apply(request: EvaluateDialoguesRequest) -> None:
-        overrides.apply(request)
+        set_judges(request.judges, judges, judge_models)
+        if model:
+            request.models[:] = model
+        own.apply(request)
+        if unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
+        if any(role == TEXT_SCORER.name for role, _ in judges):
+            request.replies_scored = True
         set_shadow_wait(request, shadow_wait)
 
     evaluate_file(
@@ -165,28 +129,25 @@ def dialogues(
         Evaluation(
             request=EvaluateDialoguesRequest,
             roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),
-            evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
             apply=apply,
-            noun="judgements",
-            judged=replies_judged,
             options=summary_options(group_by, aced_kept=keep_aced),
-            judges=overrides.judges,
         ),
     )
 
 
-_UNDECIDED = (PREFERENCE_UNSPECIFIED, PREFERENCE_ABSTAIN)
+@command_of("dialogues")
+def create(own: DialogueOptions, model: ModelsUnderTest = None) -> EvaluateDialoguesRequest:
+    """Creates a run that evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
+    For example:
 
-def replies_judged(event: EvaluateDialoguesResponse) -> JudgementCount:
-    """How many ratings, comparisons and scores an event brings."""
-    if event.HasField("rating"):
-        return JudgementCount(1, int(not event.rating.rating.HasField("value")))
-    if event.HasField("comparison"):
-        return JudgementCount(1, int(event.comparison.comparison.preference in _UNDECIDED))
-    if event.HasField("score"):
-        return JudgementCount(1, int(not event.score.score.HasField("value")))
-    return JudgementCount(0, 0)
+        dramaturg runs create dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
+    """
+    row = EvaluateDialoguesRequest(models=model)
+    own.apply(row)
+    if own.pair and not row.pairs:
+        raise ValueError("--pair all needs two models or more, named with --model")
+    return row
 
 
 def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:
@@ -197,9 +158,6 @@ def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:
 
 RATED_ROWS = JudgedRows(
     EvaluateDialoguesRequest,
-    lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
-    "ratings",
-    replies_judged,
     (AUTHOR.name,),
     _rate_alone,
 )

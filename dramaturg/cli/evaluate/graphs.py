@@ -1,4 +1,4 @@
-"""``dramaturg evaluate graphs``."""
+"""``dramaturg evaluate graphs`` and ``runs create graphs``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1 import graphs_pb2
-from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
 
@@ -60,53 +60,55 @@ class EventMatchingName(StrEnum):
     JUDGE = "judge"
 
 
-EventMatching = Annotated[
-    EventMatchingName | None,
-    typer.Option(help="Matching of written events in the distance. Default: embeddings, if they are served."),
-]
-MatchThreshold = Annotated[
-    float | None, typer.Option(min=-1, max=1, help="Least cosine of matched events. Default: 0.75.")
-]
-VoteCount = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=25, help="Questions for each pair of events, without log-probabilities. Default: one."
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions:
+    """The options of graphs; absent ones keep the row's value."""
 
-
-@dataclass(frozen=True)
-class GraphOverrides:
-    """Settings of the command line for every row; absent ones keep the row's value."""
-
-    judges: tuple[tuple[str, str], ...] = ()
-    """(role, judge) pairs."""
-    models: tuple[str, ...] = ()
-    """The models that order or write."""
-    task: TaskName | None = None
-    """What they do."""
-    method: MethodName | None = None
+    task: Annotated[
+        TaskName | None,
+        typer.Option(help="The task of the models. Default: that of the row, else predict-edges."),
+    ] = None
+    """What the models do."""
+    method: Annotated[
+        MethodName | None,
+        typer.Option(help="Method of edge prediction. Default: that of the service."),
+    ] = None
     """Method of edge prediction."""
-    cycle_policy: CyclePolicyName | None = None
+    cycle_policy: Annotated[
+        CyclePolicyName | None, typer.Option(help="Policy that breaks cycles of pairwise predictions.")
+    ] = None
     """How cycles are broken."""
-    distance_mode: DistanceModeName | None = None
+    distance_mode: Annotated[
+        DistanceModeName | None,
+        typer.Option(help="Mode of the edit distance. Default: proscript for written events."),
+    ] = None
     """The mode of the edit distance, which is then measured for every task."""
-    reduce: bool | None = None
+    reduce: Annotated[
+        bool | None,
+        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
+    ] = None
     """Whether graphs are reduced before they are compared."""
-    unusable_outputs_abstain: bool = False
-    """Whether unusable outputs of models abstain."""
-    event_matching: EventMatchingName | None = None
+    event_matching: Annotated[
+        EventMatchingName | None,
+        typer.Option(
+            help="Matching of written events in the distance. Default: embeddings, if they are served."
+        ),
+    ] = None
     """How written events are matched."""
-    match_threshold: float | None = None
+    match_threshold: Annotated[
+        float | None, typer.Option(min=-1, max=1, help="Least cosine of matched events. Default: 0.75.")
+    ] = None
     """The least cosine of matched events."""
-    vote_count: int | None = None
+    vote_count: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=25, help="Questions for each pair of events, without log-probabilities. Default: one."
+        ),
+    ] = None
     """The number of questions for each pair of events."""
 
     def apply(self, request: EvaluateGraphsRequest) -> None:
         """Sets them in a request."""
-        set_judges(request.judges, self.judges, {})
-        if self.models:
-            request.models[:] = self.models
         if self.task is not None:
             request.task = graphs_pb2.GraphTask.Value(f"GRAPH_TASK_{_constant(self.task)}")
         if self.method is not None:
@@ -119,8 +121,6 @@ class GraphOverrides:
             request.distance_mode = graph_service_pb2.DistanceMode.Value(name)
         if self.reduce is not None:
             request.reduce = self.reduce
-        if self.unusable_outputs_abstain:
-            request.unusable_outputs_abstain = True
         if self.event_matching is not None:
             name = f"EVENT_MATCHING_{_constant(self.event_matching)}"
             request.event_matching = graphs_pb2.EventMatching.Value(name)
@@ -132,18 +132,9 @@ class GraphOverrides:
 
 @takes_groups
 def graphs(
+    own: GraphOptions,
     job: Job,
-    task: Annotated[
-        TaskName | None,
-        typer.Option(help="The task of the models. Default: that of the row, else predict-edges."),
-    ] = None,
-    method: Annotated[
-        MethodName | None,
-        typer.Option(help="Method of edge prediction. Default: that of the service."),
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
-    ] = None,
+    model: ModelsUnderTest = None,
     judge: Annotated[
         list[str] | None,
         typer.Option(
@@ -151,20 +142,6 @@ def graphs(
             help="The service of a role: author, edges, graph, embedding or rubric-judge.",
         ),
     ] = None,
-    cycle_policy: Annotated[
-        CyclePolicyName | None, typer.Option(help="Policy that breaks cycles of pairwise predictions.")
-    ] = None,
-    distance_mode: Annotated[
-        DistanceModeName | None,
-        typer.Option(help="Mode of the edit distance. Default: proscript for written events."),
-    ] = None,
-    reduce: Annotated[
-        bool | None,
-        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
-    ] = None,
-    event_matching: EventMatching = None,
-    match_threshold: MatchThreshold = None,
-    vote_count: VoteCount = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
@@ -191,39 +168,40 @@ def graphs(
         judges = tuple(parse_judges(judge or ()))
     except ValueError as error:
         fail(str(error))
-    overrides = GraphOverrides(
-        judges,
-        tuple(model or ()),
-        task,
-        method,
-        cycle_policy,
-        distance_mode,
-        reduce,
-        unusable_outputs_abstain,
-        event_matching,
-        match_threshold,
-        vote_count,
-    )
+
+    def apply(request: EvaluateGraphsRequest) -> None:
+        own.apply(request)
+        set_judges(request.judges, judges, {})
+        if model:
+            request.models[:] = model
+        if unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
+
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateGraphsRequest,
             roles=("author", "edges", "graph", "embedding", "rubric-judge"),
-            evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
-            apply=overrides.apply,
-            noun="graphs",
-            judged=graphs_judged,
+            apply=apply,
             options=summary_options(group_by),
-            judges=judges,
         ),
     )
 
 
+@command_of("graphs")
+def create(own: GraphOptions) -> EvaluateGraphsRequest:
+    """Creates a run that evaluates script graphs that models predict or write (proScript).
+
+    For example:
+
+        dramaturg runs create graphs dev.jsonl --model my-model --task pipeline
+    """
+    if own.reduce is False:
+        raise ValueError("--no-reduce: a run has no such option; without --reduce rows keep their own")
+    row = EvaluateGraphsRequest()
+    own.apply(row)
+    return row
+
+
 def _constant(name: str) -> str:
     return name.upper().replace("-", "_")
-
-
-def graphs_judged(event: EvaluateGraphsResponse) -> JudgementCount:
-    """How many graphs an event brings."""
-    count = int(event.HasField("graph"))
-    return JudgementCount(count, count and int(bool(event.graph.abstain_reason)))

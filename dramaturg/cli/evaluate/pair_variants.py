@@ -14,6 +14,7 @@ import typer
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.cli.evaluate.texts import rubric_of
 from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
 from dramaturg.judge.role_sets import NAMES
@@ -151,10 +152,6 @@ def shuffle(request: EvaluatePairsRequest, seed: int, line: int) -> None:
     request.tags[SWAPPED_TAG] = "true" if swapped else "false"
 
 
-Order = Annotated[
-    OrderName | None,
-    typer.Option(help="Order in which the texts are shown. Default: that of the row, else both."),
-]
 ForcedChoice = Annotated[
     bool, typer.Option("--forced-choice", help="Every ballot prefers one of the texts; no ties (DRPE).")
 ]
@@ -165,21 +162,75 @@ NoBiasCaution = Annotated[
         help="Judges are not told that neither order nor length is a reason, as in DRPE.",
     ),
 ]
-Baselines = Annotated[
-    list[BaselineName] | None,
-    typer.Option(help="A baseline that also compares the texts; repeatable."),
-]
-RoleSet = Annotated[
-    str,
-    typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: that of the row."),
-]
-Rubric = Annotated[
-    Path | None,
-    typer.Option(
-        "--criteria",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="A rubric in place of roles: one vote for each criterion (docs/texts.md).",
-    ),
-]
+
+MOST_SUBJECTIVE = 50
+"""The most subjective roles that the command line asks for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """The options of pairs of texts; absent ones keep the row's value.
+
+    Raises:
+        ValueError: A name is unknown, or two options exclude each other.
+    """
+
+    order: Annotated[
+        OrderName | None,
+        typer.Option(help="Order in which the texts are shown. Default: that of the row, else both."),
+    ] = None
+    """Order in which the texts are shown."""
+    baseline: Annotated[
+        list[BaselineName] | None,
+        typer.Option(help="A baseline that also compares the texts; repeatable."),
+    ] = None
+    """What else compares."""
+    roles: Annotated[
+        str,
+        typer.Option(
+            metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: that of the row."
+        ),
+    ] = ""
+    """The set of objective roles."""
+    criteria: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="A rubric in place of roles: one vote for each criterion (docs/texts.md).",
+        ),
+    ] = None
+    """A rubric in place of roles."""
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k",
+            min=0,
+            max=MOST_SUBJECTIVE,
+            help="Number of subjective roles: half of them (rounded up) coarse, the rest fine.",
+        ),
+    ] = None
+    """The number of subjective roles."""
+    forced_choice: ForcedChoice = False
+    """Whether every ballot must prefer one of the texts."""
+    no_bias_caution: NoBiasCaution = False
+    """Whether judges are not told that order and length are no reasons."""
+
+    def __post_init__(self) -> None:
+        if self.roles and self.roles not in NAMES:
+            raise ValueError(f"--roles {self.roles!r}: the sets are {', '.join(NAMES)}")
+        if self.criteria and (self.roles or self.k is not None):
+            raise ValueError("--criteria excludes --roles and --k")
+
+    def variants(self) -> Variants:
+        """The same as settings of rows."""
+        return Variants(
+            order=self.order,
+            baselines=tuple(dict.fromkeys(self.baseline or ())),
+            role_set=self.roles,
+            criteria=rubric_of(self.criteria),
+            counts=() if self.k is None else (self.k,),
+            forced_choice=self.forced_choice,
+            bias_caution_omitted=self.no_bias_caution,
+        )

@@ -1,60 +1,34 @@
-"""``dramaturg evaluate pairs``."""
+"""``dramaturg evaluate pairs`` and ``runs create pairs``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
-from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.cli.evaluate.pair_variants import (
-    Baselines,
-    ForcedChoice,
-    NoBiasCaution,
-    Order,
-    RoleSet,
-    Rubric,
-    Variants,
-)
-from dramaturg.cli.evaluate.texts import rubric_of
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
+from dramaturg.cli.evaluate.pair_variants import MOST_SUBJECTIVE, PairOptions
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
-from dramaturg.judge.role_sets import NAMES
+from dramaturg.datasets import Row
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
-
-MOST_SUBJECTIVE = 50
-"""The most subjective roles that the command line asks for."""
 
 
 @takes_groups
 def pairs(
+    own: PairOptions,
     job: Job,
-    order: Order = None,
-    baseline: Baselines = None,
-    roles: RoleSet = "",
-    criteria: Rubric = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            min=0,
-            max=MOST_SUBJECTIVE,
-            help="Number of subjective roles: half of them (rounded up) coarse, the rest fine.",
-        ),
-    ] = None,
     sweep: Annotated[str, typer.Option(metavar="K,K,...", help="Several numbers of subjective roles.")] = "",
     seed: Annotated[
         int | None,
         typer.Option(min=0, help="Seed of the presentation order. Default: the order of the row."),
     ] = None,
-    forced_choice: ForcedChoice = False,
-    no_bias_caution: NoBiasCaution = False,
     judge: Judges = None,
     model: JudgeModels = None,
     no_judge: Annotated[
@@ -92,49 +66,44 @@ def pairs(
         dramaturg evaluate pairs pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
     """
     try:
-        judges = parse_judges(judge or ())
-        variants = Variants(
-            judges=judges,
+        variants = replace(
+            own.variants(),
+            judges=parse_judges(judge or ()),
             models=parse_models("--model", model or ()),
-            order=order,
-            baselines=tuple(dict.fromkeys(baseline or ())),
-            role_set=_role_set(roles),
-            criteria=rubric_of(criteria),
-            counts=_counts(k, sweep),
+            counts=_counts(own.k, sweep),
             seed=seed,
-            forced_choice=forced_choice,
-            bias_caution_omitted=no_bias_caution,
             metrics=_metrics(metric),
             judged=not no_judge,
         )
     except ValueError as error:
         fail(str(error))
-    if no_judge and (judge or model or baseline or sweep or k is not None):
+    if no_judge and (judge or model or own.baseline or sweep or own.k is not None):
         fail("--no-judge excludes --judge, --model, --baseline, --k and --sweep")
-    if criteria and (roles or sweep or k is not None):
-        fail("--criteria excludes --roles, --k and --sweep")
+    if own.criteria and sweep:
+        fail("--criteria excludes --sweep")
     evaluate_file(
         job,
         Evaluation(
             request=EvaluatePairsRequest,
             roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
-            evaluate=lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
             apply=lambda request: set_shadow_wait(request, shadow_wait),
-            noun="votes",
             unjudged=no_judge,
-            judged=comparisons_judged,
             options=summary_options(group_by, seed=seed or 0),
-            judges=judges,
             spread=variants.spread,
             spread_count=max(1, len(variants.counts)),
         ),
     )
 
 
-def _role_set(name: str) -> str:
-    if name and name not in NAMES:
-        raise ValueError(f"--roles {name!r}: the sets are {', '.join(NAMES)}")
-    return name
+@command_of("pairs")
+def create(own: PairOptions) -> EvaluatePairsRequest:
+    """Creates a run that evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
+
+    For example:
+
+        dramaturg runs create pairs pairs.jsonl --k 6 --baseline llm
+    """
+    return own.variants().spread(Row(0, EvaluatePairsRequest()))[0]
 
 
 def _metrics(names: list[str] | None) -> tuple[str, ...]:
@@ -156,21 +125,12 @@ def _counts(k: int | None, sweep: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def comparisons_judged(event: EvaluatePairsResponse) -> JudgementCount:
-    """How many votes an event of a comparison brings."""
-    votes = event.comparison.comparison.votes
-    return JudgementCount(len(votes), sum(vote.preference == pb.PREFERENCE_ABSTAIN for vote in votes))
-
-
 def _judge_by(request: EvaluatePairsRequest, _: str) -> None:
     request.judging_omitted = False
 
 
 PAIR_ROWS = JudgedRows(
     EvaluatePairsRequest,
-    lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
-    "votes",
-    comparisons_judged,
     ("roles", "embedding"),
     _judge_by,
 )

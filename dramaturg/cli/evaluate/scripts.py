@@ -1,10 +1,11 @@
-"""``dramaturg evaluate scripts``."""
+"""``dramaturg evaluate scripts`` and ``runs create scripts``."""
 
 from __future__ import annotations
 
-from dramaturg.api.common.v1 import verdict_pb2
+from dataclasses import dataclass
+
 from dramaturg.api.evaluation.v1 import scripts_pb2
-from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import Overrides, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
@@ -20,18 +21,31 @@ from dramaturg.cli.options import (
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import SCRIPT_JUDGE, SYNTHESIZE
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScriptOptions:
+    """The options of scripts; absent ones keep the row's value."""
+
+    mechanism: Mechanism = None
+    """The judging mechanism."""
+    gold_answer: GoldAnswer = None
+    """The source of the gold answer."""
+
+    def apply(self, request: EvaluateScriptsRequest) -> None:
+        """Sets them in a request."""
+        Overrides.parse((), (), self.mechanism, self.gold_answer).apply(request)
+
+
 @takes_groups
 def scripts(
+    own: ScriptOptions,
     job: Job,
     judge: Judges = None,
     model: JudgeModels = None,
-    mechanism: Mechanism = None,
-    gold_answer: GoldAnswer = None,
     max_missing_gold_answers: MaxMissingGoldAnswers = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     shadow_wait: ShadowWait = 0,
@@ -57,12 +71,13 @@ def scripts(
         dramaturg evaluate scripts - --target localhost:50051 --mechanism single-judge --json < tasks.jsonl
     """
     try:
-        overrides = Overrides.parse(judge or (), model or (), mechanism, gold_answer)
+        overrides = Overrides.parse(judge or (), model or (), None, None)
     except ValueError as error:
         fail(str(error))
 
     def apply(request: EvaluateScriptsRequest) -> None:
         overrides.apply(request)
+        own.apply(request)
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
         set_shadow_wait(request, shadow_wait)
@@ -72,23 +87,28 @@ def scripts(
         Evaluation(
             request=EvaluateScriptsRequest,
             roles=("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
             apply=apply,
-            noun="verdicts",
-            judged=verdicts_judged,
             options=summary_options(group_by, model_groups=model_group),
-            judges=overrides.judges,
             max_missing_gold_answers=max_missing_gold_answers,
         ),
     )
 
 
-def verdicts_judged(event: EvaluateScriptsResponse) -> JudgementCount:
-    """How many verdicts an event of an evaluation of scripts brings."""
-    verdicts = event.assessment.assessment.verdicts
-    return JudgementCount(
-        len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
-    )
+@command_of("scripts", max_missing_gold_answer_fraction=MaxMissingGoldAnswers)
+def create(own: ScriptOptions) -> EvaluateScriptsRequest:
+    """Creates a run that evaluates scripts (ABSEval): seven verdicts a candidate.
+
+    Each --model writes a script for the task of every row, beside the candidates that the row brings.
+
+    For example:
+
+        dramaturg runs create scripts tasks.jsonl --model gpt-4o --model my-model --watch
+
+        dramaturg runs create scripts s3://bucket/tasks.parquet --judge critic=llm --max-cost-usd 20
+    """
+    row = EvaluateScriptsRequest()
+    own.apply(row)
+    return row
 
 
 def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:
@@ -99,9 +119,6 @@ def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:
 
 SCRIPT_ROWS = JudgedRows(
     EvaluateScriptsRequest,
-    lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
-    "verdicts",
-    verdicts_judged,
     (SYNTHESIZE.name,),
     _judge_by,
 )

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate texts``."""
+"""``dramaturg evaluate texts`` and ``runs create texts``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluateTextsRequest,
-    EvaluateTextsResponse,
     RubricCriterion,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
@@ -19,7 +17,7 @@ from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.formats.rubric import RubricError, read_rubric
 
@@ -87,15 +85,26 @@ def texts(
         Evaluation(
             request=EvaluateTextsRequest,
             roles=("rubric-judge", "alignment"),
-            evaluate=lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
             apply=apply,
-            noun="verdicts",
-            judged=verdicts_judged,
             options=summary_options(group_by),
-            judges=judges,
             filled=("criteria",) if rubric else (),
         ),
     )
+
+
+@command_of("texts")
+def create(criteria: Criteria = None) -> EvaluateTextsRequest:
+    """Creates a run that evaluates any texts by a rubric: criteria that pass, fail or have a scale.
+
+    For example:
+
+        dramaturg runs create texts answers.jsonl --criteria rubric.toml --watch
+
+        dramaturg runs create texts s3://bucket/answers.parquet --criteria rubric.toml --max-cost-usd 20
+    """
+    row = EvaluateTextsRequest()
+    set_rubric(row, rubric_of(criteria))
+    return row
 
 
 def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:
@@ -121,18 +130,7 @@ def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion])
         request.criteria.extend(rubric)
 
 
-def verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
-    """How many verdicts an event of an evaluation of texts brings."""
-    verdicts = event.assessment.assessment.verdicts
-    return JudgementCount(
-        len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
-    )
-
-
 RUBRIC_ROWS = JudgedRows(
     EvaluateTextsRequest,
-    lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
-    "verdicts",
-    verdicts_judged,
 )
 """The rows of rubric judges."""

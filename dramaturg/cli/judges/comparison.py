@@ -94,11 +94,7 @@ def compare(
         Evaluation(
             request=rows.request,
             roles=(*rows.others, role, "alignment"),
-            evaluate=rows.evaluate,
             apply=apply,
-            noun=rows.noun,
-            judged=rows.judged,
-            judges=((role, name), (role, other)),
             show=show,
             filled=("criteria",) if rubric else (),
         ),

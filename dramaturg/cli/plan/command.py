@@ -9,7 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, compare_pb2, plan_pb2
 from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.labels import DISTANCES
+from dramaturg.cli.align.labels import DISTANCES, Epsilon, Judge
 from dramaturg.cli.align.options import Level, print_json
 from dramaturg.cli.align.table import Rows, add_annotations, group_column
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
@@ -50,6 +50,8 @@ def plan(
         str, typer.Option(help=f"Label distance of Krippendorff's alpha: {', '.join(DISTANCES)}.")
     ] = "nominal",
     power: Annotated[float, typer.Option(min=0.5, max=0.999, help="Power.")] = 0.8,
+    judge: Judge = "",
+    epsilon: Epsilon = 0.2,
     tokens_per_second: Annotated[
         float | None, typer.Option(min=0.001, help="Throughput of the provider, for the time.")
     ] = None,
@@ -62,7 +64,8 @@ def plan(
     The variance is that of the pilot, with the items of a sample as one cluster; cost and time are those of
     the pilot's tokens, per sample of both runs. With --margin the number is for the bound that the gate of
     "compare" reads, which holds for any loss of samples that were not seen. "cautious" is the number for
-    the upper end of the variance's 80 percent interval.
+    the upper end of the variance's 80 percent interval. With --judge it is the number of items of each person
+    for the test whether that judge may take people's place.
 
     Examples:
         dramaturg plan out/pilot-a out/pilot-b --margin 0.05
@@ -70,12 +73,19 @@ def plan(
         dramaturg plan out/pilot-a out/pilot-b --effect 0.1 --power 0.9
 
         dramaturg plan labels.csv --half-width 0.05
+
+        dramaturg plan labels.csv --judge gpt-4 --epsilon 0.15
     """
     if distance not in DISTANCES:
         raise typer.BadParameter(f"{distance!r} is none of {', '.join(DISTANCES)}", param_hint="--distance")
     request = plan_pb2.PlanStudyRequest(power=power, confidence_level=level)
     tokens: float | None = None
-    if half_width is not None:
+    if judge:
+        if len(pilot) != 1 or not pilot[0].is_file() or half_width is not None or margin is not None:
+            problem = "--judge needs one file of labels, without --half-width and --margin"
+            raise typer.BadParameter(problem, param_hint="PILOT")
+        _replacement(request, pilot[0], distance, judge, epsilon, target, level)
+    elif half_width is not None:
         if len(pilot) != 1 or not pilot[0].is_file():
             raise typer.BadParameter("--half-width needs one file of labels", param_hint="PILOT")
         request.half_width = half_width
@@ -122,7 +132,7 @@ def plan(
     heads = ("needed", "cautious", "standard error", "tokens", "cost in USD", "hours")
     table = Table("unit", figures=heads)
     table.add_row(
-        "items" if half_width is not None else "samples",
+        "items of each person" if judge else "items" if half_width is not None else "samples",
         str(response.unit_count),
         str(found["cautious_units"] or ""),
         f"{response.standard_error:.4g}",
@@ -131,7 +141,11 @@ def plan(
         f"{response.seconds / 3600:.1f}" if response.HasField("seconds") else "",
     )
     goal = f"a difference of {effect or 0:g}, power {power:g}"
-    if half_width is not None:
+    if judge:
+        goal = (
+            f"{judge} in the place of half of the people (epsilon {epsilon:g}), power {power:g} of the median"
+        )
+    elif half_width is not None:
         goal = f"Krippendorff's alpha ({distance}) with an interval of half width {half_width:g}"
     elif margin is not None:
         goal = f"GO at a margin of {margin:g} where the difference is {effect or 0:g}, power {power:g}"
@@ -145,12 +159,51 @@ def plan(
             )
         ]
     )
+    if judge:
+        floor = ["a person with fewer than 30 items counts as one whose place the judge may not take"]
     print_tables(
         output(),
         table,
         f"for {goal}; level {level:g}",
         *floor,
         f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}",
+    )
+
+
+def _replacement(
+    request: plan_pb2.PlanStudyRequest,
+    file: Path,
+    distance: str,
+    judge: str,
+    epsilon: float,
+    target: str | None,
+    level: float,
+) -> None:
+    """Plans the test of the median person, at the error that it has where just half of them are won.
+
+    That is of Benjamini and Yekutieli's step r of m: r / (m H_m) of one less the level, one-sided.
+    """
+    asked = _labels(file, distance, level)
+    asked.judge, asked.epsilon = judge, epsilon
+    found = call_alignment(target, lambda stub: stub.MeasureAgreement(asked)).groups[0].replacement
+    if found.undefined:
+        fail(f"the pilot has no answer: {found.undefined}")
+    people = sorted(
+        (one for one in found.annotators if one.standard_error > 0),
+        key=lambda one: one.annotator_advantage - one.judge_advantage,
+    )
+    wanted = -(-len(found.annotators) // 2)
+    if len(people) < wanted:
+        fail("the pilot says nothing of the variance: the judge and people differ nowhere")
+    median = people[wanted - 1]
+    distance_to = epsilon - (median.annotator_advantage - median.judge_advantage)
+    if distance_to <= 0:
+        fail("no number is enough: in the pilot the judge is worse by epsilon or more", code=1)
+    harmonic = sum(1 / rank for rank in range(1, len(found.annotators) + 1))
+    error = (1 - level) * wanted / (len(found.annotators) * harmonic)
+    request.confidence_level, request.effect = min(0.999, 1 - 2 * error), distance_to
+    request.difference.CopyFrom(
+        plan_pb2.PilotFigure(standard_error=median.standard_error, unit_count=median.unit_count)
     )
 
 
@@ -182,6 +235,16 @@ def _figure(whole: compare_pb2.RunComparison) -> plan_pb2.PilotFigure:
 
 
 def _agreement(file: Path, distance: str, target: str | None, level: float) -> plan_pb2.PilotFigure:
+    request = _labels(file, distance, level)
+    response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
+    alpha = response.groups[0].krippendorff_alpha
+    if not alpha.HasField("standard_error"):
+        fail("the pilot says nothing of the variance of Krippendorff's alpha")
+    units = {item.tags[_ITEM] for item in request.items if len(item.annotations) >= _TWO}
+    return plan_pb2.PilotFigure(standard_error=alpha.standard_error, unit_count=max(_TWO, len(units)))
+
+
+def _labels(file: Path, distance: str, level: float) -> agreement_pb2.MeasureAgreementRequest:
     request = agreement_pb2.MeasureAgreementRequest(
         resample_count=1, confidence_level=level, distance=DISTANCES[distance]
     )
@@ -190,12 +253,7 @@ def _agreement(file: Path, distance: str, target: str | None, level: float) -> p
     # The labels of an item by several criteria depend on each other.
     request.cluster_tag = _ITEM
     add_annotations(request, rows)
-    response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
-    alpha = response.groups[0].krippendorff_alpha
-    if not alpha.HasField("standard_error"):
-        fail("the pilot says nothing of the variance of Krippendorff's alpha")
-    units = {item.tags[_ITEM] for item in request.items if len(item.annotations) >= _TWO}
-    return plan_pb2.PilotFigure(standard_error=alpha.standard_error, unit_count=max(_TWO, len(units)))
+    return request
 
 
 def _per_sample(pilot: list[Path]) -> tuple[float | None, float | None]:

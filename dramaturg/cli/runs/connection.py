@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import grpc
 import typer
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.platform import fail, run
-from dramaturg.cli.unavailable_models import MODEL_FAILURES
 from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE, DramaturgClient, ServiceError
 from dramaturg.run_client import RunClient
 
@@ -22,6 +22,16 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 Result = TypeVar("Result")
 
+MODEL_FAILURES = frozenset(
+    {
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+        error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+    }
+)
+"""The reasons of errors that mean that a model cannot be called."""
 REFUSALS = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -53,9 +63,18 @@ def ask_gateway(target: str, work: Callable[[DramaturgClient], Awaitable[Result]
     try:
         return run(connected())
     except ServiceError as error:
-        if error.reason in MODEL_FAILURES:
-            fail(f"{target}: {error.message}", 1)
-        fail(_described(target, error), 2 if error.code in REFUSALS else 1)
+        refuse(target, error)
+
+
+def refuse(target: str, error: ServiceError) -> NoReturn:
+    """Ends a command whose gateway refused it, or failed.
+
+    Raises:
+        typer.Exit: With a message: 2 where it refused it, 1 where it or a model did not answer.
+    """
+    if error.reason in MODEL_FAILURES:
+        fail(f"{target}: {error.message}", 1)
+    fail(_described(target, error), 2 if error.code in REFUSALS else 1)
 
 
 def _described(target: str, error: ServiceError) -> str:

@@ -12,9 +12,11 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
+from dramaturg.api.evaluation.v1.dataset_service_pb2 import DATASET_STATE_READY, UploadedDataset
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy, RunSpec
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
+from dramaturg.client import DramaturgClient
 from dramaturg.datasets import DatasetError, DatasetReader, Format, format_of, local_path
 from dramaturg.datasets.row_file import STANDARD_INPUT
 
@@ -78,6 +80,27 @@ def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: i
     if form is not None:
         dataset.format = _FORMATS[form]
     return dataset
+
+
+async def upload_rows(client: DramaturgClient, spec: RunSpec, path: Path | None) -> None:
+    """Uploads the rows of a spec whose dataset has no source: they are too large for a request."""
+    if spec.dataset.WhichOneof("source") is None:
+        assert path is not None
+        dataset = await client.datasets.upload(path, form=spec.dataset.format, on_progress=show_upload)
+        spec.dataset.dataset_id = dataset.id
+
+
+def show_upload(dataset: UploadedDataset) -> None:
+    """Says on standard error how much of a dataset is uploaded."""
+    done = dataset.state == DATASET_STATE_READY
+    echo(f"upload: {upload_size(dataset)} bytes{', complete' if done else ''}", err=True)
+
+
+def upload_size(dataset: UploadedDataset) -> str:
+    """The bytes of a dataset; of an incomplete one also those that are received."""
+    if dataset.state == DATASET_STATE_READY:
+        return f"{dataset.byte_count:,}"
+    return f"{dataset.received_byte_count:,} of {dataset.byte_count:,}"
 
 
 def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collection[str]) -> None:

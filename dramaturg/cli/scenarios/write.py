@@ -1,16 +1,16 @@
-"""``dramaturg scenarios write``."""
+"""``dramaturg scenarios write`` and ``runs create scenarios``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest, WriteScenariosResponse
+from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ScenarioDemonstration, ScenarioForm
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.input_files import checked_rows
@@ -18,7 +18,7 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.scenarios.sheet import KeepDuplicates, write_review_sheet
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
@@ -32,51 +32,53 @@ class FormName(StrEnum):
     USER_PROFILE = "user-profile"
 
 
-Form = Annotated[FormName | None, typer.Option(help="The form. Default: that of the row.")]
-Count = Annotated[
-    int,
-    typer.Option(min=0, max=100, help="Scenarios of each model for each option. 0: that of the row, else 4."),
-]
-Near = Annotated[
-    float | None,
-    typer.Option(
-        min=-1,
-        max=1,
-        help="Cosine from which scenarios are near-duplicates. Default: that of the row, else 0.9.",
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class ScenarioOptions:
+    """The options of scenarios; absent ones keep the row's value."""
 
+    form: Annotated[FormName | None, typer.Option(help="The form. Default: that of the row.")] = None
+    """The form of the scenarios."""
+    count: Annotated[
+        int,
+        typer.Option(
+            min=0, max=100, help="Scenarios of each model for each option. 0: that of the row, else 4."
+        ),
+    ] = 0
+    """The number of scenarios."""
+    near: Annotated[
+        float | None,
+        typer.Option(
+            min=-1,
+            max=1,
+            help="Cosine from which scenarios are near-duplicates. Default: that of the row, else 0.9.",
+        ),
+    ] = None
+    """The cosine of near-duplicates."""
+    demonstrations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Worked examples, shown to the models (ScenarioDemonstration). Default: those of the row.",
+        ),
+    ] = None
+    """The file of worked examples."""
 
-Demonstrations = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.jsonl",
-        help="Worked examples, shown to the models (ScenarioDemonstration). Default: those of the row.",
-    ),
-]
-
-
-def overrides(
-    form: FormName | None, count: int, near: float | None, demonstrations: Path | None
-) -> WriteScenariosRequest:
-    """The settings of the command line as a request without a brief; absent ones are those of the row."""
-    request = WriteScenariosRequest(count=count, duplicate_threshold=near)
-    if demonstrations is not None:
-        with checked_rows(str(demonstrations), ScenarioDemonstration) as (rows, _):
-            request.demonstrations.extend(row.request for row in rows)
-    if form is not None:
-        request.form = ScenarioForm.Value(f"SCENARIO_FORM_{form.value.upper().replace('-', '_')}")
-    return request
+    def request(self) -> WriteScenariosRequest:
+        """The options as a request without a brief."""
+        request = WriteScenariosRequest(count=self.count, duplicate_threshold=self.near)
+        if self.demonstrations is not None:
+            with checked_rows(str(self.demonstrations), ScenarioDemonstration) as (rows, _):
+                request.demonstrations.extend(row.request for row in rows)
+        if self.form is not None:
+            request.form = ScenarioForm.Value(f"SCENARIO_FORM_{self.form.value.upper().replace('-', '_')}")
+        return request
 
 
 @takes_groups
 def write(
+    options: ScenarioOptions,
     job: Job,
     model: ModelsUnderTest = None,
-    form: Form = None,
-    count: Count = 0,
-    near: Near = None,
-    demonstrations: Demonstrations = None,
     keep_duplicates: KeepDuplicates = False,
     judge: Annotated[
         list[str] | None,
@@ -106,7 +108,7 @@ def write(
         judges = parse_judges(judge or ())
     except ValueError as error:
         fail(str(error))
-    own = overrides(form, count, near, demonstrations)
+    own = options.request()
     folder = job.out or default_folder()
 
     def apply(request: WriteScenariosRequest) -> None:
@@ -119,24 +121,32 @@ def write(
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
 
-    async def conclude(_: str) -> None:
-        write_review_sheet(folder, folder, duplicates_kept=keep_duplicates)
-
     evaluate_file(
         replace(job, out=folder),
         Evaluation(
             request=WriteScenariosRequest,
             roles=("author", "embedding"),
-            evaluate=lambda client, request, seconds: client.write_scenarios(request, timeout=seconds),
             apply=apply,
-            noun="scenarios",
-            judged=_written,
             options=summary_options(group_by),
-            judges=judges,
-            conclude=conclude,
+            conclude=lambda: write_review_sheet(folder, folder, duplicates_kept=keep_duplicates),
             spread=_named,
         ),
     )
+
+
+@command_of("scenarios")
+def create(options: ScenarioOptions) -> WriteScenariosRequest:
+    """Creates a run that has models write scenarios for decisions, to be reviewed by people (Choice-75).
+
+    "dramaturg scenarios sheet" writes the review sheet of its exported samples.
+
+    For example:
+
+        dramaturg runs create scenarios briefs.jsonl --form hard-verb-phrase --count 6 --model my-model
+
+        dramaturg runs create scenarios briefs.jsonl --demonstrations demonstrations.jsonl --model my-model
+    """
+    return options.request()
 
 
 def _named(row: Row[WriteScenariosRequest]) -> Sequence[WriteScenariosRequest]:
@@ -145,8 +155,3 @@ def _named(row: Row[WriteScenariosRequest]) -> Sequence[WriteScenariosRequest]:
     request.CopyFrom(row.request)
     request.id = request.id or str(row.line)
     return [request]
-
-
-def _written(event: WriteScenariosResponse) -> JudgementCount:
-    count = int(event.HasField("scenario"))
-    return JudgementCount(count, count and int(bool(event.scenario.abstain_reason)))

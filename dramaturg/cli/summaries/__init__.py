@@ -95,14 +95,6 @@ def _services(results: Path) -> Sequence[str]:
     return (*_ROLES, "roles") if clustered else _ROLES
 
 
-async def summarize_folder(client: DramaturgClient, folder: Path, options: SummaryOptions) -> Summary:
-    """The summary of results that the command has just written. A failure is a problem of the summary."""
-    try:
-        return await client.summarize(read_results(folder), options)
-    except ServiceError as error:
-        return Summary(problems=[f"the gateway computed no summary: {error.message}"])
-
-
 def show_summary(console: Terminal, summary: Summary) -> None:
     """Prints the tables of a summary, then the figures that could not be computed."""
     kind = summary.WhichOneof("kind")

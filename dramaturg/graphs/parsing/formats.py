@@ -69,6 +69,8 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
     Raises:
         TooLargeError: The graph exceeds a limit of ``builder``.
     """
+    # Every line ends with "\n". The length, and so every position, stays.
+    text = text.replace("\r\n", " \n").replace("\r", "\n")
     shown = blanked(text)
     if shown.startswith("\ufeff"):
         shown = " " + shown[1:]

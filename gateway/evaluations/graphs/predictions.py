@@ -96,6 +96,7 @@ class GraphMaker:
             WriteScriptGraphRequest(
                 scenario=reference.scenario,
                 event_count=len(reference.events),
+                first_event=_first_event(reference),
                 options=self._options(assignment),
             ),
             WriteScriptGraphResponse,
@@ -238,6 +239,13 @@ def _check_abstention(
         raise _NoGraphError(reason, explanation, of_model=of_model)
     if not answered:
         raise _unparsable(assignment, "it has neither a graph nor a reason for having none")
+
+
+def _first_event(graph: ScriptGraph) -> str:
+    """The text of the only event that no event precedes. Empty: there are several or none."""
+    later = {edge.target_id for edge in graph.edges}
+    first = [event.text for event in graph.events if event.id not in later]
+    return first[0] if len(first) == 1 else ""
 
 
 def _unordered(graph: ScriptGraph) -> ScriptGraph:

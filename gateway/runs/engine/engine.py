@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any
 
+from dramaturg.database.errors import StoreError
 from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import ThreadPool
@@ -31,7 +32,7 @@ from gateway.runs.engine.workflows import (
 )
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import RetryingCaller
 
 logger = logging.getLogger(__name__)

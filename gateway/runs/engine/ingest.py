@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
+from dramaturg.database.errors import StoreError
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.fair_semaphore import FairSemaphore
@@ -17,7 +18,7 @@ from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import is_small, sample_reader
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.row_reader import read_rows
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 from gateway.runs.uploads import URI_PREFIX, as_file
 
 logger = logging.getLogger(__name__)

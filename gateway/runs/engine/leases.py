@@ -13,10 +13,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
 from gateway.runs.engine.workflows import version_of
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 
 logger = logging.getLogger(__name__)
 

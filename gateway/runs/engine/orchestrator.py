@@ -10,6 +10,7 @@ from functools import partial
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
+from dramaturg.database.errors import StoreError
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
@@ -27,7 +28,7 @@ from gateway.runs.engine.throughput import ThroughputMeter, batch_size, max_batc
 from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.records import RunRecord, is_active_attempt
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dbos import WorkflowStatus
 
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.database.errors import StoreError
 from dramaturg.service.telemetry import instruments
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
@@ -23,7 +24,7 @@ from gateway.runs.engine.workflows import (
     version_of,
 )
 from gateway.runs.records import ACTIVE, RunRecord, is_active_attempt
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 
 logger = logging.getLogger(__name__)
 

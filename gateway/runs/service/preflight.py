@@ -18,6 +18,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     PROVIDER_FEATURE_USAGE,
     ProviderCheck,
 )
+from dramaturg.database.errors import StoreError
 from dramaturg.datasets import DatasetError, DatasetLimitError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
@@ -31,7 +32,7 @@ from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessL
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import DatasetThreads, sample_reader
 from gateway.runs.records import NewSample
-from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import ready_dataset
 

@@ -11,7 +11,6 @@ from gateway.runs.store.base import (
     JudgeMissingError,
     RequestIdReusedError,
     RunStore,
-    StoreError,
 )
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "JudgeMissingError",
     "RequestIdReusedError",
     "RunStore",
-    "StoreError",
     "open_reader",
     "open_store",
 ]
@@ -44,7 +42,7 @@ def open_store(url: str, *, retry_seconds: float = RETRY_SECONDS) -> RunStore:
             program wrote it. The message names the store, without its password.
     """
     # SQLAlchemy takes longer to import than most commands, which need the store's errors alone.
-    from gateway.runs.store.database import Database, create_engine, lock_file
+    from dramaturg.database.database import Database, create_engine, lock_file
     from gateway.runs.store.migrations import migrate
     from gateway.runs.store.sql_store import SqlRunStore
 
@@ -64,7 +62,7 @@ def open_store(url: str, *, retry_seconds: float = RETRY_SECONDS) -> RunStore:
 @cache
 def open_reader(url: str) -> RunStore:
     """A store that another process has opened, to read from it. Opened once in a process and never closed."""
-    from gateway.runs.store.database import Database, create_engine
+    from dramaturg.database.database import Database, create_engine
     from gateway.runs.store.sql_store import SqlRunStore
 
     return SqlRunStore(Database(*create_engine(url), RETRY_SECONDS))

@@ -27,6 +27,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
+from dramaturg.database.database import insert
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
 from dramaturg.results.gold_answers import count, missing_reason
@@ -35,7 +36,6 @@ from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, spending, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
-from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
 
 _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)

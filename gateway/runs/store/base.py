@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
@@ -38,17 +38,6 @@ from gateway.runs.records import (
     SeenJudge,
     Spending,
 )
-
-
-class StoreError(RuntimeError):
-    """The store is unreachable or not writable. The message names it and the reason."""
-
-    repeat: Callable[[], Any] | None = None
-    """Completes the write that failed, with the result of the method. Absent: nothing was written.
-
-    A caller that retries a write calls this, and not the method again: whether the write took effect may be
-    unknown, and this makes it take effect once.
-    """
 
 
 class RequestIdReusedError(ValueError):

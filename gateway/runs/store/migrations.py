@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from gateway.runs.store.base import StoreError
-from gateway.runs.store.database import Database
+from dramaturg.database.database import Database
+from dramaturg.database.errors import StoreError
+from dramaturg.database.tables import metadata, run_writers
 from gateway.runs.store.tables import (
     DELETED_INDEX,
     SCHEMA_VERSION,
@@ -17,10 +18,8 @@ from gateway.runs.store.tables import (
     judges,
     label_items,
     label_sets,
-    metadata,
     run_judges,
     run_spending,
-    run_writers,
 )
 
 Step = Callable[[sa.Connection], None]
@@ -121,7 +120,7 @@ def migrate(
     """
     reached = 0
     while reached < target:
-        reached = database.migrate(
+        reached = database.write_repeatable(
             lambda connection: _advance(connection, database.name, tables, steps, target)
         )
 
@@ -139,8 +138,7 @@ def _advance(
         reached = target
     elif version > target:
         raise StoreError(
-            f"the run store {name} has version {version} and this program supports {target}: "
-            "a newer dramaturg wrote it"
+            f"the {name} has version {version} and this program supports {target}: a newer dramaturg wrote it"
         )
     elif version == target:
         return target

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     SampleState,
 )
+from dramaturg.database.database import insert
 from gateway.runs.records import SampleRow, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
@@ -24,7 +25,6 @@ from gateway.runs.store.codec import (
     unpack,
     unpack_message,
 )
-from gateway.runs.store.database import insert
 from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
 
 _ROWS_AT_ONCE = 5000

@@ -22,6 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
+from dramaturg.database.database import Database
 from gateway.runs.records import (
     DatasetRecord,
     Event,
@@ -56,7 +57,6 @@ from gateway.runs.store import (
     spending,
 )
 from gateway.runs.store.base import RunStore
-from gateway.runs.store.database import Database
 
 _PAGE = 500
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dramaturg.database.tables import metadata
+
 SCHEMA_VERSION = 11
 """Raised with each change of the tables; ``migrations`` has the steps."""
-
-metadata = sa.MetaData()
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -253,17 +253,6 @@ run_executors = sa.Table(
     sa.Column("expires", sa.BigInteger, nullable=False),
 )
 """The leases of the gateways."""
-
-run_writers = sa.Table(
-    "run_writers",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    # The number of its last operation that was committed.
-    sa.Column("operation", sa.BigInteger, nullable=False),
-    # When that began, in seconds since 1970, by the clock of its process.
-    sa.Column("time", sa.BigInteger, nullable=False),
-)
-"""The writers of all processes. Each operation is recorded in its own transaction, see ``Database.write``."""
 
 run_judges = sa.Table(
     "run_judges",

@@ -18,9 +18,10 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.summaries import as_json
 from dramaturg.cli.terminal import echo
-from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
+from dramaturg.client import ServiceError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
@@ -105,9 +106,9 @@ def ablate(
         if people is not None:
             _check_labels(rows, people)
         try:
-            figures, missing = run(run_variants(job, variants, rows, total, folder, people))
-        except ModelsUnavailableError as error:
-            fail(f"{error}\n{HINT}", code=1)
+            figures, missing = run(run_variants(job, variants, rows, folder, people))
+        except ServiceError as error:
+            refuse(job.target or "the gateway", error)
     places = {one.name: folder / one.folder / RESULTS for one in variants}
     if people is not None and not missing and not any(one.agreement for one in figures):
         missing = "no label is of a candidate of the rows: an item is TASK/CANDIDATE, with the rows' ids"

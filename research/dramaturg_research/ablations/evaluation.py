@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.cli.evaluate.scripts import verdicts_judged
-from dramaturg.cli.evaluation import WINDOW, RowsJob
-from dramaturg.cli.platform import UsageError, environment, gateway
-from dramaturg.cli.progress import ProgressBar
-from dramaturg.cli.sample_loop import evaluate_rows
-from dramaturg.cli.summaries import summarize_folder
+from dramaturg.cli.evaluation import RowsJob
+from dramaturg.cli.evaluation_runs import ResultFolder, delete_store, evaluate_run, run_rows, store_of
+from dramaturg.cli.platform import environment, gateway
+from dramaturg.cli.runs.spec import make_policy
+from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
-from dramaturg.results.coverage import CoverageCounter
-from dramaturg.results.files import ResultWriter, read_results
+from dramaturg.results.files import read_results
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.channel import open_channel
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.labels import HumanLabels
-from dramaturg.summaries.samples import SampleAggregator
 from dramaturg_research.ablations.agreement import (
     VariantFigures,
     labelled_outcomes,
@@ -43,7 +41,6 @@ async def run_variants(
     job: RowsJob,
     variants: Sequence[Variant],
     rows: RowFile[EvaluateScriptsRequest],
-    total: int,
     folder: Path,
     people: HumanLabels | None,
 ) -> tuple[Sequence[VariantFigures], str]:
@@ -56,7 +53,6 @@ async def run_variants(
         job: What the command was told.
         variants: The variants, the base first.
         rows: The rows, checked.
-        total: How many these are.
         folder: Where results go, each variant's into a folder of its own.
         people: What people say. None: variants are compared with the base.
     """
@@ -65,9 +61,7 @@ async def run_variants(
     ordered = sorted(variants, key=lambda one: sorted(one.environment.items()))
     for settings, alike in groupby(ordered, key=lambda one: one.environment):
         with environment(settings):
-            async with gateway(job.target, ROLES) as address, DramaturgClient(address) as client:
-                for variant in alike:
-                    summaries[variant.name] = await _run(job, variant, client, rows, total, folder)
+            summaries |= await _run(job, tuple(alike), rows, folder)
     agreement, missing = await _agreement(job.target, variants, folder, people)
     figures = [
         VariantFigures(variant.name, summaries[variant.name], agreement.get(variant.name, {}))
@@ -99,42 +93,47 @@ async def _agreement(
 
 
 async def _run(
-    job: RowsJob,
-    variant: Variant,
-    client: DramaturgClient,
-    rows: RowFile[EvaluateScriptsRequest],
-    total: int,
-    folder: Path,
-) -> Summary:
-    """Evaluates the rows in one variant; returns the summary of its results."""
+    job: RowsJob, variants: Sequence[Variant], rows: RowFile[EvaluateScriptsRequest], folder: Path
+) -> Mapping[str, Summary]:
+    """Evaluates the rows in variants that share their services; returns the summary of each.
 
-    def evaluate(request: EvaluateScriptsRequest) -> AsyncGenerator[Any]:
-        variant.apply(request)
-        job.apply(request)
-        return client.evaluate_scripts(request, timeout=job.timeout)
+    Raises:
+        typer.Exit: 1 where a run is paused, with its reason; 130 where one is interrupted.
+    """
+    with ExitStack() as stack:
+        written = [stack.enter_context(run_rows(_requests(job, variant, rows))) for variant in variants]
+        identity = hashlib.sha256(b"".join(one.digest for one in written)).digest()
+        local, summaries = job.target is None, dict[str, Summary]()
+        folders = [
+            ResultFolder(folder / variant.folder, one.digest, job.target)
+            for variant, one in zip(variants, written, strict=True)
+        ]
+        for place in folders:
+            place.check(replace=job.replace)
+        async with (
+            gateway(job.target, ROLES, run_store=store_of(identity)) as address,
+            DramaturgClient(address) as client,
+        ):
+            for variant, one, place in zip(variants, written, folders, strict=True):
+                echo(f"{variant.name}:", err=True)
+                spec = one.spec()
+                spec.display_name = variant.name
+                spec.policy.CopyFrom(make_policy(0, job.timeout))
+                spec.limits.max_concurrent_samples = job.concurrency
+                evaluated = await evaluate_run(client, one, spec, place, SummaryOptions(), local=local)
+                evaluated.check()
+                summaries[variant.name] = evaluated.summary
+        if local:
+            delete_store(identity)
+    return summaries
 
-    place = folder / variant.folder
-    try:
-        writer = ResultWriter(place, WINDOW * job.concurrency)
-    except OSError as error:
-        raise UsageError(f"{place}: {error.strerror or error}") from error
-    with writer, ProgressBar(total, "verdicts", verdicts_judged, variant.name) as progress:
-        await evaluate_rows(
-            evaluate,
-            _tagged(rows, variant),
-            writer,
-            SampleAggregator(),
-            progress,
-            CoverageCounter(),
-            concurrency=job.concurrency,
-        )
-    return await summarize_folder(client, place, SummaryOptions())
 
-
-def _tagged(
-    rows: Iterable[Row[EvaluateScriptsRequest]], variant: Variant
+def _requests(
+    job: RowsJob, variant: Variant, rows: Iterable[Row[EvaluateScriptsRequest]]
 ) -> Iterator[Row[EvaluateScriptsRequest]]:
     for row in rows:
         row.request.tags[VARIANT_TAG] = variant.name
         row.request.tags[LINE_TAG] = str(row.line)
+        variant.apply(row.request)
+        job.apply(row.request)
         yield row

@@ -67,7 +67,7 @@ class Variant:
     def apply(self, request: EvaluateScriptsRequest) -> None:
         """Applies the variant to a request. Judges of roles that are not called are left out."""
         self.overrides.apply(request)
-        played = _played(request)
+        played = played_roles(request)
         kept = [selection for selection in request.judges if selection.role in played]
         del request.judges[:]
         request.judges.extend(kept)
@@ -138,7 +138,7 @@ def _check_roles(roles: Sequence[str] | Mapping[str, str]) -> None:
             raise ValueError(f"--variant: {role!r} is none of the roles {', '.join(known)}")
 
 
-def _played(request: EvaluateScriptsRequest) -> frozenset[str]:
+def played_roles(request: EvaluateScriptsRequest) -> frozenset[str]:
     """The roles that the evaluation of a request calls."""
     single = request.mechanism == pb.MECHANISM_SINGLE_JUDGE
     source = request.gold_answer_source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget, RunLimits, RunSample, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
+from dramaturg.cli.evaluation_runs import continue_run
 from dramaturg.client import DramaturgClient
 from dramaturg.run_client import ENDED
 
@@ -123,6 +123,10 @@ class Session:
         """The items within the limit, evenly spaced."""
         return items if self.limit is None else evenly(items, self.limit)
 
+    def judge_model(self, role: str) -> str:
+        """The model of a role's judges. Empty: that of the service."""
+        return self.judge_models.get(role) or self.judge_models.get("", "")
+
     def options(self, *groupings: Sequence[str]) -> SummaryOptions:
         """The options of a summary, with these groupings of tags."""
         return SummaryOptions(groupings=[TagGrouping(tags=tags) for tags in groupings], seed=self.seed)
@@ -157,10 +161,10 @@ class Session:
         found.display_name = f"{self.paper}: {name}"
         found.dataset.CopyFrom(_dataset(self.selected(rows) if limited else rows))
         for role in judge_roles:
-            if model := self.judge_models.get(role) or self.judge_models.get("", ""):
+            if model := self.judge_model(role):
                 found.judges.add(role=role, model=model)
         identity = hashlib.sha256(found.SerializeToString(deterministic=True)).digest()
-        found.labels.update({LABEL: identity.hex(), "paper": self.paper})
+        found.labels["paper"] = self.paper
         if self.budget is not None:
             found.budget.CopyFrom(self.budget)
         if self.limits is not None:
@@ -186,19 +190,18 @@ class Session:
 
     async def _complete(self, name: str, spec: RunSpec, identity: bytes) -> Run:
         """The run of this spec, ended: an earlier one, continued, or a new one."""
-        runs = self.client.runs
-        earlier = [one async for one in runs.find(labels={LABEL: spec.labels[LABEL]})]
-        run = next((one for one in earlier if one.state != run_pb2.RUN_STATE_CANCELLED), None)
-        if run is None:
+        runs, is_new = self.client.runs, False
+
+        async def announce() -> None:
+            nonlocal is_new
+            is_new = True
             self.announce(Estimate(name, await self.client.estimate_run(spec)))
-            # The id of a cancelled run would return that run.
-            request_id = "" if earlier else str(uuid.UUID(bytes=identity[:16], version=4))
-            return await self.follow((await runs.create(spec, request_id=request_id)).id)
-        await runs.update(run.id, budget=spec.budget, limits=spec.limits, update_mask=("budget", "limits"))
-        if run.state == run_pb2.RUN_STATE_PAUSED:
-            run = await runs.resume(run.id)
+
+        run = await continue_run(self.client, spec, LABEL, identity, ended=True, before=announce)
         if run.state not in ENDED:
             run = await self.follow(run.id)
+        if is_new:
+            return run
         incomplete = run.state != run_pb2.RUN_STATE_SUCCEEDED or run.progress.failed_count
         if run.state in ENDED and incomplete:
             # Answers that were received come from the ledger again: only calls that failed are made anew.

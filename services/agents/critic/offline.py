@@ -16,11 +16,10 @@ from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.steps import ParsedCandidate
 from services.agents.offline import calibration
 from services.agents.offline.duplicates import Repetition, grouped, repeated_meanings, repeated_wordings
-from services.agents.offline.embeddings import Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
-from services.agents.offline.material import Material, gather
-from services.agents.offline.quotes import quote, quote_all
+from services.agents.offline.material import Embeddings, Material, gather
 from services.agents.offline.screens import screen_support, uncovered_consensus
+from services.agents.offline.wording import quote, quote_all
 
 _NO_STEPS = "No steps could be told apart in the candidate."
 

@@ -19,11 +19,10 @@ from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.steps import is_blank
 from services.agents.offline import calibration
 from services.agents.offline.constraints import measure, undecidable_word
-from services.agents.offline.embeddings import Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
-from services.agents.offline.material import Material, gather
-from services.agents.offline.quotes import quote, quote_all
+from services.agents.offline.material import Embeddings, Material, gather
 from services.agents.offline.screens import screen_order, screen_topic
+from services.agents.offline.wording import quote, quote_all
 
 _NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
 

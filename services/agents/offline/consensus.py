@@ -10,7 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from dramaturg.service.threads import IsStopped, StoppedError
-from services.agents.offline.embeddings import Floats
+from services.agents.offline.material import Floats
 
 
 def best_matches(steps: Floats, scripts: Sequence[Floats]) -> Floats:

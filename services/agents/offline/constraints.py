@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.agents.offline.embeddings import Floats
-from services.agents.offline.lexicon import ABSENCE_OR_QUANTITY, FUNCTION_WORDS
-from services.agents.offline.wording import words
+from services.agents.offline.material import Floats
+from services.agents.offline.wording import ABSENCE_OR_QUANTITY, FUNCTION_WORDS, words
 
 _STEM_LENGTH = 5
 

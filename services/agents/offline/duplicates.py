@@ -10,7 +10,7 @@ import numpy as np
 
 from dramaturg.judge.steps import is_blank
 from services.agents.offline.calibration import DUPLICATE_SIMILARITY, POSSIBLE_DUPLICATE_SIMILARITY
-from services.agents.offline.embeddings import Embedded
+from services.agents.offline.material import Embedded
 from services.agents.offline.wording import contrast, normalise
 
 _MOST_PAIRS = 10_000

@@ -1,20 +1,181 @@
-"""A candidate and its pool with their vectors."""
+"""A candidate and the usable other candidates of its task, with vectors of the embedding service."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import grpc
 import numpy as np
+from numpy.typing import NDArray
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
+from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
 from dramaturg.judge.abstentions import Abstention, of_failure
 from dramaturg.judge.batches import JudgeItem
-from dramaturg.judge.steps import ParsedCandidate
-from dramaturg.service.errors import ServiceError
-from services.agents.offline.embeddings import Embedded, Embeddings, Floats
-from services.agents.offline.language import UNSUPPORTED, is_latin
-from services.agents.offline.pool import Pool, PooledScript, read_pool
+from dramaturg.judge.steps import ParsedCandidate, is_blank
+from dramaturg.service.errors import ServiceError, downstream
+
+Floats: TypeAlias = NDArray[np.float32]
+
+SERVICE = "embedding"
+"""The name of the dependency in errors."""
+
+_TEXTS_PER_CALL = 2048
+_CHARACTERS_PER_CALL = 2_000_000
+_CHARACTERS_READ = 20_000
+"""The maximum length of a text in characters. The encoder's window is a few hundred word pieces."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors of some texts."""
+
+    vectors: Mapping[str, Floats]
+    """Unit vectors, (dimension,), by text."""
+    truncated: frozenset[str]
+    """The texts that the encoder truncated."""
+    model: str
+    """The encoder."""
+
+    def rows(self, texts: Sequence[str]) -> Floats:
+        """The vectors of several texts, (texts, dimension)."""
+        return np.stack([self.vectors[text] for text in texts])
+
+
+class Embeddings:
+    """Turns texts into vectors.
+
+    Args:
+        stub: The embedding service.
+    """
+
+    def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub) -> None:
+        self._stub = stub
+
+    async def embed(self, texts: Iterable[str]) -> Embedded:
+        """Embeds texts, each once.
+
+        Raises:
+            ServiceError: The service failed (see ``dramaturg.service.errors.downstream``).
+        """
+        vectors: dict[str, Floats] = {}
+        truncated: set[str] = set()
+        model = ""
+        for part in _parts(dict.fromkeys(texts)):
+            try:
+                response = await self._stub.Embed(
+                    EmbedRequest(texts=[text[:_CHARACTERS_READ] for text in part])
+                )
+            except grpc.aio.AioRpcError as error:
+                raise downstream(error, SERVICE) from error
+            model = response.model
+            for text, embedding in zip(part, response.embeddings, strict=True):
+                vectors[text] = np.fromiter(embedding.values, dtype=np.float32, count=len(embedding.values))
+                if embedding.truncated or len(text) > _CHARACTERS_READ:
+                    truncated.add(text)
+        return Embedded(vectors, frozenset(truncated), model)
+
+
+def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    room = _CHARACTERS_PER_CALL
+    for text in texts:
+        size = min(len(text), _CHARACTERS_READ)
+        if part and (len(part) == _TEXTS_PER_CALL or size > room):
+            yield part
+            part, room = [], _CHARACTERS_PER_CALL
+        part.append(text)
+        room -= size
+    if part:
+        yield part
+
+
+UNSUPPORTED = (
+    "The text is mostly not in Latin script, and the sentence encoder was trained on English: "
+    "its similarities mean nothing here."
+)
+
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
+
+
+def is_latin(texts: Iterable[str]) -> bool:
+    """Whether at least half of the letters are Latin; true where there are no letters.
+
+    Letters do not distinguish English from other languages in Latin script, so this condition is necessary
+    but not sufficient: the encoder is weaker on French than on English.
+    """
+    latin = letters = 0
+    for text in texts:
+        letters += sum(character.isalpha() for character in text)
+        latin += len(_LATIN.findall(text))
+    return 2 * latin >= letters
+
+
+MAX_STEPS = 4000
+"""The maximum number of steps of a consensus: 200 scripts of 20 steps. Similarities of all pairs are
+computed, so time and memory grow with the square."""
+
+
+@dataclass(frozen=True)
+class PooledScript:
+    """A candidate with steps."""
+
+    id: str
+    steps: tuple[str, ...]
+    """The steps: at least one, none blank."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The usable candidates, in an order independent of the request."""
+
+    scripts: tuple[PooledScript, ...]
+    left_out: int
+    """The number of unusable candidates: empty, without steps, not in Latin script, or over the limit."""
+
+    @property
+    def size(self) -> int:
+        """The number of usable candidates."""
+        return len(self.scripts)
+
+    @property
+    def steps(self) -> list[str]:
+        """All steps of all scripts, one script after the other."""
+        return [step for script in self.scripts for step in script.steps]
+
+
+def read_pool(candidates: Iterable[ParsedCandidate]) -> Pool:
+    """Reads a pool.
+
+    Over the limit, whole scripts are omitted, selected by the hash of their content.
+
+    Args:
+        candidates: The pool.
+    """
+    scripts = []
+    total = 0
+    for candidate in candidates:
+        total += 1
+        steps = tuple(step for step in candidate.steps if not is_blank(step))
+        if steps and is_latin(steps):
+            scripts.append(PooledScript(candidate.id, steps))
+    kept = []
+    room = MAX_STEPS
+    for script in sorted(scripts, key=_by_content):
+        if len(script.steps) <= room:
+            kept.append(script)
+            room -= len(script.steps)
+    return Pool(tuple(kept), total - len(kept))
+
+
+def _by_content(script: PooledScript) -> tuple[bytes, str]:
+    content = "\n".join(script.steps).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).digest(), script.id
 
 
 @dataclass(frozen=True)

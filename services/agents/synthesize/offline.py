@@ -17,9 +17,8 @@ from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.text_pool import parse
 from dramaturg.service.threads import IsStopped, StoppedError, until_cancelled
 from services.agents.offline.consensus import script_similarities
-from services.agents.offline.embeddings import Embedded, Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
-from services.agents.offline.pool import Pool, read_pool
+from services.agents.offline.material import Embedded, Embeddings, Pool, read_pool
 
 METHOD = "medoid of the pool"
 """The method in the provenance: the reference is selected, not written."""

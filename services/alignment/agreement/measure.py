@@ -14,6 +14,7 @@ from services.alignment.agreement.annotations import Annotations, Distance, Patt
 from services.alignment.agreement.chance import cohen_kappa, fleiss_kappa, gwet_ac1, observed_agreement
 from services.alignment.agreement.majority import MORE_THAN_HALF, MajorityRule, count_majorities
 from services.alignment.agreement.numeric import intraclass_correlations, weighted_kappa
+from services.alignment.agreement.replacement import DEFAULT_EPSILON, Replacement, may_replace
 from services.alignment.bootstrap import (
     Bootstrapped,
     Index,
@@ -63,6 +64,8 @@ class AgreementGroup:
     """The coefficients (1,1), (2,1) and (3,1)."""
     notes: Sequence[str] = ()
     """What figures mean that seem to contradict each other."""
+    replacement: Replacement | None = None
+    """Whether the judge may take the place of people; ``None``: no judge is named."""
 
 
 def measure(
@@ -72,8 +75,12 @@ def measure(
     grouped: bool,
     resampling: Resampling,
     rule: MajorityRule = MORE_THAN_HALF,
+    judge: str = "",
+    epsilon: float = DEFAULT_EPSILON,
 ) -> list[AgreementGroup]:
     """Measures all items together and, where they are grouped, each group by name.
+
+    With a judge, an annotator that may take the place of the others is tested with a discount of epsilon.
 
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups, pairs of annotators, or
@@ -90,7 +97,11 @@ def measure(
         pairs += len(shared)
         if pairs > MAX_PAIRS:
             raise too_large("pairs of annotators", limit=MAX_PAIRS, actual=pairs)
-        groups.append(_measure_group(name, sample, shared, distance, resampling, rule))
+        found = _measure_group(name, sample, shared, distance, resampling, rule)
+        if judge:
+            tested = may_replace(sample, distance, judge, epsilon, resampling.level)
+            found = replace(found, replacement=tested)
+        groups.append(found)
     return groups
 
 

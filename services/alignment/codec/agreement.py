@@ -11,6 +11,7 @@ from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
 from services.alignment.agreement.majority import Majority, MajorityRule, label_of
 from services.alignment.agreement.measure import AgreementGroup
+from services.alignment.agreement.replacement import DEFAULT_EPSILON, Replacement
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.workers import Checkpoint
 
@@ -78,6 +79,10 @@ def decode_majority_rule(request: pb.MeasureAgreementRequest) -> MajorityRule:
     return MajorityRule(request.majority_rule == pb.MAJORITY_RULE_PLURALITY, tie_label)
 
 
+def decode_epsilon(request: pb.MeasureAgreementRequest) -> float:
+    return request.epsilon if request.HasField("epsilon") else DEFAULT_EPSILON
+
+
 def encode_agreement(
     groups: Sequence[AgreementGroup], items: Sequence[AnnotatedItem], majorities: Sequence[Majority]
 ) -> pb.MeasureAgreementResponse:
@@ -128,7 +133,31 @@ def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[pb.AgreementGroup]:
             icc_agreement=encode_estimate(group.intraclass[1]),
             icc_consistency=encode_estimate(group.intraclass[2]),
             notes=group.notes,
+            replacement=None if group.replacement is None else _encode_replacement(group.replacement),
         )
+
+
+def _encode_replacement(found: Replacement) -> pb.JudgeReplacement:
+    return pb.JudgeReplacement(
+        winning_rate=found.winning_rate,
+        average_advantage=found.average_advantage,
+        passed=found.passed,
+        epsilon=found.epsilon,
+        undefined=found.undefined,
+        annotators=[
+            pb.ReplacedAnnotator(
+                annotator=one.annotator,
+                item_count=one.items,
+                unit_count=one.units,
+                judge_advantage=one.judge_advantage,
+                annotator_advantage=one.annotator_advantage,
+                standard_error=one.standard_error,
+                p_value=one.p,
+                adjusted_p_value=one.adjusted_p,
+            )
+            for one in found.annotators
+        ],
+    )
 
 
 def _number(labels: Sequence[str]) -> float | None:

@@ -10,6 +10,7 @@ from dramaturg.api.generation.v1 import authoring_graphs_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
 from dramaturg.judge import text_pool
 from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
@@ -92,8 +93,8 @@ class ScriptGraphWriter:
         self._prompt = library.load(
             "write_script_graph",
             fixed=(ANSWER_PLACEHOLDER,),
-            content=("scenario", "event_count"),
-            parts=("any_number",),
+            content=("scenario", "first_event", "event_count"),
+            parts=("any_number", "decided"),
         )
 
     async def write(self, request: pb.WriteScriptGraphRequest) -> pb.WriteScriptGraphResponse:
@@ -106,6 +107,9 @@ class ScriptGraphWriter:
         """
         values = {
             "scenario": scenario_excerpt(request.scenario).text,
+            "first_event": fence("first event", request.first_event, limit=_MAX_TEXT).text
+            if request.first_event.strip()
+            else self._prompt.parts["decided"],
             "event_count": str(request.event_count)
             if request.event_count
             else self._prompt.parts["any_number"],

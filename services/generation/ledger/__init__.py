@@ -1,15 +1,13 @@
 """The ledger of completions and of calls without a recorded answer. See ``docs/generation.md``."""
 
-from services.generation.ledger.base import (
-    Ledger,
+from services.generation.ledger.ledger import IN_MEMORY, Ledger, is_ledger_url, open_ledger
+from services.generation.ledger.status import (
     LedgerError,
     LedgerKind,
     LedgerStatus,
     LedgerUnavailableError,
     LostCall,
 )
-from services.generation.ledger.factory import IN_MEMORY, is_ledger_url, open_ledger
-from services.generation.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "IN_MEMORY",
@@ -19,7 +17,6 @@ __all__ = [
     "LedgerStatus",
     "LedgerUnavailableError",
     "LostCall",
-    "SqliteLedger",
     "is_ledger_url",
     "open_ledger",
 ]

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks the OpenAI chat-completions protocol."""
+"""Any endpoint that speaks the OpenAI chat-completions protocol: its requests and its streamed answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from dramaturg.service.redaction import REDACTED
-from services.generation.calls import Answer, Call, FinishReason
+from services.generation.answers.forms import JsonForm
+from services.generation.calls import Answer, Call, FinishReason, Message, Role
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
@@ -24,14 +26,12 @@ from services.generation.providers.key_filter import KeyFilter
 from services.generation.providers.parameters import Dialect, Parameter, step_down
 from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.refusals import Refusal
-from services.generation.providers.request_body import request_body
 from services.generation.providers.response_body import (
     ErrorResponse,
     MalformedResponseError,
     characters,
     read_response,
 )
-from services.generation.providers.streams import assemble, is_stream
 from services.generation.providers.transport import (
     Access,
     RedirectError,
@@ -39,6 +39,161 @@ from services.generation.providers.transport import (
     ResponseTooLongError,
     Transport,
 )
+
+
+def request_body(call: Call, dialect: Dialect) -> bytes:
+    """The JSON body of the request for ``call``. Nothing is sent that the call does not ask for."""
+    sampling, omit, messages = call.sampling, dialect.omit, call.messages
+    alternatives = min(call.top_logprobs, dialect.most_top_logprobs or call.top_logprobs)
+    options: dict[str, Any] = {}
+    if sampling.temperature is not None and Parameter.TEMPERATURE not in omit:
+        options["temperature"] = sampling.temperature
+    if sampling.top_p is not None and Parameter.TOP_P not in omit:
+        options["top_p"] = sampling.top_p
+    cap = dialect.output_tokens(call)
+    if cap is not None:
+        options[dialect.token_parameter] = cap
+    if sampling.seed is not None and Parameter.SEED not in omit:
+        options["seed"] = sampling.seed
+    if sampling.stop and Parameter.STOP not in omit:
+        options["stop"] = list(sampling.stop)
+    effort = sampling.reasoning_effort or dialect.reasoning_effort
+    if effort and Parameter.REASONING_EFFORT not in omit:
+        options["reasoning_effort"] = effort
+    if call.logprobs and Parameter.LOGPROBS not in omit:
+        options["logprobs"] = True
+        if alternatives and Parameter.TOP_LOGPROBS not in omit:
+            options["top_logprobs"] = alternatives
+    if dialect.stream:
+        options["stream"] = True
+        if Parameter.STREAM_OPTIONS not in omit:
+            options["stream_options"] = {"include_usage": True}
+    options.update(dialect.extra_body)
+    form, form_sent = call.json_form, b""
+    if form is not None:
+        if Parameter.JSON_SCHEMA in omit:
+            messages = _with_schema(messages, form)
+        if "response_format" not in dialect.extra_body:
+            form_sent = _response_format(form, Parameter.JSON_SCHEMA in omit, Parameter.JSON_OBJECT in omit)
+    if Parameter.SYSTEM_ROLE in omit:
+        messages = _without_system(messages)
+    return b'{"model":%b,"messages":[%b]%b%b}' % (
+        to_json(call.model),
+        b",".join([b'{"role":"%b","content":%b}' % (said.role.encode(), said.quoted) for said in messages]),
+        b"".join(
+            [
+                b",%b:%b" % (to_json(name), to_json(value))
+                for name, value in options.items()
+                if value is not None
+            ]
+        ),
+        form_sent,
+    )
+
+
+@lru_cache(maxsize=256)
+def _response_format(form: JsonForm, without_schema: bool, without_object: bool) -> bytes:
+    """The last member of the body, with the comma before it: the same for every call of a form."""
+    if without_schema:
+        return b"" if without_object else b',"response_format":{"type":"json_object"}'
+    name, schema, strict = to_json(form.name), form.text.encode(), to_json(form.is_strict)
+    described = b'{"name":%b,"schema":%b,"strict":%b}' % (name, schema, strict)
+    return b',"response_format":{"type":"json_schema","json_schema":%b}' % described
+
+
+def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
+    """Tells the model the schema that the endpoint does not enforce, with the other instructions."""
+    told = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{form.text}"
+    if messages[0].role is Role.SYSTEM:
+        return Message(Role.SYSTEM, f"{messages[0].text}\n\n{told}"), *messages[1:]
+    return Message(Role.SYSTEM, told), *messages
+
+
+def _without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The instructions at the start of the user's next message; neighbours of one role are one message."""
+    merged: list[Message] = []
+    for said in messages:
+        role = Role.USER if said.role is Role.SYSTEM else said.role
+        if merged and merged[-1].role is role:
+            merged[-1] = Message(role, f"{merged[-1].text}\n\n{said.text}")
+        else:
+            merged.append(Message(role, said.text))
+    return tuple(merged)
+
+
+_TEXTS = ("content", "reasoning_content", "reasoning", "thinking", "refusal")
+
+
+def is_stream(content_type: str) -> bool:
+    """Whether a response of this type is streamed."""
+    return content_type.partition(";")[0].strip().lower() == "text/event-stream"
+
+
+def assemble(content: bytes) -> dict[str, Any]:
+    """The body of a streamed answer.
+
+    Raises:
+        ValueError: an event is no JSON, or the stream ended before the answer did.
+    """
+    body: dict[str, Any] = {}
+    message: dict[str, Any] = {"content": None}
+    logprobs: list[Any] = []
+    finish: Any = None
+    ended = False
+    for data in _events(content):
+        if data == "[DONE]":
+            ended = True
+            break
+        event = json.loads(data)
+        if not isinstance(event, dict):
+            raise ValueError("an event is not a JSON object")  # noqa: TRY004 - a fault of the response
+        if event.get("error") and not event.get("choices"):
+            return {"error": event["error"]}
+        for name in ("model", "usage"):
+            if event.get(name):
+                body[name] = event[name]
+        for choice in (event.get("choices") or [])[:1]:
+            if choice.get("index"):
+                continue
+            if choice.get("error"):
+                return {"error": choice["error"]}
+            _add(message, choice.get("delta") or choice.get("message") or {})
+            logprobs.extend((choice.get("logprobs") or {}).get("content") or ())
+            finish = choice.get("finish_reason") or finish
+    if finish is None and not ended:
+        raise ValueError("the stream ended before the answer did")
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    if logprobs:
+        choice["logprobs"] = {"content": logprobs}
+    return {**body, "choices": [choice]}
+
+
+def _events(content: bytes) -> Iterator[str]:
+    """The data of each event (HTML standard, section 9.2.6)."""
+    data: list[str] = []
+    for line in (
+        content.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    ):
+        if not line:
+            if data:
+                yield "\n".join(data)
+            data = []
+        elif line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+    if data:
+        yield "\n".join(data)
+
+
+def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for name in _TEXTS:
+        part = delta.get(name)
+        if isinstance(part, str):
+            message[name] = (message.get(name) or "") + part
+        elif isinstance(part, list):
+            message[name] = [*(message.get(name) or ()), *part]
+    if delta.get("tool_calls"):
+        message.setdefault("tool_calls", delta["tool_calls"])
+
 
 OPENAI_HOST = "api.openai.com"
 """The host of OpenAI itself."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION, roles
+from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import verdicts_of
@@ -24,12 +28,101 @@ from dramaturg.judge.fence import fence, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
+from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
 from dramaturg.judge.settings import OfflineSettings
+from dramaturg.judge.shapes import Choice, Record, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained
+from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.service.errors import ServiceError
-from services.judging.rubrics.form import rubric_form
+from services.judging.reasoned_number import Scale
 from services.judging.rubrics.offline import OfflineRubricJudge
+
+SCORED = "scored"
+"""The word for a criterion that has a score."""
+
+_REASON = Text("what in the text meets the criterion, and what does not", optional=True)
+_STATE = Choice((SCORED, UNSURE))
+
+
+@dataclass(frozen=True)
+class VerdictSection:
+    """A section with a reason and a verdict."""
+
+    @property
+    def shape(self) -> Record:
+        """Reason, verdict."""
+        return Record({"reason": _REASON, "verdict": OUTCOME})
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section."""
+        outcome, reason = stated_outcome(value), stated_text(value, "reason")
+        if outcome is None:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        if outcome == UNSURE:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason)
+        return (passed if outcome == PASS else failed)(criterion, rationale=reason)
+
+
+class _ScoreRecord(Record):
+    """A record of which a score alone is enough, and the verdict "unsure" without one."""
+
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
+        schema = super().schema(accepted=accepted)
+        if accepted:
+            is_unsure = {"properties": {"verdict": {"const": UNSURE}}, "required": ["verdict"]}
+            schema |= {"required": [], "anyOf": [{"required": ["score"]}, is_unsure]}
+        return schema
+
+
+@dataclass(frozen=True)
+class ScoreSection:
+    """A section with a reason, whether there is a score, and the score. It is a whole number on the scale."""
+
+    lowest: int
+    highest: int
+
+    @property
+    def shape(self) -> Record:
+        """Reason, state, score."""
+        hint = f"the score, a whole number from {self.lowest} to {self.highest}"
+        scale = Scale(hint, self.lowest, self.highest)
+        return _ScoreRecord({"reason": _REASON, "verdict": _STATE, "score": scale})
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section."""
+        state = value.get("verdict") if isinstance(value, dict) else None
+        reason = stated_text(value, "reason")
+        if state == UNSURE:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason)
+        score = value.get("score") if state in (SCORED, None) and isinstance(value, dict) else None
+        # In Python, True and False are ints.
+        if not isinstance(score, int) or isinstance(score, bool):
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        if not self.lowest <= score <= self.highest:
+            off = f"The score {score} is not from {self.lowest} to {self.highest}."
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, off)
+        return scored(criterion, score, rationale=reason)
+
+
+def rubric_form(criteria: Sequence[str], scales: Sequence[tuple[int, int] | None]) -> VerdictsForm:
+    """The form for a rubric.
+
+    Args:
+        criteria: The ids, in order.
+        scales: The lowest and highest score of each; None for one that passes or fails.
+    """
+    return _form(tuple(criteria), tuple(scales))
+
+
+# Cached: the rows of a run have the same rubric. Schemas are cached by the identity of the shape.
+@lru_cache(maxsize=256)
+def _form(criteria: tuple[str, ...], scales: tuple[tuple[int, int] | None, ...]) -> VerdictsForm:
+    sections: dict[str, Section] = {
+        name: VerdictSection() if scale is None else ScoreSection(*scale)
+        for name, scale in zip(criteria, scales, strict=True)
+    }
+    return VerdictsForm(sections)
+
 
 CRITERIA = "criteria"
 """The placeholder of the rubric. The caller's criteria are instructions, not material."""

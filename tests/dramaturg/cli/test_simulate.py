@@ -26,6 +26,8 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 from dramaturg.cli.main import app
 from tests.support.evaluations import CALL, gateway_in_a_thread
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 
 async def reply(request: ReplyRequest) -> ReplyResponse:
     return ReplyResponse(text=f"{request.options.model} {len(request.utterances)}", provenance=CALL)

@@ -9,7 +9,6 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.judge.verdicts import abstained, passed
 from dramaturg.results.abstentions import abstention_words, judgement_reasons
-from dramaturg.results.coverage import CoverageCounter
 
 
 def test_what_a_shadow_says_is_no_judgement() -> None:
@@ -30,7 +29,3 @@ def test_the_words_of_a_result_are_those_of_an_abstention_that_counts() -> None:
     both = ScriptsResult(candidates=[CandidateResult(verdicts=[aside, late])])
     assert abstention_words(one) == "There are no rules for it."
     assert abstention_words(both) == "The judge is late."
-    counter = CoverageCounter()
-    counter.add(one)
-    counter.add(both)
-    assert counter.words == "The judge is late."

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import grpc
 import pytest
 
-from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED, ABSTAIN_REASON_REFUSED
-from dramaturg.results.coverage import CoverageCounter, coverage, describe_unjudged
-from dramaturg.service.errors import ServiceError
-from tests.support.runs import judged
+from dramaturg.results.coverage import coverage, describe_unjudged
 
 
 @pytest.mark.parametrize(
@@ -39,14 +34,7 @@ def test_judgements_that_do_not_count_as_asked_for_stand_apart() -> None:
     )
 
 
-def test_results_and_failures_are_counted_with_their_reasons() -> None:
-    counter = CoverageCounter()
-    outcome = judged(0, {"m": [True, True, ABSTAIN_REASON_REFUSED, ABSTAIN_REASON_CALL_REJECTED]})
-    counter.add(outcome.sample.scripts)
-    assert (counter.coverage, counter.words) == (0.5, "because of 3")
-    reason = error_reason_pb2.ERROR_REASON_UNSPECIFIED
-    counter.add_failure(ServiceError(grpc.StatusCode.UNAVAILABLE, reason, "nobody there"))
-    assert (counter.coverage, counter.words) == (0.25, "nobody there")
-    assert counter.describe() == (
+def test_abstentions_and_failures_are_named_with_their_reasons() -> None:
+    assert describe_unjudged(2, 4, {"REFUSED": 1, "CALL_REJECTED": 1}, {"UNAVAILABLE": 1}) == (
         "2 of 4 judgements abstained (CALL_REJECTED 1, REFUSED 1); 1 of 2 samples failed (UNAVAILABLE 1)"
     )

@@ -1,33 +1,33 @@
 from __future__ import annotations
 
-import asyncio
 import json
-import random
 from pathlib import Path
 
-import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_FIELD_INVALID
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
-from dramaturg.datasets import Row
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    SAMPLE_STATE_FAILED,
+    SAMPLE_STATE_SUCCEEDED,
+    RunSample,
+    SampleError,
+)
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.results.files import ResultWriter, read_results
-from dramaturg.service.errors import ServiceError, Violation
+from dramaturg.results.files import ResultFiles, read_results
 from tests.dramaturg.report.samples import RESULTS, sample
 
-ERROR = ServiceError(
-    grpc.StatusCode.INVALID_ARGUMENT,
-    error_reason_pb2.ERROR_REASON_FIELD_INVALID,
-    "no",
-    violations=[Violation("task.goal", "is bad")],
-)
 
-
-def row(index: int) -> Row[EvaluateScriptsRequest]:
-    return Row(index + 1, EvaluateScriptsRequest(task=Task(id=str(index)), tags={"a": "b"}))
+def failed(index: int) -> RunSample:
+    error = SampleError(
+        code=STATUS_CODE_INVALID_ARGUMENT, reason=ERROR_REASON_FIELD_INVALID, message="no", field="task.goal"
+    )
+    return RunSample(
+        index=index, sample_id=str(index), state=SAMPLE_STATE_FAILED, tags={"a": "b"}, error=error
+    )
 
 
 def ids(path: Path) -> list[int]:
@@ -35,56 +35,46 @@ def ids(path: Path) -> list[int]:
     return [int(line["task"]["id"] if "task" in line else line["task_id"]) for line in lines]
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_results_stand_in_the_order_of_the_rows_however_they_come(tmp_path: Path, seed: int) -> None:
-    order = list(range(30))
-    random.Random(seed).shuffle(order)
-    with ResultWriter(tmp_path, window=30) as writer:
-        for index in order:
-            await writer.admit()
+def test_results_and_errors_stand_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    with ResultFiles(tmp_path) as files:
+        for index in range(6):
             if index % 3:
-                writer.add_result(index, ScriptsResult(task=Task(id=str(index), goal="茶")))
+                result = ScriptsResult(task=Task(id=str(index), goal="茶"))
+                files.add(RunSample(index=index, state=SAMPLE_STATE_SUCCEEDED, scripts=result), index + 1)
             else:
-                writer.add_error(index, row(index), ERROR)
-    assert ids(writer.results_path) == [index for index in range(30) if index % 3]
-    assert ids(writer.errors_path) == [index for index in range(30) if not index % 3]
-    assert "茶" in writer.results_path.read_text(encoding="utf-8")
+                files.add(failed(index), index + 1)
+    assert ids(tmp_path / "results.jsonl") == [1, 2, 4, 5]
+    assert ids(tmp_path / "errors.jsonl") == [0, 3]
+    assert "茶" in (tmp_path / "results.jsonl").read_text(encoding="utf-8")
 
 
-async def test_an_error_says_which_row_and_why(tmp_path: Path) -> None:
-    with ResultWriter(tmp_path, window=1) as writer:
-        writer.add_error(0, row(0), ERROR)
-        # Written at once, not at the end: a process that is killed leaves it.
-        assert json.loads(writer.errors_path.read_text()) == {
-            "index": 0,
-            "line": 1,
-            "task_id": "0",
-            "tags": {"a": "b"},
-            "code": "INVALID_ARGUMENT",
-            "reason": "FIELD_INVALID",
-            "message": "no",
-            "violations": [{"field": "task.goal", "description": "is bad"}],
-        }
+def test_an_error_says_which_row_and_why(tmp_path: Path) -> None:
+    with ResultFiles(tmp_path) as files:
+        files.add(failed(0), 3)
+    assert json.loads((tmp_path / "errors.jsonl").read_text()) == {
+        "index": 0,
+        "line": 3,
+        "task_id": "0",
+        "tags": {"a": "b"},
+        "code": "INVALID_ARGUMENT",
+        "reason": "FIELD_INVALID",
+        "message": "no",
+        "violations": [{"field": "task.goal", "description": "no"}],
+    }
 
 
-async def test_a_slow_row_holds_up_only_so_many(tmp_path: Path) -> None:
-    with ResultWriter(tmp_path, window=2) as writer:
-        await writer.admit()
-        await writer.admit()
-        waiting = asyncio.ensure_future(writer.admit())
-        writer.add_result(1, ScriptsResult())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        writer.add_result(0, ScriptsResult())
-        await asyncio.wait_for(waiting, 5)
+def write_one_and_fail(files: ResultFiles) -> None:
+    files.add(failed(1), 2)
+    raise ValueError("bad")
 
 
-async def test_what_waits_is_written_at_the_end_in_order(tmp_path: Path) -> None:
-    with ResultWriter(tmp_path, window=9) as writer:
-        for index in (5, 3, 8):
-            writer.add_result(index, ScriptsResult(task=Task(id=str(index))))
-        assert not writer.results_path.read_text()
-    assert ids(writer.results_path) == [3, 5, 8]
+def test_files_that_cannot_be_completed_leave_the_earlier_ones(tmp_path: Path) -> None:
+    with ResultFiles(tmp_path) as files:
+        files.add(failed(0), 1)
+    with pytest.raises(ValueError, match="bad"), ResultFiles(tmp_path) as files:
+        write_one_and_fail(files)
+    assert ids(tmp_path / "errors.jsonl") == [0]
+    assert {path.name for path in tmp_path.iterdir()} == {"results.jsonl", "errors.jsonl"}
 
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))

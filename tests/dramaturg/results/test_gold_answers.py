@@ -4,7 +4,6 @@ import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_TIMED_OUT
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswer, GoldAnswerFigures, ScriptsResult
-from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.gold_answers import count, describe_missing, missing_reason, too_many_missing
 
 LATE = GoldAnswer(failure="It is late.", failure_reason=ABSTAIN_REASON_TIMED_OUT)
@@ -51,10 +50,9 @@ def test_the_share_above_which_an_evaluation_is_partial(
     assert bool(too_many_missing(figures, most)) is partial
 
 
-def test_results_are_counted_with_the_words_of_the_first_failure() -> None:
-    counter = CoverageCounter()
-    other = GoldAnswer(failure="Another one.", failure_reason=ABSTAIN_REASON_TIMED_OUT)
-    for answer in (None, GoldAnswer(), LATE, other):
-        counter.add(ScriptsResult(gold_answer=answer))
-    assert counter.gold_answer_words == "It is late."
-    assert (counter.gold_answers.sample_count, counter.gold_answers.missing_count) == (3, 2)
+def test_results_that_asked_for_a_gold_answer_are_counted() -> None:
+    figures = GoldAnswerFigures()
+    for answer in (None, GoldAnswer(), LATE, LATE):
+        count(figures, missing_reason(ScriptsResult(gold_answer=answer)))
+    assert (figures.sample_count, figures.missing_count) == (3, 2)
+    assert dict(figures.missing_by_reason) == {"TIMED_OUT": 2}

@@ -28,6 +28,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
+from dramaturg.database.database import Database
+from dramaturg.database.errors import StoreError
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
@@ -42,8 +44,7 @@ from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store import RunStore, StoreError, open_store
-from gateway.runs.store.database import Database
+from gateway.runs.store import RunStore, open_store
 from gateway.runs.store.sample_rows import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted

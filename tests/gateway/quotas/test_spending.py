@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from dramaturg.database.errors import StoreError
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.quotas import spending
 from gateway.quotas.spending import DailySpending
 from gateway.runs.records import Spending
-from gateway.runs.store import RunStore, StoreError, open_store
+from gateway.runs.store import RunStore, open_store
 from tests.support.runs import lost_acknowledgements
 
 

@@ -22,6 +22,8 @@ from tests.support.gateway import Fake, agents, all_pass, gateway_target, script
 from tests.support.judges import all_pass as answer_all_pass
 from tests.support.openai_server import Body, OpenAIServer
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 EXECUTE = ROOT / "services" / "agents" / "execute" / "prompts" / "execute.md"
 
 
@@ -161,7 +163,7 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
     assert direct["summary"]["usage"]["cache_hit_count"] >= 2 * 4
     assert worded["summary"]["usage"]["provider_call_count"] == 4
     assert worded["summary"]["usage"]["cache_hit_count"] == 2 + 2 * 4
-    assert sum("My own words." in body["messages"][-1]["content"] for body in bodies) == 4
+    assert sum("My own words." in json.dumps(body["messages"]) for body in bodies) == 4
     # Of two labelled scripts one is right in everything and one in nothing; all verdicts pass.
     agreement = base["agreement"]["all"]
     assert (agreement["n"], agreement["answered"], agreement["equal"]) == (14, 14, 7)

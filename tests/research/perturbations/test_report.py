@@ -22,6 +22,8 @@ from gateway.runs.results.exports import samples_as_json_lines
 from tests.support.evaluations import in_a_thread
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, steps
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 PASS, FAIL, ABSTAIN = "PASS", "FAIL", "ABSTAIN"
 
 

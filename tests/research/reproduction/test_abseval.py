@@ -153,7 +153,8 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     released = {row["Specific Goal"].strip(): row["Script"] for row in drawn}
     kept = list(released)
     options = [option for model in MODELS for option in ("--model", model)]
-    options += ["--limit", str(LIMIT), "--ablations", "--perturbations"]
+    # The judges of both mechanisms are named, and no row has judges of the other one.
+    options += ["--limit", str(LIMIT), "--ablations", "--perturbations", "--judge-model", "judge"]
     finished, server = reproduce_with(
         ScriptedModels(released),
         "abseval",

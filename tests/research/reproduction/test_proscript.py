@@ -111,6 +111,33 @@ def test_scores_and_distances_are_those_of_the_scripted_answers(data_dir: Path, 
     assert set(server.calls.values()) == {1}
 
 
+def test_another_wording_of_the_right_graph_is_near_by_meaning(data_dir: Path, tmp_path: Path) -> None:
+    everything = released(data_dir / "proscript" / "proscript_dev.json")
+    kept = [everything[index * len(everything) // 4] for index in range(4)]
+    knows = ScriptedModel(kept)
+
+    def reword(body: Body) -> Body:
+        made = knows({**body, "model": "a"})
+        for event in made.get("events", ()):
+            event["event"] = f"carefully {event['event']}"
+        return made
+
+    options = ("--model", "c", "--limit", "4")
+    finished, server = reproduce_with(reword, "proscript", data_dir, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    rows = {row["Models"]: row for row in read_csv(tmp_path / "out" / "table-2.csv") if row["Split"] == "dev"}
+    written = rows["c, generate"]
+    # By text every event, and every edge of one, is another.
+    assert float(written["by text"]) >= fmean(len(script.texts) for script in kept)
+    assert float(written["Graph Edit Dist"]) < float(written["by text"]) / 2
+    # The model was told the first event of each reference.
+    asked = [text for text in map(prompt_of, server.bodies) if "Number of events" in text]
+    firsts = [
+        script.texts[root] for script in kept for root in set(script.texts) - {b for _, b in script.edges}
+    ]
+    assert sorted(fenced(text, "first event").strip() for text in asked) == sorted(firsts)
+
+
 def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +154,10 @@ def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     random = read_csv(tmp_path / "table-1.csv")[0]
     assert 20 <= float(random["dev: F1"]) <= 22
     assert random["dev: F1 (paper)"] == "21.30"
+    distances = read_csv(tmp_path / "table-2.csv")[0]
+    assert (distances["Models"], distances["Graph Edit Dist (paper)"]) == ("random", "11.06")
+    operations = [float(value) for name, value in distances.items() if name[:2] in ("V-", "E-")]
+    assert float(distances["Graph Edit Dist"]) == pytest.approx(sum(operations))
     assert 20 <= float(random["dev: P"]) <= 24
     parts = {row["Part"]: row for row in read_csv(tmp_path / "section-4.csv")}
     degrees = [f"Maximum degree: {name}" for name in ("1", "2", "3", "4 and above")]

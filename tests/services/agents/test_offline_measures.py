@@ -14,12 +14,9 @@ from services.agents.offline import calibration, screens
 from services.agents.offline.consensus import best_matches, script_similarities, support
 from services.agents.offline.constraints import undecidable_word
 from services.agents.offline.duplicates import Repetition, grouped, repeated_wordings
-from services.agents.offline.embeddings import Floats
-from services.agents.offline.language import is_latin
-from services.agents.offline.pool import MAX_STEPS, read_pool
-from services.agents.offline.positions import consistency, expected_positions, most_inverted
-from services.agents.offline.quotes import quote, quote_all
-from services.agents.offline.wording import contrast, normalise
+from services.agents.offline.material import MAX_STEPS, Floats, is_latin, read_pool
+from services.agents.offline.screens import consistency, expected_positions, most_inverted
+from services.agents.offline.wording import contrast, normalise, quote, quote_all
 from tests.support.scripts import pool
 
 

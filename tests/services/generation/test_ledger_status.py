@@ -12,7 +12,7 @@ import pytest
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
-from services.generation.ledger import LedgerUnavailableError, SqliteLedger
+from services.generation.ledger import Ledger, LedgerUnavailableError
 from tests.support.generation import GOOD, Service, endpoint, generation_service
 from tests.support.openai_server import Answer, Body, Misbehaviour, OpenAIServer
 
@@ -159,7 +159,7 @@ async def test_a_store_that_does_not_answer_is_said_so(monkeypatch: pytest.Monke
         raise LedgerUnavailableError("the ledger does not answer")
 
     async with OpenAIServer() as server, generation_service(server) as service:
-        monkeypatch.setattr(SqliteLedger, "get", away)
+        monkeypatch.setattr(Ledger, "get", away)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await service.generate()
         assert server.calls.total() == 0, "it might have been bought before"

@@ -12,7 +12,7 @@ from services.generation.calls import Answer, Call, Message, Role
 from services.generation.completions import Completer
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
-from services.generation.ledger import SqliteLedger
+from services.generation.ledger import Ledger, open_ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter
 from services.generation.pricing import PriceTable
@@ -82,13 +82,12 @@ class SlowToCancel(Provider):
 async def test_a_refusal_is_reported_at_the_deadline_while_a_later_attempt_still_ends() -> None:
     inner = SlowToCancel()
     provider = RetryingProvider(inner, CallLimiter(), RetryPolicy(first_wait=0.0, longest_wait=0.0))
-    ledger = SqliteLedger(None)
-    completer = Completer(Registry([ConfiguredProvider(provider, PriceTable())]), ledger, str)
-    with pytest.raises(ProviderError, match="slow down") as raised:
-        await completer.complete(CALL, Until(0.1))
-    assert raised.value.kind is FailureKind.RATE_LIMITED
-    inner.released.set()
-    await ledger.close()
+    async with open_ledger("sqlite://") as ledger:
+        completer = Completer(Registry([ConfiguredProvider(provider, PriceTable())]), ledger, str)
+        with pytest.raises(ProviderError, match="slow down") as raised:
+            await completer.complete(CALL, Until(0.1))
+        assert raised.value.kind is FailureKind.RATE_LIMITED
+        inner.released.set()
 
 
 async def test_a_turn_that_never_comes_is_a_deadline_passed() -> None:
@@ -123,19 +122,20 @@ async def test_waits_double_at_random_up_to_the_longest(monkeypatch: pytest.Monk
     assert ceilings == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
 
 
-class FullLedger(SqliteLedger):
-    """A ledger on a full disk."""
-
-    async def put(self, fingerprint: str, purchases: Sequence[object]) -> None:
+async def test_an_answer_that_cannot_be_kept_is_given_and_said_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-
-async def test_an_answer_that_cannot_be_kept_is_given_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
-    async with OpenAIServer(lambda _: "text") as server, patient(server) as provider:
-        ledger = FullLedger(None)
+    monkeypatch.setattr(Ledger, "put", full)
+    async with (
+        OpenAIServer(lambda _: "text") as server,
+        patient(server) as provider,
+        open_ledger("sqlite://") as ledger,
+    ):
         registry = Registry([ConfiguredProvider(provider, PriceTable())])
         completion = await Completer(registry, ledger, str).complete(CALL, Until(10))
-        await ledger.close()
     assert completion.text == "text"
     assert "no space left on device" in caplog.text
 

@@ -11,7 +11,7 @@ __all__ = ["app"]
 
 
 def _member(kind: Kind) -> LazyCommand:
-    source = f"dramaturg.cli.runs.create.{kind.name}:{kind.name}"
+    source = f"{kind.command or f'dramaturg.cli.evaluate.{kind.name}'}:create"
     return LazyCommand(kind.name, source, f"Creates a run that {kind.help[0].lower()}{kind.help[1:]}")
 
 

@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
-from dramaturg.cli.datasets import show_upload
 from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import (
     AsJson,
     FileFormat,
@@ -40,6 +40,7 @@ from dramaturg.cli.runs.spec import (
     make_limits,
     make_policy,
     parse_labels,
+    upload_rows,
 )
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.cli.sampling_options import MaxOutputTokens, ReasoningEffort, Temperature, TopP
@@ -179,29 +180,21 @@ def _create(
 
 
 async def _estimated(client: DramaturgClient, spec: RunSpec, file: str, pilot: int) -> EstimateRunResponse:
-    await _upload(client, spec, file)
+    await upload_rows(client, spec, local_path(file))
     return await client.estimate_run(spec, pilot_sample_count=pilot)
 
 
 async def _sent(client: DramaturgClient, spec: RunSpec, file: str, request_id: str) -> Run:
-    await _upload(client, spec, file)
+    await upload_rows(client, spec, local_path(file))
     return await client.runs.create(spec, request_id=request_id)
-
-
-async def _upload(client: DramaturgClient, spec: RunSpec, file: str) -> None:
-    """Uploads a dataset that is too large for a request."""
-    if spec.dataset.WhichOneof("source") is None:
-        path = local_path(file)
-        assert path is not None
-        dataset = await client.datasets.upload(path, form=spec.dataset.format, on_progress=show_upload)
-        spec.dataset.dataset_id = dataset.id
 
 
 def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Message]], Callable[..., None]]:
     """A command that creates a run.
 
     Its options are those of every run (the parameters of ``_create``) and those of the function, which sets
-    in an empty row what the run sets in every row.
+    in an empty row what the run sets in every row. The options of a kind are a group of the function
+    (``takes_groups``), which the command that evaluates the kind has too.
 
     Args:
         evaluation: The evaluation's name in ``RunSpec``.
@@ -213,7 +206,8 @@ def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Messag
         for name, option in limits.items()
     ]
 
-    def decorate(own: Callable[..., Message]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Message]) -> Callable[..., None]:
+        own = takes_groups(function)
         mine = list(inspect.signature(own, eval_str=True).parameters.values())
 
         def command(**given: Any) -> None:
@@ -230,7 +224,7 @@ def command_of(evaluation: str, **limits: Any) -> Callable[[Callable[..., Messag
         parameters = [*common, *(one for one in mine if one.name not in names), *policy]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
         command.__annotations__ = {one.name: one.annotation for one in parameters}
-        command.__doc__ = own.__doc__
+        command.__doc__ = function.__doc__
         return command
 
     return decorate

@@ -96,6 +96,8 @@ def quantiles_of_steps(summary: Summary) -> Mapping[str, Sequence[VerdictFigures
         one
         for one in summary.scripts.figures
         if one.all_models and one.criterion and list(one.tags) == [STEPS_TAG]
+        # A refusal or an answer without steps is no script of 0 steps.
+        if one.tags[STEPS_TAG] != "0"
     ]
     counts = Counter({int(one.tags[STEPS_TAG]): one.verdict_count for one in found})
     total, before = counts.total(), 0

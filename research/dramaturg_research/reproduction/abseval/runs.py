@@ -23,7 +23,7 @@ from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.plots.tables import Table
 from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
-from dramaturg_research.ablations.variants import VARIANTS
+from dramaturg_research.ablations.variants import VARIANTS, played_roles
 from dramaturg_research.formats.coscript import convert, read_file
 from dramaturg_research.perturbations.originals import Originals
 from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
@@ -104,9 +104,8 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             summaries[_ABLATIONS] = await session.run(
                 _ABLATIONS,
                 RunSpec(models=session.models, scripts=ScriptsRunOptions()),
-                _varied(session.selected(rows)),
+                _varied(session.selected(rows), session),
                 session.options([VARIANT_TAG]),
-                judge_roles=(*_JUDGES[AGENTS], *_JUDGES[SINGLE]),
                 limited=False,
             )
         if session.perturbations:
@@ -214,14 +213,18 @@ def _perturbed(
     return found
 
 
-def _varied(rows: Sequence[EvaluateScriptsRequest]) -> Sequence[EvaluateScriptsRequest]:
-    """The rows of each variant."""
+def _varied(rows: Sequence[EvaluateScriptsRequest], session: Session) -> Sequence[EvaluateScriptsRequest]:
+    """The rows of each variant. Each names the judges of its own mechanism: a run's would be in all rows."""
     found: list[EvaluateScriptsRequest] = []
     for name, (mechanism, source) in VARIANTS.items():
         for line, row in enumerate(rows, start=1):
             varied = EvaluateScriptsRequest(mechanism=mechanism, gold_answer_source=source)
             varied.MergeFrom(row)
             varied.tags.update({VARIANT_TAG: name, LINE_TAG: str(line)})
+            played = played_roles(varied)
+            for role in (*_JUDGES[AGENTS], *_JUDGES[SINGLE]):
+                if role in played and (model := session.judge_model(role)):
+                    varied.judges.add(role=role, model=model)
             found.append(varied)
     return found
 

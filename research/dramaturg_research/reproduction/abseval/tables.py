@@ -348,6 +348,7 @@ def figure_12(summary: Summary) -> Table:
         rows,
         notes=[
             "All models together, in quarters by the number of steps.",
+            "Refusals and answers without steps are left out.",
             "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
             "The paper prints no values.",
         ],

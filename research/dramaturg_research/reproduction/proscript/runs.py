@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from dramaturg.graphs.baselines import draw_baselines
 from dramaturg.graphs.file_scores import score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
 from dramaturg.plots.tables import Cell, Column, Row, Table, count, number, words
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import from_rpc_error
 from dramaturg_research.formats.proscript import DEGREE, convert_rows
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
@@ -31,7 +33,7 @@ from dramaturg_research.reproduction.session import Session
 if TYPE_CHECKING:
     from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceAsyncStub
 
-ROLES = ("author", "edges", "graph", "alignment")
+ROLES = ("author", "edges", "graph", "alignment", "embedding")
 """The roles that a gateway must serve."""
 
 TITLE = "proScript: Partially Ordered Scripts Generation (Sakaguchi et al. 2021)"
@@ -49,6 +51,7 @@ PREDICTIONS, REFERENCES, PUBLISHED = (
 """Predictions of a model, their references, and their published summary. Optional."""
 
 _ROOT = "root"
+_CONCURRENT_DISTANCES = 8
 _TASKS = {
     "generate": graphs_pb2.GRAPH_TASK_GENERATE,
     "pipeline": graphs_pb2.GRAPH_TASK_PIPELINE,
@@ -62,7 +65,9 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     made = Reproduction(TITLE, f"Data: {len(rows)} scripts of {place.name}/{DEV}.")
     service = GraphServiceStub(session.client.channel)
     try:
-        random = await score_random(service, session.selected(rows), session.seed)
+        drawn = await _random_pairs(service, session.selected(rows), session.seed)
+        random = await _score_random(service, drawn)
+        random_distances = [] if session.dry_run else await _measure_random(service, drawn)
         released = await released_predictions(service, place)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
@@ -83,12 +88,12 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             )
             for name, task in _TASKS.items()
         }
-        made.tables += [table_1(edges, random, session), table_2(written, session)]
+        made.tables += [table_1(edges, random, session), table_2(written, random_distances, session)]
         if session.out is not None and not session.dry_run:
             scripts = await _scripts(session)
             write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
     else:
-        made.tables += [table_1(None, random, session), table_2({}, session)]
+        made.tables += [table_1(None, random, session), table_2({}, random_distances, session)]
         made.omissions.append(
             Omission("The rows of models in Tables 1 and 2", "No model is named (--offline).")
         )
@@ -183,18 +188,39 @@ async def _scripts(session: Session) -> dict[str, dict[int, ScriptGraph]]:
     return found
 
 
-async def score_random(
+async def _random_pairs(
     service: GraphServiceAsyncStub, rows: Sequence[EvaluateGraphsRequest], seed: int
-) -> pb.ScoreEdgesResponse:
-    """Scores random graphs over the events of the references."""
+) -> Sequence[pb.GraphPair]:
+    """Random graphs over the events of the references, each with its reference."""
     references = [row.reference for row in rows]
     drawn = await draw_baselines(service, references, pb.BASELINE_KIND_RANDOM_DAG, seed)
-    pairs = [
+    return [
         pb.GraphPair(id=str(index), predicted=graph, reference=reference)
         for index, (graph, reference) in enumerate(zip(drawn, references, strict=True))
     ]
+
+
+async def _score_random(
+    service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]
+) -> pb.ScoreEdgesResponse:
     choices = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED, by=["degree"])
     return await score_pairs(service, choices, pairs)
+
+
+async def _measure_random(
+    service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]
+) -> Sequence[pb.MeasureEditDistanceResponse]:
+    turns = asyncio.Semaphore(_CONCURRENT_DISTANCES)
+
+    async def measure(pair: pb.GraphPair) -> pb.MeasureEditDistanceResponse:
+        async with turns:
+            return await service.MeasureEditDistance(
+                pb.MeasureEditDistanceRequest(
+                    first=pair.predicted, second=pair.reference, mode=pb.DISTANCE_MODE_PROSCRIPT
+                )
+            )
+
+    return await gather_all([measure(pair) for pair in pairs])
 
 
 async def released_predictions(service: GraphServiceAsyncStub, place: Path) -> Table | None:

@@ -214,3 +214,32 @@ def test_notes_explain_figures_that_seem_to_contradict(tmp_path: Path) -> None:
     (note,) = answer("labels", file)["groups"][0]["notes"]
     assert "chance alone" in note
     assert f"all: {note[:40]}" in run("labels", file).stdout
+
+
+def people_and_judge(items: int, wrong: int) -> list[dict[str, object]]:
+    """Three people who err on different items, and a judge that errs on every item of some number."""
+    return [
+        {
+            "item": item,
+            "annotator": name,
+            "label": "no" if item % every == place % every else "yes",
+        }
+        for item in range(items)
+        for place, (name, every) in enumerate([("ann", 9), ("bob", 10), ("eve", 11), ("gpt", wrong)])
+    ]
+
+
+def test_a_judge_that_may_replace_people_is_said_so(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jsonl", people_and_judge(120, 13))
+    found = answer("labels", good, "--judge", "gpt")["groups"][0]["replacement"]
+    assert (found["passed"], found["winning_rate"], found["epsilon"]) == (True, 1.0, 0.2)
+    assert [one["annotator"] for one in found["annotators"]] == ["ann", "bob", "eve"]
+    assert all(one["p"] <= one["adjusted_p"] <= 0.05 for one in found["annotators"])
+    shown = run("labels", good, "--judge", "gpt").stdout
+    assert "the judge may replace people: it takes the place of 1.000 of them" in shown
+    bad = write(tmp_path / "bad.jsonl", people_and_judge(120, 2))
+    assert (
+        "the judge may not replace people" in run("labels", bad, "--judge", "gpt", "--epsilon", "0.1").stdout
+    )
+    shown = run("labels", good, "--judge", "ann2").stdout
+    assert "no answer whether the judge may replace people: ann2 labelled no item" in shown

@@ -21,6 +21,8 @@ from tests.support.evaluations import CALL, decision, gateway_in_a_thread
 from tests.support.figures import figure
 from tests.support.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 DEV = {"verb_phrase_manual": 242, "verb_phrase_machine": 128, "user_profile": 195}
 
 
@@ -167,16 +169,19 @@ def test_without_an_alignment_service_the_counts_stand_and_the_figures_are_said_
 
 def test_a_decision_that_fails_is_listed_and_the_others_stand(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED[:2])
+    lines = [{**json.loads(line), "models": ["m"]} for line in file.read_text().splitlines()]
+    # The gateway refuses a model that is named twice.
+    lines[1]["models"] = ["m", "m"]
+    file.write_text("".join(f"\n{json.dumps(line)}\n" for line in lines))
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
-        # The command line names a model twice, which the gateway refuses.
-        result = run(
-            *(file, "--target", target, "--model", "m", "--model", "m", "--json"),
-            *("--out", tmp_path / "out"),
-        )
+        options = ("--target", target, "--json", "--out", tmp_path / "out")
+        result = run(file, *options)
+        refused = run(file, *options, "--model", "m", "--model", "m", "--replace")
     assert result.exit_code == 1
-    assert summary(result)["failed_sample_count"] == 2
-    errors = [json.loads(line) for line in (tmp_path / "out" / "errors.jsonl").read_text().splitlines()]
-    assert [error["violations"][0]["field"] for error in errors] == ["models[1]", "models[1]"]
+    assert (summary(result)["sample_count"], summary(result)["failed_sample_count"]) == (2, 1)
+    (error,) = [json.loads(line) for line in (tmp_path / "out" / "errors.jsonl").read_text().splitlines()]
+    assert (error["index"], error["line"], error["violations"][0]["field"]) == (1, 4, "models[1]")
+    assert (refused.exit_code, "models[1]" in refused.stderr) == (2, True)
 
 
 def test_wrong_usage_is_refused_before_anything_is_asked(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, 
 from dramaturg.cli.main import app
 from tests.support.evaluations import CALL, gateway_in_a_thread
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 SUBSETS = (
     dialogues_pb2.SCRIPT_SUBSET_LAST_ONLY,
     dialogues_pb2.SCRIPT_SUBSET_FIRST_CHALLENGE,
@@ -209,7 +211,7 @@ def test_a_judge_that_nobody_knows_is_refused_before_anything_is_asked(rows: Pat
     with gateway_in_a_thread({**ROLES, "author": {"Reply": count}}) as target:
         result = run(rows, "--target", target, "--model", "good", "--judge", "rating-judge=nobody")
     assert result.exit_code == 2
-    assert "rating-judge=nobody" in result.stderr
+    assert "'nobody'; the judges of 'rating-judge' are fake" in result.stderr
     assert not asked
 
 

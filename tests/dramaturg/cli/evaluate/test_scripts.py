@@ -16,19 +16,22 @@ from typer.testing import CliRunner
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.main import app
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.run_client import RunClient
 from dramaturg.service.errors import ServiceError
-from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
 from tests.support.evaluations import in_a_thread
 from tests.support.figures import figure, verdict_counts
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request, steps
+
+pytestmark = pytest.mark.usefixtures("runs_enabled")
 
 USAGE = {
     "prompt_token_count",
@@ -126,9 +129,9 @@ async def test_people_get_tables_on_standard_output_and_progress_beside_it(tmp_p
     assert done.code == 0, done.err
     for word in (*ABSEVAL, "ABSTAIN", "REFUSED", "model-1", "hard", "results.jsonl"):
         assert word in done.out
-    assert "1/1" in done.err
-    assert "14 verdicts, 1 abstained" in done.err
-    assert "1/1" not in done.out
+    assert "1 of 1 samples" in done.err
+    assert "14 judgements, 1 abstained" in done.err
+    assert "1 of 1 samples" not in done.out
 
 
 async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
@@ -152,17 +155,14 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
     assert [row["task"]["id"] for row in read_jsonl(tmp_path / "out" / "results.jsonl")] == ["t1", "t3"]
 
 
-async def test_a_gateway_that_is_not_there_fails_every_sample(tmp_path: Path) -> None:
+async def test_a_gateway_that_is_not_there_is_told(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1))
     done = await dramaturg(
         "evaluate", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
     )
-    assert done.code == 1
-    assert (done.json["sample_count"], done.json["failed_sample_count"]) == (1, 1)
-    assert done.json["failures_by_reason"] == {"UNAVAILABLE": 1}
-    (problem,) = done.json["problems"]
-    assert "the gateway computed no summary" in problem
-    assert read_jsonl(tmp_path / "out" / "errors.jsonl")[0]["code"] == "UNAVAILABLE"
+    assert (done.code, done.out) == (1, "")
+    assert "127.0.0.1:1: UNAVAILABLE" in done.err
+    assert not (tmp_path / "out").exists()
 
 
 async def test_nothing_is_asked_where_a_row_is_bad(tmp_path: Path) -> None:
@@ -275,16 +275,27 @@ async def test_interrupted_it_leaves_whole_lines_and_says_what_was_counted(tmp_p
         start(
             "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
         ) as process,
+        DramaturgClient(target) as client,
     ):
-        await until(lambda: results.exists() and results.read_bytes().count(b"\n") == 2, 60)
+        await until_done(client.runs, 4)
         process.send_signal(signal.SIGINT)
         done = await finish(process)
+        (run,) = [run async for run in client.runs.find()]
+    assert run.state == RUN_STATE_PAUSED
     assert done.code == 130, done.err
+    assert "interrupted: 4 of 5; the same command goes on" in done.err
     assert "Traceback" not in done.err
-    written = [row["task"]["id"] for row in read_jsonl(results)]
-    assert written[:2] == ["t0", "t1"]
-    assert written == sorted(written)
-    assert done.json["sample_count"] == len(written)
+    assert [row["task"]["id"] for row in read_jsonl(results)] == ["t0", "t1", "t3", "t4"]
+    assert done.json["sample_count"] == 4
+
+
+async def until_done(runs: RunClient, count: int) -> None:
+    """Waits until this number of samples of the only run are done."""
+    while True:
+        found = [run async for run in runs.find()]
+        if found and found[0].progress.succeeded_count == count:
+            return
+        await asyncio.sleep(0.05)
 
 
 async def test_judges_are_listed_for_people_and_for_programs() -> None:
@@ -329,7 +340,7 @@ def test_missing_figures_are_a_failure(tmp_path: Path, monkeypatch: pytest.Monke
     async def fail(*_: Any, **__: Any) -> Summary:
         raise ServiceError(grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_INTERNAL, "gone")
 
-    monkeypatch.setattr(DramaturgClient, "summarize", fail)
+    monkeypatch.setattr(RunClient, "summary", fail)
     rows = write(tmp_path / "rows.jsonl", sample(1))
     with in_a_thread(lambda: gateway_target(*agents())) as target:
         arguments = ["evaluate", "scripts", str(rows), "--target", target, "--json"]
@@ -354,7 +365,9 @@ async def test_missing_gold_answers_are_told_and_make_the_result_partial(tmp_pat
         command = ("evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out")
         partial = await dramaturg(*command)
         permitted = await dramaturg(*command, "--max-missing-gold-answers", "0.25", "--json")
-        unasked = await dramaturg(*command, "--gold-answer", "none", "--max-missing-gold-answers", "0")
+        unasked = await dramaturg(
+            *command, "--gold-answer", "none", "--max-missing-gold-answers", "0", "--replace"
+        )
     assert partial.code == 4, partial.err
     assert f"{words}; a share of 0.1 is allowed. It declined." in partial.err
     assert f"note: {words}" in " ".join(partial.out.split())

@@ -19,6 +19,8 @@ from tests.support.figures import figure
 from tests.support.openai_server import Body, Misbehaviour, OpenAIServer
 from tests.support.readers import fenced, prompt_of
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 GOOD, BAD = "good-model", "bad-model"
 
 
@@ -77,7 +79,7 @@ def test_dialogues_are_held_cut_continued_and_judged(tmp_path: Path) -> None:
     }
     # The user agent is warm, the simulator is not, and each has its own token cap (section 3.2).
     users = [body for body in server.bodies if "utterance" in str(body.get("response_format"))]
-    replies = [body for body in server.bodies if "response_format" not in body]
+    replies = [body for body in server.bodies if body["messages"] and "response_format" not in body]
     assert {body["temperature"] for body in users} == {1.2}
     assert {body["temperature"] for body in replies} == {0}
     scores = {(one["model"], one["group"]): one for one in judged["dialogues"]["ratings"]}

@@ -31,6 +31,8 @@ from tests.support.evaluations import CALL, contract
 from tests.support.gateway import Fake, criteria_of, gateway_target, scripts_request
 from tests.support.pairs import request as pair_request
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 
 async def alternating(request: Any) -> Assessment:
     """FAIL for the first candidate alone."""
@@ -63,7 +65,8 @@ async def test_two_judges_with_equal_pass_rates_that_never_agree(tmp_path: Path)
             *("judges", "compare", "critic=a", "critic=b", str(rows), "--target", target),
             *("--out", str(tmp_path / "json"), "--json"),
         )
-        unknown = await dramaturg("judges", "compare", "critic=a", "gone", str(rows), *at)
+        other = ("--target", target, "--out", str(tmp_path / "unknown"))
+        unknown = await dramaturg("judges", "compare", "critic=a", "gone", str(rows), *other)
         page = tmp_path / "page.html"
         report = await dramaturg("report", str(tmp_path / "out"), "--out", str(page), "--target", target)
     assert shown.code == 0, shown.err
@@ -97,7 +100,7 @@ async def two_judges(role: str, method: str, first: Any, second: Any) -> AsyncIt
         others = {"author": {"Reply": reply_by_name}} if role == "rating-judge" else Cast().roles()
         await add("author", "fake", contract("author", others["author"]))
         await add("alignment", "built-in", *await stack.enter_async_context(AlignmentApp().open()))
-        yield (await stack.enter_async_context(serve_gateway(judges=entries))).target
+        yield (await stack.enter_async_context(serve_gateway(judges=entries, runs={}))).target
 
 
 async def rate_six(_: Any) -> RateReplyResponse:

@@ -81,3 +81,25 @@ def test_labels_by_several_criteria_are_of_one_item(tmp_path: Path) -> None:
     # The second criterion repeats the first: it adds no items, and no certainty.
     assert found["pilot"]["units"] == 40
     assert abs(found["units"] - single["units"]) <= 0.05 * single["units"]
+
+
+def test_items_for_the_test_of_a_judge(tmp_path: Path) -> None:
+    rows = [
+        {"item": item, "annotator": name, "label": int(item % every == place)}
+        for item in range(60)
+        for place, (name, every) in enumerate([("a", 7), ("b", 8), ("c", 9), ("gpt", 5)])
+    ]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    strict, lenient = (
+        json.loads(run(str(file), "--judge", "gpt", "--epsilon", epsilon, "--json").stdout)
+        for epsilon in ("0.2", "0.3")
+    )
+    assert strict["pilot"]["units"] == 60
+    assert strict["units"] > lenient["units"] > 0
+    assert "gpt in the place of half of the people" in run(str(file), "--judge", "gpt").stdout
+    refused = run(str(file), "--judge", "gpt", "--epsilon", "0")
+    assert refused.exit_code == 1
+    assert "worse by epsilon or more" in refused.output
+    assert run(str(file), "--judge", "gpt", "--half-width", "0.05").exit_code == 2
+    assert run(str(file), "--judge", "other").exit_code == 2

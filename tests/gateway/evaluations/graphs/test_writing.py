@@ -26,6 +26,19 @@ from tests.support.graph_evaluations import (
 from tests.support.graphs import message
 
 
+@pytest.mark.parametrize(("edges", "first"), [("1>2 1>3 2>4 3>4", "find a pan"), ("1>2 2>4 3>4", "")])
+async def test_the_model_is_told_the_first_event_of_the_reference(graph: str, edges: str, first: str) -> None:
+    requests: list[WriteScriptGraphRequest] = []
+
+    async def write(request: WriteScriptGraphRequest) -> WriteScriptGraphResponse:
+        requests.append(request)
+        return WriteScriptGraphResponse(graph=message("1>2", {"1": "find", "2": "fry"}), provenance=CALL)
+
+    async with graphs_gateway(graph, write=write) as target:
+        await only_graph(target, asked(task=GENERATE, reference=eggs(edges)))
+    assert [request.first_event for request in requests] == [first]
+
+
 async def test_written_graphs_are_compared_by_their_texts(graph: str) -> None:
     written = message("1>2 2>3", {"1": "find a pan", "2": "break the eggs", "3": "fry the eggs"})
     requests: list[WriteScriptGraphRequest] = []

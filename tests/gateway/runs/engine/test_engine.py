@@ -18,6 +18,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.database.database import create_engine
 from dramaturg.datasets import Format
 from dramaturg.service import context
 from dramaturg.service.errors import ServiceError
@@ -25,7 +26,6 @@ from dramaturg.testing import until
 from gateway.runs.engine import sample_evaluation, workflows
 from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.store import open_store, tables
-from gateway.runs.store.database import create_engine
 from gateway.runs.store.tables import RUN_PARTS
 from tests.support.datasets import written
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.database.errors import StoreError
 from dramaturg.testing import until
 from gateway.runs.engine import engine as engine_module
 from gateway.runs.engine.engine import QueueLifecycle
 from gateway.runs.engine.workflows import WORKFLOW_VERSION
 from gateway.runs.records import NewRun
-from gateway.runs.store import StoreError
 from tests.support.engines import SECONDS, lines, runs_with, script_rows, scripts_spec
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine.leases import LOST_LEASE_STATUS, ClusterMembership
-from gateway.runs.store import RunStore, StoreError
+from gateway.runs.store import RunStore
 
 
 class UnreachableStore:

@@ -15,11 +15,11 @@ from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INTERNAL
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.database.errors import StoreError
 from gateway.runs import store_calls
 from gateway.runs.engine import orchestrator, outcomes
 from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter, UsageTracker
 from gateway.runs.records import NewRun, SampleOutcome, SampleWork
-from gateway.runs.store import StoreError
 from tests.support.engines import lines, runs_with, script_rows, scripts_spec
 
 

@@ -30,10 +30,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     RunState,
 )
+from dramaturg.database.errors import StoreError
 from gateway.runs.records import Incident
 from gateway.runs.service import pages
 from gateway.runs.service.results import ONE_LOOK
-from gateway.runs.store import StoreError
 from tests.gateway.runs.service.conftest import Service, fault, wanted
 from tests.support.runs import TIMED_OUT, failed, judged, spec
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.runs.store import StoreError, open_store
+from dramaturg.database.errors import StoreError
+from gateway.runs.store import open_store
 from tests.support.postgres import PostgresServer
 from tests.support.runs import create, judged
 

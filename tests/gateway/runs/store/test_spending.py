@@ -14,9 +14,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.database.database import Database
 from gateway.runs.records import Spending
 from gateway.runs.store import RunStore
-from gateway.runs.store.database import Database
 from tests.support.runs import create, judged
 
 DAY = 24 * 3600 * 1_000_000

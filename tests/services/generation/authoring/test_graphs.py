@@ -61,6 +61,16 @@ async def test_the_form_of_the_paper_is_read_after_the_second_request() -> None:
     assert len(bodies) == 2
 
 
+async def test_the_first_event_is_the_request_s() -> None:
+    request = pb.WriteScriptGraphRequest(scenario="bake a cake", first_event="guests come tomorrow")
+    async with OpenAIServer(lambda _: graph((1, 2))) as server, generation_service(server) as service:
+        await service.authoring.WriteScriptGraph(request)
+        await service.authoring.WriteScriptGraph(pb.WriteScriptGraphRequest(scenario="bake a cake"))
+    given, default = (body["messages"][-1]["content"] for body in server.bodies)
+    assert "]\nguests come tomorrow\n[END first event " in given
+    assert 'First event:\nthat somebody decided to do the scenario ("decided to ...")\n' in default
+
+
 async def test_without_a_count_it_takes_as_many_events_as_it_takes() -> None:
     _, [body] = await write(graph())
     assert "included: as many as it takes." in body["messages"][-1]["content"]

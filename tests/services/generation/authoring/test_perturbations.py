@@ -14,7 +14,7 @@ from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.meta_evaluation.changes import Change, apply_changes, find_changes, revert_changes
 from dramaturg.service.errors import from_rpc_error
-from services.generation.authoring.edits import Action, EditsForm
+from services.generation.authoring.perturbations import Action, EditsForm
 from tests.support.generation import generation_service
 from tests.support.openai_server import Answer, Body, OpenAIServer
 

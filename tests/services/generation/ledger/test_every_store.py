@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +17,11 @@ Open = Callable[[], AbstractAsyncContextManager[Ledger]]
 
 DIES = """
 import asyncio, os, sys
-from pathlib import Path
 from services.generation.calls import Answer, Purchase
 from services.generation.ledger import open_ledger
 
-async def main(url, spools):
-    async with open_ledger(url, Path(spools)) as ledger:
+async def main(url):
+    async with open_ledger(url) as ledger:
         for number in range(5):
             kept = await ledger.record_call(f"kept {number}")
             answer = Answer("x", call_number=kept)
@@ -40,17 +38,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'new folder' / 'ledger.sqlite3'}"
-    address: str = request.getfixturevalue("postgres_url")
-    return address
-
-
 @pytest.fixture
-def opened(url: str, tmp_path: Path) -> Open:
-    return lambda: open_ledger(url, tmp_path / "spools")
+def opened(ledger_url: str) -> Open:
+    return lambda: open_ledger(ledger_url)
 
 
 def bought(fingerprint: str, text: str = "text 好 \x00", call_number: int | None = None) -> Purchase:
@@ -95,11 +85,11 @@ async def test_a_note_stands_until_its_call_is_kept_or_settled(opened: Open) -> 
 
 
 async def test_what_a_process_held_when_it_was_killed_is_kept_and_its_calls_are_counted(
-    opened: Open, url: str, tmp_path: Path
+    opened: Open, ledger_url: str
 ) -> None:
     async with opened() as other:
         for _ in range(2):
-            command = (sys.executable, "-c", DIES, url, str(tmp_path / "spools"))
+            command = (sys.executable, "-c", DIES, ledger_url)
             process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
             assert await process.wait() == -9
         async with opened() as ledger:
@@ -166,15 +156,15 @@ async def test_processes_share_what_they_keep(opened: Open) -> None:
         ("mysql://host/db", "sqlite:///PATH"),
     ],
 )
-async def test_a_store_that_cannot_be_used_is_named(address: str, named: str, tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_used_is_named(address: str, named: str) -> None:
     with pytest.raises(LedgerError, match=named) as raised:
-        async with open_ledger(address, tmp_path):
+        async with open_ledger(address):
             pass
     assert "secret" not in str(raised.value)
 
 
-async def test_a_ledger_in_memory_notes_too(tmp_path: Path) -> None:
-    async with open_ledger("sqlite://", tmp_path) as ledger:
+async def test_a_ledger_in_memory_notes_too() -> None:
+    async with open_ledger("sqlite://") as ledger:
         ledger.abandon([await ledger.record_call("f")])
         status = await ledger.status()
     assert (status.kind, status.abandoned, status.processes) == (LedgerKind.MEMORY, 1, 1)

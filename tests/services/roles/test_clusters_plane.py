@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.roles.plane import place
+from services.roles.clusters import place
 
 
 def unit(rows: NDArray[np.float64]) -> NDArray[np.float32]:

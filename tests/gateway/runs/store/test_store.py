@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_OUTCOME_UNSPECIFIED
+from dramaturg.database.database import Database, create_engine
+from dramaturg.database.errors import StoreError
 from gateway.runs.records import Incident, SeenJudge
-from gateway.runs.store import StoreError, open_store
-from gateway.runs.store.database import Database, create_engine
+from gateway.runs.store import open_store
 from gateway.runs.store.migrations import migrate
 from gateway.runs.store.sample_rows import sample_rows
 from gateway.runs.store.tables import SCHEMA_VERSION

@@ -9,13 +9,12 @@ import pytest
 from dramaturg.service import context
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.context import RequestContext
-from services.generation.attempt_budget import IDLE_SECONDS, AttemptBudget
 from services.generation.calls import Call, Message, Role
 from services.generation.deadlines import Until
 from services.generation.errors import ProviderError
 from services.generation.limits.limiter import CallLimiter
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
-from services.generation.retries import RetryingProvider, RetryPolicy
+from services.generation.retries import IDLE_SECONDS, AttemptBudget, RetryingProvider, RetryPolicy
 from tests.support.clocks import Clock
 from tests.support.openai_server import Answer, Body, OpenAIServer
 

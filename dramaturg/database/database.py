@@ -1,4 +1,4 @@
-"""Opens the database of a store, and runs transactions that are retried after a lost connection.
+"""Opens a database, and runs transactions that are retried after a lost connection.
 
 A transaction that writes takes effect once, even if the acknowledgement of its commit is lost, see
 ``Database.write``.
@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -23,8 +23,8 @@ from typing import IO, Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gateway.runs.store.base import StoreError
-from gateway.runs.store.tables import run_writers
+from dramaturg.database.errors import StoreError
+from dramaturg.database.tables import run_writers
 
 Result = TypeVar("Result")
 Work = Callable[[sa.Connection], Result]
@@ -36,6 +36,7 @@ _FIRST_WAIT_SECONDS = 0.05
 _MAX_WAIT_SECONDS = 1.0
 _BUSY_SECONDS = 30
 _POOL_SIZE = 8
+_IN_MEMORY = (None, "", ":memory:")
 _CONNECT_SECONDS = 5
 _WRITER_RETENTION_SECONDS = 7 * 24 * 3600
 
@@ -44,10 +45,17 @@ _WRITER_RETENTION_SECONDS = 7 * 24 * 3600
 _TRANSIENT_STATES = ("08", "40", "57P", "53300")
 
 
-def create_engine(url: str) -> tuple[sa.Engine, str]:
+def create_engine(
+    url: str, purpose: str = "run store", *, busy_seconds: float = _BUSY_SECONDS
+) -> tuple[sa.Engine, str]:
     """The connection pool of a database, and its name for messages, without the password.
 
     Connects to nothing yet.
+
+    Args:
+        url: ``sqlite:///FILE``, ``sqlite://`` (in memory, over a single connection) or PostgreSQL.
+        purpose: The noun of the database in messages.
+        busy_seconds: How long a transaction waits for a free connection, or for the lock of a SQLite file.
 
     Raises:
         StoreError: The URL is invalid, or names another kind of database.
@@ -56,31 +64,32 @@ def create_engine(url: str) -> tuple[sa.Engine, str]:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError as error:
         raise StoreError(
-            "the address of the run store is not a URL, for example sqlite:///runs.sqlite3"
+            f"the address of the {purpose} is not a URL, for example sqlite:///store.sqlite3"
         ) from error
-    name = parsed.render_as_string(hide_password=True)
+    # Parameters of PostgreSQL may be secrets too.
+    name = f"{purpose} {parsed.set(query={}).render_as_string(hide_password=True)}"
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        if parsed.database in {None, "", ":memory:"}:
-            raise StoreError(f"the run store {name} names no file")
-        return _sqlite(parsed), name
+        return _sqlite(parsed, busy_seconds), name
     if backend in {"postgresql", "postgres"}:
-        return _postgres(parsed), name
-    raise StoreError(f"the run store {name} is on {backend}; supported are SQLite and PostgreSQL")
+        return _postgres(parsed, busy_seconds), name
+    raise StoreError(f"the {name} is on {backend}; supported are SQLite and PostgreSQL")
 
 
 def lock_file(engine: sa.Engine, name: str) -> IO[str]:
     """Locks a SQLite store for this process until the returned file, beside the store, is closed.
 
     Raises:
-        StoreError: Another process has it open, or the folder is not writable.
+        StoreError: The store is in memory, another process has it open, or the folder is not writable.
     """
+    if engine.url.database in _IN_MEMORY:
+        raise StoreError(f"the {name} names no file")
     path = Path(f"{engine.url.database}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"the run store {name} is unavailable: {error}") from error
+        raise StoreError(f"the {name} is unavailable: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -88,7 +97,7 @@ def lock_file(engine: sa.Engine, name: str) -> IO[str]:
         owner = lock.read().strip()
         lock.close()
         raise StoreError(
-            f"the run store {name} is in use{f' by process {owner}' if owner else ''}: "
+            f"the {name} is in use{f' by process {owner}' if owner else ''}: "
             "a SQLite file serves one gateway at a time; several share a store on PostgreSQL (postgresql://...)"
         ) from error
     # The number is for the message above alone: a full disk has no room for it.
@@ -211,8 +220,11 @@ class Database:
             writer = _Writer()
         return self._complete(_Operation(work, writer))
 
-    def migrate(self, work: Work[Result]) -> Result:
-        """Runs a transaction that changes tables. It may take effect twice, so that the work must permit it.
+    def write_repeatable(self, work: Work[Result]) -> Result:
+        """Runs a transaction and commits it, or rolls it back.
+
+        It may take effect twice, which the work must permit: if the acknowledgement of a commit is lost, the
+        next attempt does the work again.
 
         Raises:
             StoreError: The database is unavailable.
@@ -221,7 +233,7 @@ class Database:
 
     def now(self, connection: sa.Connection) -> int:
         """The time of the clock that all users of the database share, in microseconds since 1970."""
-        if self.is_sqlite:  # one process has it open
+        if self.is_sqlite:  # all processes are on one machine
             return time.time_ns() // 1000
         seconds = connection.execute(
             sa.select(sa.func.extract("epoch", sa.func.clock_timestamp()))
@@ -265,7 +277,9 @@ class Database:
                     raise  # a defect of the program, not of the database
                 is_transient = is_committing() or self._is_transient(error)
                 if not is_transient or time.monotonic() + wait > give_up:
-                    raise StoreError(f"the run store {self.name} is unavailable: {_reason(error)}") from error
+                    failure = StoreError(f"the {self.name} is unavailable: {_reason(error)}")
+                    failure.is_transient = is_transient
+                    raise failure from error
             time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads replicas, guards nothing
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
 
@@ -296,12 +310,15 @@ def _insert_statement(table: sa.Table, paramstyle: str) -> str:
     return f"INSERT INTO {table.name} ({columns}) VALUES ({', '.join([mark] * len(table.c))})"  # noqa: S608
 
 
-def _sqlite(url: sa.URL) -> sa.Engine:
+def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
+    if url.database in _IN_MEMORY:
+        pool: Mapping[str, Any] = {"poolclass": sa.StaticPool}
+    else:
+        pool = {"pool_size": _POOL_SIZE, "max_overflow": -1}
     engine = sa.create_engine(
         url.set(drivername="sqlite"),
-        connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS},
-        pool_size=_POOL_SIZE,
-        max_overflow=-1,
+        connect_args={"check_same_thread": False, "timeout": busy_seconds},
+        **pool,
     )
 
     @sa.event.listens_for(engine, "connect")
@@ -320,13 +337,13 @@ def _sqlite(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _postgres(url: sa.URL) -> sa.Engine:
+def _postgres(url: sa.URL, busy_seconds: float) -> sa.Engine:
     return sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "dramaturg"},
         pool_size=_POOL_SIZE,
         max_overflow=0,
-        pool_timeout=_BUSY_SECONDS,
+        pool_timeout=busy_seconds,
         pool_recycle=1800,
     )
 

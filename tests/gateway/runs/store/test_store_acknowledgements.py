@@ -24,13 +24,14 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.database.database import Database, create_engine
+from dramaturg.database.errors import StoreError
+from dramaturg.database.tables import metadata, run_writers
 from dramaturg.testing import until
 from gateway.runs.records import Incident, NewDataset, NewRun, SeenJudge, Spending
-from gateway.runs.store import RunStore, StoreError, open_store, runs
-from gateway.runs.store.database import Database, create_engine
+from gateway.runs.store import RunStore, open_store, runs
 from gateway.runs.store.sample_rows import sample_rows
 from gateway.runs.store.sql_store import SqlRunStore
-from gateway.runs.store.tables import metadata, run_writers
 from tests.gateway.runs.store.test_datasets import new as new_dataset
 from tests.gateway.runs.store.test_labels import new as new_label_set
 from tests.support.runs import create, invalid_row, judged, lost_acknowledgements, rows, spec

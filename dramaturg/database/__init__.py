@@ -1,0 +1,1 @@
+"""The database of runs and of the ledger: SQLite or PostgreSQL by SQLAlchemy Core."""

@@ -1,0 +1,336 @@
+"""The tables of a ledger, and the transactions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from dramaturg.database.database import Database, create_engine
+from dramaturg.database.errors import StoreError
+from services.generation.ledger.changes import Changes
+from services.generation.ledger.processes import LEASE_SECONDS, Process, living
+from services.generation.ledger.status import MOST_LISTED, LedgerKind, LedgerStatus, LostCall
+
+Result = TypeVar("Result")
+
+SCHEMA_VERSION = 4
+_ADVISORY_LOCK = 0x6472616D61  # serialises concurrent migrations
+
+metadata = sa.MetaData()
+
+completions = sa.Table(
+    "dramaturg_completions",
+    metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    # Seconds since 1970, by the clock of the process that bought it.
+    sa.Column("recorded_at", sa.Double, nullable=False),
+    # JSON list: the calls that led to a usable answer, in order.
+    sa.Column("purchases", sa.Text, nullable=False),
+)
+calls = sa.Table(
+    "dramaturg_calls",
+    metadata,
+    sa.Column("process", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("sent_at", sa.Double, nullable=False),
+    sa.Column("abandoned", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Answered, and the answer is not stored.
+    sa.Column("unstored", sa.Boolean, nullable=False, server_default=sa.false()),
+)
+"""Calls that were sent, and not yet stored or settled."""
+leases = sa.Table(
+    "dramaturg_leases",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.Text, nullable=False),
+    # Microseconds since 1970, by the clock of the database.
+    sa.Column("expires", sa.BigInteger, nullable=False),
+)
+"""The processes that use the ledger."""
+versions = sa.Table(
+    "dramaturg_ledger", metadata, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
+)
+
+_own_call = sa.and_(calls.c.process == sa.bindparam("own"), calls.c.number == sa.bindparam("one"))
+_MARK_ABANDONED = calls.update().where(_own_call).values(abandoned=True)
+_MARK_UNSTORED = calls.update().where(_own_call).values(unstored=True)
+_SETTLE = calls.delete().where(_own_call)
+_LOOK_UP = sa.select(completions.c.fingerprint, completions.c.purchases).where(
+    completions.c.fingerprint.in_(sa.bindparam("fingerprints", expanding=True))
+)
+_SQLITE_SIZE = sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+_POSTGRES_SIZE = sa.text(
+    "SELECT sum(pg_total_relation_size(name::regclass))::bigint "
+    "FROM unnest(ARRAY['dramaturg_completions', 'dramaturg_calls', 'dramaturg_leases']) AS name"
+)
+
+
+class LedgerStore:
+    """The transactions of a ledger. Its methods block; at most two threads call them.
+
+    Args:
+        url: The database, as SQLAlchemy spells it.
+        busy_seconds: How long a transaction waits for the lock of another process on a SQLite file.
+
+    Raises:
+        StoreError: The URL is not valid.
+    """
+
+    def __init__(self, url: str, busy_seconds: float) -> None:
+        engine, name = create_engine(url, "ledger", busy_seconds=busy_seconds)
+        # Every attempt is one transaction: the ledger waits between them, without a thread.
+        self._database = Database(engine, name, retry_seconds=0)
+        file = engine.url.database if self._database.is_sqlite else None
+        self._file = None if file in {None, "", ":memory:"} else Path(file)
+        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        completion = insert(completions)
+        self._store = completion.on_conflict_do_update(
+            index_elements=["fingerprint"],
+            set_={name: completion.excluded[name] for name in ("recorded_at", "purchases")},
+        )
+        # After a lost acknowledgement the transaction is repeated.
+        self._record = insert(calls).on_conflict_do_nothing()
+        lease = insert(leases)
+        self._renew = lease.on_conflict_do_update(
+            index_elements=["id"], set_={"expires": lease.excluded.expires}
+        )
+
+    @property
+    def name(self) -> str:
+        """The ledger in messages, without secrets."""
+        return self._database.name
+
+    @property
+    def kind(self) -> LedgerKind:
+        """The storage."""
+        if not self._database.is_sqlite:
+            return LedgerKind.POSTGRESQL
+        return LedgerKind.MEMORY if self._file is None else LedgerKind.SQLITE
+
+    def open(self, process: Process) -> None:
+        """Creates or upgrades the tables, and begins the lease of a process.
+
+        Raises:
+            StoreError: The database cannot be used, or a later release wrote it.
+        """
+        if self._file is not None:
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"the {self.name} is unavailable: {error}") from error
+        self._run(self._database.write_repeatable, self._prepare)
+        self.renew(process)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._database.close()
+
+    def look_up(self, fingerprints: Sequence[str]) -> Mapping[str, str]:
+        """Returns the stored calls of the requests that are found, as text."""
+
+        def read(connection: sa.Connection) -> Mapping[str, str]:
+            found = connection.execute(_LOOK_UP, {"fingerprints": fingerprints})
+            return {row.fingerprint: row.purchases for row in found}
+
+        return self._run(self._database.read, read)
+
+    def write(self, process: str, changes: Changes) -> None:
+        """Writes the changes of a process in one transaction. It may be repeated."""
+
+        def rows(numbers: Iterator[int]) -> list[dict[str, Any]]:
+            return [{"own": process, "one": number} for number in numbers]
+
+        def work(connection: sa.Connection) -> None:
+            if changes.sent:
+                connection.execute(
+                    self._record,
+                    [
+                        {
+                            "process": process,
+                            "number": call.number,
+                            "fingerprint": call.fingerprint,
+                            "sent_at": call.sent_at,
+                        }
+                        for call in changes.sent
+                    ],
+                )
+            if changes.stored:
+                # The last completion of a request counts. All writers use one order, which avoids deadlocks.
+                latest = {completion.fingerprint: completion for completion in changes.stored}
+                connection.execute(
+                    self._store,
+                    [
+                        {
+                            "fingerprint": fingerprint,
+                            "recorded_at": completion.recorded_at,
+                            "purchases": completion.purchases,
+                        }
+                        for fingerprint, completion in sorted(latest.items())
+                    ],
+                )
+            settled = changes.settled.union(*(completion.call_numbers for completion in changes.stored))
+            for statement, numbers in (
+                (_MARK_ABANDONED, changes.abandoned),
+                (_MARK_UNSTORED, changes.unstored),
+                (_SETTLE, settled),
+            ):
+                if numbers:
+                    connection.execute(statement, rows(iter(numbers)))
+
+        self._run(self._database.write_repeatable, work)
+
+    def renew(self, process: Process) -> None:
+        """Renews the lease of a process."""
+
+        def work(connection: sa.Connection) -> None:
+            expires = self._database.now(connection) + int(LEASE_SECONDS * 1_000_000)
+            connection.execute(
+                self._renew,
+                {
+                    "id": process.id,
+                    "machine": process.machine,
+                    "pid": process.pid,
+                    "started": process.started,
+                    "expires": expires,
+                },
+            )
+
+        self._run(self._database.write_repeatable, work)
+
+    def leave(self, process: Process) -> None:
+        """Ends the lease of a process."""
+        self._run(
+            self._database.write_repeatable,
+            lambda connection: connection.execute(leases.delete().where(leases.c.id == process.id)),
+        )
+
+    def status(self) -> LedgerStatus:
+        """Counts completions and calls."""
+        return self._run(self._database.read, self._status)
+
+    def _status(self, connection: sa.Connection) -> LedgerStatus:
+        def count(table: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> int:
+            return connection.execute(
+                sa.select(sa.func.count()).select_from(table).where(*conditions)
+            ).scalar_one()
+
+        alive = living(self._processes(connection))
+        is_alive = calls.c.process.in_(alive)
+        is_silent = sa.and_(sa.not_(calls.c.abandoned), sa.not_(calls.c.unstored))
+        again = _bought_again()
+        lost = (
+            sa.select(
+                calls.c.fingerprint,
+                calls.c.sent_at,
+                calls.c.process,
+                calls.c.abandoned,
+                sa.false().label("answered"),
+            )
+            .where(sa.not_(calls.c.unstored), sa.or_(calls.c.abandoned, sa.not_(is_alive)))
+            .union_all(sa.select(again, sa.false(), sa.true()))
+            .order_by(sa.desc("sent_at"))
+            .limit(MOST_LISTED)
+        )
+        size = _SQLITE_SIZE if self._database.is_sqlite else _POSTGRES_SIZE
+        return LedgerStatus(
+            kind=self.kind,
+            completions=count(completions),
+            size=connection.execute(size).scalar_one(),
+            processes=len(alive),
+            under_way=count(calls, is_silent, is_alive),
+            lost=count(calls, is_silent, sa.not_(is_alive)),
+            abandoned=count(calls, calls.c.abandoned),
+            bought_again=count(again),
+            lost_calls=tuple(
+                LostCall(fingerprint, sent_at, process, bool(abandoned), bool(answered))
+                for fingerprint, sent_at, process, abandoned, answered in connection.execute(lost)
+            ),
+        )
+
+    def _processes(self, connection: sa.Connection) -> list[tuple[Process, float]]:
+        now = self._database.now(connection)
+        return [
+            (Process(*process), (expires - now) / 1e6)
+            for *process, expires in connection.execute(sa.select(leases))
+        ]
+
+    def _prepare(self, connection: sa.Connection) -> None:
+        """Creates the tables, or upgrades those of an earlier release."""
+        if not self._database.is_sqlite:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+        known = self._version(connection)
+        if known > SCHEMA_VERSION:
+            raise StoreError(
+                f"the {self.name} has version {known}; this release reads up to {SCHEMA_VERSION}"
+            )
+        if known < SCHEMA_VERSION:
+            for statement in self._upgrade(known):
+                connection.execute(sa.text(statement))
+            metadata.create_all(connection)
+            connection.execute(versions.delete())
+            connection.execute(versions.insert().values(version=SCHEMA_VERSION))
+        # A process without a row counts as dead, so the rows of dead processes are deleted.
+        processes = self._processes(connection)
+        dead = {process.id for process, _ in processes} - living(processes)
+        connection.execute(leases.delete().where(leases.c.id.in_(dead)))
+
+    def _version(self, connection: sa.Connection) -> int:
+        """The version of the tables; 0: there are none."""
+        if sa.inspect(connection).has_table(versions.name):
+            version = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar_one()
+            return int(version or 0)
+        if self._database.is_sqlite:
+            # Files up to version 3 have their version in the header.
+            return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
+        return 0
+
+    def _upgrade(self, known: int) -> Iterator[str]:
+        """The statements that upgrade the tables of a version; new tables are created afterwards."""
+        if self._database.is_sqlite:
+            if known >= 1:
+                yield "ALTER TABLE completions RENAME TO dramaturg_completions"
+            if known == 2:
+                yield "ALTER TABLE calls ADD COLUMN unstored INTEGER NOT NULL DEFAULT 0"
+            if known >= 2:
+                yield "ALTER TABLE calls RENAME TO dramaturg_calls"
+                yield "DROP TABLE processes"
+        else:
+            if known == 1:
+                yield "ALTER TABLE dramaturg_calls ADD COLUMN unstored boolean NOT NULL DEFAULT false"
+            if known >= 1:
+                yield "ALTER TABLE dramaturg_calls ALTER COLUMN abandoned SET DEFAULT false"
+                yield "DROP TABLE dramaturg_processes"
+
+    def _run(
+        self,
+        run: Callable[[Callable[[sa.Connection], Result]], Result],
+        work: Callable[[sa.Connection], Result],
+    ) -> Result:
+        try:
+            return run(work)
+        except sa.exc.SQLAlchemyError as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            raise StoreError(f"the {self.name} cannot be used: {' '.join(str(cause).split())}") from error
+
+
+def _bought_again() -> sa.Subquery:
+    """Answered calls that were sent again: a later call or a completion has the same fingerprint."""
+    place = sa.func.row_number().over(partition_by=calls.c.fingerprint, order_by=calls.c.sent_at.desc())
+    answered = (
+        sa.select(calls.c.fingerprint, calls.c.sent_at, calls.c.process, place.label("place"))
+        .where(calls.c.unstored)
+        .subquery()
+    )
+    is_stored = answered.c.fingerprint.in_(sa.select(completions.c.fingerprint))
+    return (
+        sa.select(answered.c.fingerprint, answered.c.sent_at, answered.c.process)
+        .where(sa.or_(answered.c.place > 1, is_stored))
+        .subquery()
+    )
