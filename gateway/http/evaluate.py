@@ -1,7 +1,8 @@
 """``POST /v1/evaluate``: a whole evaluation in one JSON call, for clients that know no Connect.
 
 The body has one field, named like the result of a sample of a run, e.g. "texts", with the request of that
-kind. It is forwarded to the streaming method of the kind, and the answer is its last event, which has the result.
+kind. It is forwarded to the streaming method of the kind, and the answer is its last event, which has the
+result.
 """
 
 from __future__ import annotations
