@@ -17,7 +17,7 @@ SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find pr
 CODE := dramaturg services gateway research tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow conformance test-servers test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow conformance test-servers test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,11 +26,11 @@ demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks wit
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
-	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not typescript and not go"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not harnesses and not typescript and not go"
 	@$(BIN)/python -m pytest -q -m alone
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript and not go"
+	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not harnesses and not typescript and not go"
 
 conformance: $(VENV)/.dev ## Checks our services and faulty judges with the conformance kit; prints tables.
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.dramaturg.conformance.table
@@ -52,6 +52,15 @@ $(SERVERS)/.transformers:
 	@$(PYTHON) -m venv $(SERVERS)/transformers
 	@$(SERVERS)/transformers/bin/pip install -q torch==2.13.0
 	@$(SERVERS)/transformers/bin/pip install -q 'transformers[serving]'
+	@touch $@
+
+HARNESSES := .tools/harnesses
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed ## Installs MLflow and Inspect AI and tests the scorers in them.
+	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
+
+$(HARNESSES)/.installed: pyproject.toml
+	@$(PYTHON) -m venv $(HARNESSES)
+	@$(HARNESSES)/bin/pip install -q -e '.[mlflow,inspect]'
 	@touch $@
 
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.

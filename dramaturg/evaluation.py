@@ -197,7 +197,7 @@ async def evaluate_texts_async(
             EvaluatedText(id=one.id, model=one.model, text=one.text or "")
             for one in _contents("texts", texts, steps=False)
         ],
-        criteria=_criteria(criteria),
+        criteria=read_criteria(criteria),
         reference=reference,
         judges=_selections(judges),
         options=JudgeOptions(model=model),
@@ -247,7 +247,7 @@ async def evaluate_pair_async(
         options=JudgeOptions(model=model),
     )
     if criteria is not None:
-        request.roles.criteria.extend(_criteria(criteria))
+        request.roles.criteria.extend(read_criteria(criteria))
     return pair_evaluation(
         await _evaluate(lambda client: client.evaluate_pairs(request, timeout=timeout), target, settings)
     )
@@ -384,7 +384,7 @@ def _script(steps: Iterable[str]) -> Script:
     return Script(steps=[Step(text=step) for step in steps])
 
 
-def _criteria(given: Any) -> Sequence[RubricCriterion]:
+def read_criteria(given: Any) -> Sequence[RubricCriterion]:
     if isinstance(given, Path):
         return read_rubric(given)
     if isinstance(given, Mapping):

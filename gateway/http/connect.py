@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -44,7 +44,7 @@ _STATUS: Mapping[grpc.StatusCode, int] = {
 async def answer_unary(
     exchange: Exchange, codec: Codec, content_type: str, extra: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Answers a request with one message, or with an error.
+    """Answers a request with one message, the last of the call, or with an error.
 
     Args:
         exchange: The call.
@@ -52,10 +52,10 @@ async def answer_unary(
         content_type: That of the request.
         extra: Further headers of the answer.
     """
-    body = b""
+    last = b""
     try:
         async for response in exchange.responses():
-            body = await codec.encode(response)
+            last = response
     except CallError as error:
         return unary_error(error, extra)
     headers = [
@@ -63,6 +63,7 @@ async def answer_unary(
         *to_headers(await exchange.initial_metadata()),
         *to_headers(await exchange.trailing_metadata(), _TRAILER),
     ]
+    body = await codec.encode(last)
     return web.Response(body=body, headers=[*headers, ("Content-Type", content_type)])
 
 
@@ -133,6 +134,15 @@ def unary_error(error: CallError, extra: Mapping[str, str]) -> web.Response:
     ]
     body = json.dumps(error_json(error), ensure_ascii=False).encode()
     return web.Response(status=_STATUS.get(error.code, 500), body=body, headers=headers)
+
+
+def unsupported(kinds: Iterable[str], extra: Mapping[str, str]) -> web.Response:
+    """The answer to a request with a content type that its path does not take."""
+    accepted = ", ".join(kinds)
+    message = f"send one of the content types {accepted}"
+    body = json.dumps({"code": "unimplemented", "message": message}).encode()
+    headers = {**extra, "Accept-Post": accepted, "Content-Type": "application/json"}
+    return web.Response(status=415, body=body, headers=headers)
 
 
 def error_json(error: CallError) -> Mapping[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf import json_format, message_factory
@@ -96,7 +97,30 @@ class JsonCodec:
         return await self._run(len(data), lambda: to_json(self._response.FromString(data)))
 
     async def _run(self, size: int, work: Callable[[], T]) -> T:
-        return work() if size <= LARGE_BYTES else await _threads(self._caller, work)
+        return await in_turn(self._caller, size, work)
+
+
+async def in_turn(caller: str, size: int, work: Callable[[], T]) -> T:
+    """The result of work on a message; in a thread, in the caller's turn, if the message is large."""
+    return work() if size <= LARGE_BYTES else await _threads(caller, work)
+
+
+def parsed_object(data: bytes) -> dict[str, Any]:
+    """The JSON object of a body.
+
+    Raises:
+        UnreadableMessageError: It is no object, or too large a one.
+    """
+    _check_values(data)
+    try:
+        found = json.loads(data.decode())
+    except UnicodeDecodeError:
+        raise UnreadableMessageError.of("the body is not encoded in UTF-8") from None
+    except (RecursionError, ValueError) as error:
+        raise UnreadableMessageError.of(f"the body is no JSON: {type(error).__name__}") from None
+    if not isinstance(found, dict):
+        raise UnreadableMessageError.of("the body is no JSON object")
+    return found
 
 
 def to_json(message: Message) -> bytes:
@@ -115,15 +139,19 @@ def to_json(message: Message) -> bytes:
         ) from error
 
 
+def _check_values(data: bytes) -> None:
+    if len(data) > MAX_JSON_VALUES:
+        bare = _STRING.sub(b"", data)
+        if bare.count(b",") + bare.count(b":") + bare.count(b"{") + bare.count(b"[") > MAX_JSON_VALUES:
+            raise UnreadableMessageError.of(f"the body is JSON of more than {MAX_JSON_VALUES:,} values")
+
+
 def _parse(data: bytes, kind: type[Message]) -> bytes:
     name = kind.DESCRIPTOR.full_name
     # An empty list would be read as an empty message.
     if not data.lstrip().startswith(b"{"):
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: it is no object")
-    if len(data) > MAX_JSON_VALUES:
-        bare = _STRING.sub(b"", data)
-        if bare.count(b",") + bare.count(b":") + bare.count(b"{") + bare.count(b"[") > MAX_JSON_VALUES:
-            raise UnreadableMessageError.of(f"the body is JSON of more than {MAX_JSON_VALUES:,} values")
+    _check_values(data)
     try:
         return json_format.Parse(data.decode(), kind()).SerializeToString()
     except UnicodeDecodeError:

@@ -25,7 +25,7 @@ from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.front import Backend
 from dramaturg.service.interceptors.large_responses import ResponseTurns
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
-from gateway.http import connect, grpc_web
+from gateway.http import connect, evaluate, grpc_web
 from gateway.http.bodies import ENCODINGS, Body
 from gateway.http.connections import ConnectionServer, refusals
 from gateway.http.forwarding import Exchange, from_service_error
@@ -126,11 +126,13 @@ class HttpServer:
             )
         services = [contract.descriptor for contract in backend.contracts]
         services.append(identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"])
-        self._methods: Mapping[str, MethodDescriptor] = {
+        self._methods: dict[str, MethodDescriptor] = {
             f"/{service.full_name}/{method.name}": method
             for service in services
             for method in service.methods
         }
+        if evaluate.EvaluateCodec().path in self._methods:
+            self._methods |= {evaluate.PATH: evaluate.UNREAD}
         self._turns = ResponseTurns(
             f"/{contract.full_name}/{method}" for contract in backend.contracts for method in contract.large
         )
@@ -194,13 +196,16 @@ class HttpServer:
             if request.method == "OPTIONS":
                 return web.Response(status=204, headers={**headers, **_preflight(request)})
             headers["Access-Control-Expose-Headers"] = "*"
+        if request.path == evaluate.DOCUMENT_PATH and request.method == "GET":
+            return web.Response(body=evaluate.document(), headers=headers, content_type="application/json")
         if request.method != "POST":
             return web.Response(status=405, headers={**headers, "Allow": "POST"})
         content_type = request.content_type
-        kind = _KINDS.get(content_type)
         method = self._methods.get(request.path)
-        if kind is None or (method is not None and not kind.web and _is_stream(method) != kind.stream):
-            return web.Response(status=415, headers={**headers, "Accept-Post": ", ".join(_KINDS)})
+        kinds = _kinds_of(request.path, method)
+        kind = kinds.get(content_type)
+        if kind is None:
+            return connect.unsupported(kinds, headers)
         if request.path.count("/") != 2:
             return web.Response(status=404, headers=headers)
         answer = _Answer(request, kind, content_type, headers, method)
@@ -233,14 +238,21 @@ class HttpServer:
         timeout = timeout_of(headers, GRPC_TIMEOUT if kind.web else CONNECT_TIMEOUT)
         metadata = [*to_metadata(headers.items(), _peer(request)), (REQUEST_ID_METADATA, answer.request_id)]
         started = time.monotonic()
+        whole = None
+        path = request.path
+        if path == evaluate.PATH:
+            whole = evaluate.EvaluateCodec(headers.get("Authorization", ""))
+            path = whole.path
         codec: Codec = BinaryCodec()
         requests: bytes | AsyncIterator[bytes] = b""
         refusal: UnreadableMessageError | None = None
         if method is None and request.path.startswith(INFRASTRUCTURE):
             raise _unknown_method()
         # The server refuses an unknown method or caller: its body is not read.
-        if method is not None and self._has_credentials(request, metadata):
-            if kind.json:
+        if method is not None and self._has_credentials(request, path, metadata):
+            if whole is not None:
+                codec = whole
+            elif kind.json:
                 codec = JsonCodec(method, headers.get("Authorization", ""))
             try:
                 messages = self._messages(request, kind, method, codec)
@@ -250,9 +262,11 @@ class HttpServer:
         if timeout is not None:
             timeout = max(0.0, timeout - (time.monotonic() - started))
         channel = self._backend.channel
-        turns = self._turns.of(request.path)
+        if whole is not None:
+            path = whole.path
+        turns = self._turns.of(path)
         if turns is None:
-            async with Exchange(channel, request.path, metadata, timeout, requests, refusal) as exchange:
+            async with Exchange(channel, path, metadata, timeout, requests, refusal) as exchange:
                 return await answer.send(exchange, codec)
         limit = self._backend.settings.maximum_deadline_seconds
         response: web.StreamResponse | None = None
@@ -261,9 +275,7 @@ class HttpServer:
             async with asyncio.timeout(limit if timeout is None else min(timeout, limit)):
                 turn = await turns.take(self._tenant(metadata))
                 try:
-                    async with Exchange(
-                        channel, request.path, metadata, timeout, requests, refusal
-                    ) as exchange:
+                    async with Exchange(channel, path, metadata, timeout, requests, refusal) as exchange:
                         response = await answer.send(exchange, codec)
                     await response.prepare(request)
                     await response.write_eof()
@@ -279,12 +291,12 @@ class HttpServer:
         caller = self._backend.find_caller(metadata)
         return "" if caller is None else caller.tenant
 
-    def _has_credentials(self, request: web.BaseRequest, metadata: Metadata) -> bool:
+    def _has_credentials(self, request: web.BaseRequest, path: str, metadata: Metadata) -> bool:
         """Whether the body of a request may be read. Certificates do not identify callers over HTTP."""
         if not self._backend.authenticates:
             return True
         given = AUTHORIZATION_METADATA in request.headers
-        return given and self._backend.authenticate(request.path, metadata)
+        return given and self._backend.authenticate(path, metadata)
 
     def _messages(
         self, request: web.BaseRequest, kind: _Kind, method: MethodDescriptor, codec: Codec
@@ -375,6 +387,16 @@ class _Answer:
 
 def _peer(request: web.BaseRequest) -> str:
     return peer_address(request.transport and request.transport.get_extra_info("peername"))
+
+
+def _kinds_of(path: str, method: MethodDescriptor | None) -> Mapping[str, _Kind]:
+    """The content types that a path takes."""
+    if path == evaluate.PATH:
+        return {"application/json": _KINDS["application/json"]}
+    if method is None:
+        return _KINDS
+    stream = _is_stream(method)
+    return {name: kind for name, kind in _KINDS.items() if kind.web or kind.stream == stream}
 
 
 def _is_stream(method: MethodDescriptor) -> bool:

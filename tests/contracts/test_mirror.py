@@ -28,6 +28,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg/cli/align": {"reports"},
     "dramaturg/cli/evaluate": {"simulbench_path"},
     "dramaturg/datasets": {"csv", "hostile"},
+    "dramaturg/integrations": {"harnesses"},
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},
     "dramaturg/service/auth": {"matrix"},
     "dramaturg/service/telemetry": {"metrics"},

@@ -88,7 +88,7 @@ async def serve_fakes(
 ) -> AsyncIterator[str]:
     """The gateway with a judge of pairs made of a function, maybe a finder of roles; yields its target."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(serve(_pair_judge(compare)))
+        server = await stack.enter_async_context(serve(pair_judge(compare)))
         judges = [("pair-judge", "fake", server.target)]
         if finder is not None:
             server = await stack.enter_async_context(serve(_finder(finder)))
@@ -152,7 +152,7 @@ async def _start(stack: AsyncExitStack, app: App) -> str:
     return (await stack.enter_async_context(serve(*contracts))).target
 
 
-def _pair_judge(compare: Compare) -> Contract:
+def pair_judge(compare: Compare) -> Contract:
     class Judge(pairs_grpc.PairJudgeServiceServicer):
         async def ComparePair(
             self, request: pairs_pb.ComparePairRequest, context: Any

@@ -79,7 +79,7 @@ def _open_endpoint(
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table)
-    checked: Provider = InstrumentedProvider(_endpoint(name, table, environment))
+    checked: Provider = InstrumentedProvider(_endpoint(name, table, environment), table.base_url)
     endpoint = checked
     if ledger is not None:
         endpoint = RecordingProvider(endpoint, ledger)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
@@ -27,11 +28,49 @@ CUT = "cut"
 """The outcome of a call that was given up: at a deadline, at the attempt's time limit, or with its caller."""
 
 
-class InstrumentedProvider(Provider):
-    """A provider with a span, an outcome and a duration for each call."""
+_PROVIDERS: Mapping[str, str] = {
+    "api.openai.com": "openai",
+    "api.anthropic.com": "anthropic",
+    "api.cohere.com": "cohere",
+    "api.cohere.ai": "cohere",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "openai.azure.com": "azure.ai.openai",
+    "services.ai.azure.com": "azure.ai.inference",
+    "models.ai.azure.com": "azure.ai.inference",
+    "ml.cloud.ibm.com": "ibm.watsonx.ai",
+}
+"""The well-known values of ``gen_ai.provider.name`` by the host, or the domain, of the provider's address."""
 
-    def __init__(self, inner: Provider) -> None:
+
+def known_as(base_url: str) -> str:
+    """The provider's name in the conventions. Empty: they do not know it."""
+    host = urlsplit(base_url).hostname or ""
+    # A region stands before the name of Vertex AI: "europe-west4-aiplatform.googleapis.com".
+    if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com"):
+        return "aws.bedrock"
+    host = host if not host.endswith("-aiplatform.googleapis.com") else "aiplatform.googleapis.com"
+    return next(
+        (name for domain, name in _PROVIDERS.items() if host == domain or host.endswith(f".{domain}")), ""
+    )
+
+
+class InstrumentedProvider(Provider):
+    """A provider with a span, an outcome and a duration for each call.
+
+    Args:
+        inner: The provider.
+        base_url: Its address, by which spans name it. Empty: they have its name in the configuration.
+    """
+
+    def __init__(self, inner: Provider, base_url: str = "") -> None:
         self._inner = inner
+        self._known_as = known_as(base_url) or inner.name
         self.name = inner.name
         self.address = inner.address
         self.default_model = inner.default_model
@@ -61,7 +100,8 @@ class InstrumentedProvider(Provider):
         sampling = call.sampling
         return {
             "gen_ai.operation.name": OPERATION,
-            "gen_ai.provider.name": self.name,
+            "gen_ai.provider.name": self._known_as,
+            "dramaturg.provider.name": self.name,
             "gen_ai.request.model": call.model,
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,

@@ -514,6 +514,14 @@ async def test_other_requests_are_refused(gateway: Running) -> None:
         ("/", "application/json", 404),
     ):
         assert (await gateway.post(method, "{}", Content_Type=kind))[0] == status, (method, kind)
+    for method, kind, accepted in (
+        (RUNS + "ListRuns", "text/plain", "application/json"),
+        (RUNS + "WatchRun", "application/json", "application/connect+json"),
+        ("/v1/evaluate", "application/proto", "application/json"),
+    ):
+        _, headers, body = await gateway.post(method, "{}", Content_Type=kind)
+        assert accepted in json.loads(body)["message"]
+        assert kind not in headers["Accept-Post"].split(", ")
     assert (await gateway.post(RUNS + "ListRuns", "{}", Connect_Protocol_Version="2"))[0] == 400
     assert (await gateway.post(RUNS + "ListRuns", "{}", Connect_Timeout_Ms="soon"))[0] == 400
     async with aiohttp.ClientSession() as session, session.get(gateway.url + RUNS + "ListRuns") as response:

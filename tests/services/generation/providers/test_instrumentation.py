@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 
+from services.generation import calls
+from services.generation.deadlines import Deadline, Until
+from services.generation.errors import FailureKind, ProviderError
+from services.generation.providers.base import Provider
+from services.generation.providers.instrumentation import InstrumentedProvider, known_as
 from tests.support.generation import GOOD, WITHOUT_WAITS, endpoint, generation_service
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.telemetry import counted, traced
@@ -115,3 +121,44 @@ async def test_a_call_that_is_given_up_is_counted_as_cut() -> None:
                 await service.generate()
             found = counts.now()
     assert found.by("dramaturg_provider_calls_total", "outcome") == {"cut": 1}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "name"),
+    [
+        ("https://api.openai.com/v1", "openai"),
+        ("https://api.mistral.ai/v1", "mistral_ai"),
+        ("https://api.x.ai/v1", "x_ai"),
+        ("https://team.openai.azure.com/openai/v1", "azure.ai.openai"),
+        ("https://europe-west4-aiplatform.googleapis.com/v1", "gcp.vertex_ai"),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "aws.bedrock"),
+        ("https://s3.amazonaws.com", ""),
+        ("https://evil-api.openai.com.example/v1", ""),
+        ("https://not-api.openai.com/v1", ""),
+        ("http://localhost:8000/v1", ""),
+    ],
+)
+def test_a_provider_has_the_name_of_the_conventions(base_url: str, name: str) -> None:
+    assert known_as(base_url) == name
+
+
+async def test_a_span_names_the_provider_by_the_conventions() -> None:
+    class Unavailable(Provider):
+        name = "primary"
+        address = default_model = ""
+        keeps = False
+
+        async def complete(self, call: calls.Call, deadline: Deadline) -> calls.Answer:
+            raise ProviderError(FailureKind.TRANSIENT, self.name, "down")
+
+        async def models(self) -> Sequence[str]:
+            return []
+
+        async def close(self) -> None: ...
+
+    provider = InstrumentedProvider(Unavailable(), "https://api.mistral.ai/v1")
+    with traced() as spans, pytest.raises(ProviderError):
+        await provider.complete(calls.Call("m", ()), Until(None))
+    (span,) = spans
+    assert span.attributes["gen_ai.provider.name"] == "mistral_ai"
+    assert span.attributes["dramaturg.provider.name"] == "primary"
