@@ -79,6 +79,7 @@ def describe(cell: Cell) -> str:
     parts = [
         f"{cell.judged:,} of {cell.total:,} judged" if cell.judged is not None and cell.total else "",
         f"95 % interval {cell.ends}" if cell.ends else "",
+        cell.withheld,
         cell.note,
     ]
     return ", ".join(filter(None, parts))

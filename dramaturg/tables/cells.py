@@ -111,17 +111,11 @@ def estimate_cell(
         scale=scale,
         judged=found.count if found.total else None,
         total=found.total or None,
-        note=_why(found),
+        withheld=f"no interval: {found.interval_withheld}" if found.interval_withheld else "",
+        note=f"undefined: {found.undefined}" if found.undefined else "",
         heat=heat_of(value, scale) if heat else None,
         link=link,
     )
-
-
-def _why(found: Estimate) -> str:
-    """Why an estimate or its interval is missing; empty if neither is."""
-    if found.undefined:
-        return f"undefined: {found.undefined}"
-    return f"no interval: {found.interval_withheld}" if found.interval_withheld else ""
 
 
 def ends_of(lower: float, upper: float, show: Callable[[float | None], str]) -> str:

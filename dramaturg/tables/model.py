@@ -43,6 +43,8 @@ class Cell:
     """How many items there are, with those that were not judged."""
     note: str = ""
     """What else is to be said of the figure, e.g. why it is undefined."""
+    withheld: str = ""
+    """Why it has no interval. Empty: it has one, or that is not known."""
     heat: float | None = None
     """The place on its scale, in [0, 1], which gives the colour. None: it has none."""
     link: str = ""
@@ -145,7 +147,9 @@ class Table:
 
     def has_intervals(self, place: int) -> bool:
         """Whether intervals stand beside the figures of a column."""
-        return bool(self.columns[place].interval) and any(cell.bounds for cell in self.column(place))
+        return bool(self.columns[place].interval) and any(
+            cell.bounds or cell.withheld for cell in self.column(place)
+        )
 
     def choose(self, places: Iterable[int], *, intervals: bool = True) -> Table:
         """The table with some of its columns, and with the intervals of these in columns of text."""
@@ -172,7 +176,7 @@ class Table:
 
 
 def _ends(cell: Cell) -> Cell:
-    return Cell(cell.ends or ABSENT)
+    return Cell(cell.ends or ABSENT, note=cell.withheld)
 
 
 class Point(NamedTuple):

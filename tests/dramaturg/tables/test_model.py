@@ -29,3 +29,11 @@ def test_intervals_are_a_column_of_text_where_a_renderer_chooses_so() -> None:
         ["y", "–", "–"],
     ]
     assert [row.style for row in chosen.rows] == ["", "red"]
+
+
+def test_why_an_interval_is_missing_stands_beside_the_intervals() -> None:
+    table = Table("t", columns("a", figures=[Column("mean", interval="0 to 1"), "plain"]))
+    few = Cell("0.5", 0.5, withheld="no interval: too few samples")
+    table.add_row("x", few, few)
+    (row,) = table.choose(range(3)).rows
+    assert [cell.note for cell in row.cells] == ["", "", "no interval: too few samples", ""]
