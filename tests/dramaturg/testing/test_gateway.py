@@ -48,7 +48,7 @@ def test_it_runs_in_a_thread() -> None:
 async def test_without_the_services_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, entries: Sequence[EntryPoint]
 ) -> None:
-    monkeypatch.setattr(installed, "entry_points", lambda **_: entries)
+    monkeypatch.setattr(installed, "_services", lambda: {one.name: one for one in entries})
     with pytest.raises(PlatformMissingError, match=r"pip install -e '\.\[platform\]'"):
         async with serve_gateway():
             pass

@@ -178,7 +178,7 @@ def test_bad_labels_are_refused_with_their_line(
 
 
 def test_without_the_service_a_target_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "entry_points", lambda **_: [])
+    monkeypatch.setattr(installed, "_services", dict)
     result = run("scores", write(tmp_path / "scores.jsonl", score_rows()))
     assert result.exit_code == 2
     assert "--target" in result.output
