@@ -24,10 +24,8 @@ import dataclasses
 import functools
 import inspect
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from contextvars import copy_context
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -266,32 +264,33 @@ def _blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
         else:
             is_running = True
         # Outside of the handler, so that an error of the work has no other as its context.
-        return _run_in_thread(coroutine) if is_running else asyncio.run(coroutine)
+        return run_in_own_loop(coroutine) if is_running else asyncio.run(coroutine)
 
     blocking.__name__ = blocking.__qualname__ = work.__name__.removesuffix("_async")
     return blocking
 
 
-def _run_in_thread(work: Coroutine[Any, Any, R]) -> R:
-    """Runs a coroutine in an event loop of its own, in another thread. An interrupt cancels it."""
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+_loop_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
 
-    async def cancellable() -> R:
-        task = asyncio.current_task()
-        assert task is not None
-        begun.set_result((asyncio.get_running_loop(), task))
-        return await work
 
-    with ThreadPoolExecutor(1, "dramaturg") as pool:
-        result = pool.submit(copy_context().run, asyncio.run, cancellable())
-        try:
-            return result.result()
-        except KeyboardInterrupt:
-            loop, task = begun.result()
-            # A loop that is closed has nothing left to cancel.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(task.cancel)
-            raise
+def run_in_own_loop(work: Coroutine[Any, Any, R]) -> R:
+    """Runs a coroutine from any thread, one with a running event loop included.
+
+    All such calls share one event loop, which a daemon thread runs from the first call on. An interrupt ends
+    the coroutine.
+    """
+    global _loop
+    with _loop_lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="dramaturg", daemon=True).start()
+    result = asyncio.run_coroutine_threadsafe(work, _loop)
+    try:
+        return result.result()
+    except BaseException:
+        result.cancel()
+        raise
 
 
 evaluate_scripts = _blocking(evaluate_scripts_async)

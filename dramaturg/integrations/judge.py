@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
 import json
-import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from dramaturg.api.evaluation.v1.run_pb2 import RunSample
     from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
     from dramaturg.evaluation import Criteria, Judges
     from dramaturg.service.settings import ChannelSettings
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +146,9 @@ class HarnessJudge:
             ValueError: An argument is no input.
             ServiceError: The gateway refused the request or failed.
         """
-        return _in_own_loop(self._judge(output, goal, reference))
+        from dramaturg.evaluation import run_in_own_loop
+
+        return run_in_own_loop(self._judge(output, goal, reference))
 
     def key(self, output: str, *, goal: str, reference: str = "") -> str:
         """The identity of a call: the SHA-256 of the output and of all that decides its judgement."""
@@ -243,22 +241,3 @@ def _panel(sample: RunSample, candidate: str, criterion: str) -> Iterator[Any]:
         made = assessment.assessment
         if assessment.candidate_id == candidate and any(one.criterion == criterion for one in made.verdicts):
             yield made.provenance
-
-
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-
-
-def _in_own_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine in the event loop of all calls, which a daemon thread runs from the first call on."""
-    global _loop
-    with _lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="dramaturg-judge", daemon=True).start()
-    future = asyncio.run_coroutine_threadsafe(work, _loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
