@@ -69,6 +69,20 @@ async def test_a_rubric_of_a_file_judges_every_row(target: str, rows: Path, tmp_
     assert again.json["texts"] == found["texts"]
 
 
+async def test_a_table_with_a_text_a_row_needs_no_conversion(target: str, rows: Path, tmp_path: Path) -> None:
+    converted = await evaluate(rows, target, tmp_path / "1", "--criteria", RUBRIC)
+    given = await evaluate(EXAMPLES / "answers.csv", target, tmp_path / "2", "--criteria", RUBRIC)
+    assert given.code == converted.code == 0, given.err
+    assert "answers.csv: a table with 6 texts for 3 tasks" in given.err
+    assert given.json["texts"] == converted.json["texts"]
+    broken = tmp_path / "broken.csv"
+    broken.write_text("task,text\nGreet.,Hello.\n,Bye.\n", encoding="utf-8")
+    refused = await evaluate(broken, target, tmp_path / "3", "--criteria", RUBRIC)
+    assert refused.code == 2
+    assert "row 2: task: is missing" in refused.err
+    assert not (tmp_path / "3").exists()
+
+
 async def test_the_tables_name_models_criteria_scales_and_panels(
     target: str, rows: Path, tmp_path: Path
 ) -> None:
