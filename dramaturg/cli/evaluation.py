@@ -128,6 +128,8 @@ class Evaluation(Generic[Request]):
     """How many those are."""
     show: Callable[[Terminal, Summary], None] = show_summary
     """Prints the tables of the summary."""
+    problem: Callable[[Summary], str] = lambda _: ""
+    """Why the summary answers nothing, after which the exit code is 1. Empty: it does."""
     filled: Collection[str] = ()
     """Required fields that rows may leave out, because ``apply`` fills them."""
     max_missing_gold_answers: float | None = None
@@ -177,6 +179,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             evaluated = _run(job, _evaluate(job, evaluation, written, spec, folder), len(written.lines))
     if evaluated.done:
         _report(job, evaluation, folder.path, evaluated)
+        if not evaluated.interrupted and (problem := evaluation.problem(evaluated.summary)):
+            fail(problem, 1)
     raise typer.Exit(conclude(evaluated))
 
 

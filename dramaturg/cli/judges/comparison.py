@@ -97,6 +97,19 @@ def compare(
             roles=(*rows.others, role, "alignment"),
             apply=apply,
             show=show,
+            problem=_problem,
             filled=("criteria",) if rubric else (),
         ),
+    )
+
+
+def _problem(summary: Summary) -> str:
+    """Why the judges cannot be compared. Empty: they can."""
+    compared = summary.judge_comparisons
+    if any(figures.judged_count for one in compared for figures in one.figures):
+        return ""
+    names = " and ".join(f"{one.first_judge!r} and {one.second_judge!r}" for one in compared) or "the judges"
+    return (
+        f"nothing is compared: {names} have no verdict on the same criterion; `dramaturg judges` lists the "
+        "criteria of each, and the abstentions above their reasons"
     )

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ModelPair, SimulateDialogueRequest
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
-from dramaturg.judge.verdicts import failed, passed
+from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.testing import serve, serve_gateway
 from services.alignment.app import App as AlignmentApp
 from tests.gateway.evaluations.test_dialogues import asked
@@ -124,6 +125,40 @@ def _pair_row() -> Any:
     request = pair_request(judging_omitted=True)
     request.roles.coarse_count, request.roles.fine_count = 0, 0
     return request
+
+
+async def test_judges_without_a_verdict_on_the_same_criterion_are_an_error(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps(MessageToDict(scripts_request(2))) + "\n", encoding="utf-8")
+
+    def only(judged: str) -> Any:
+        async def judge(request: Any) -> Assessment:
+            return Assessment(
+                verdicts=[
+                    passed(one) if one == judged else abstained(one, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED)
+                    for one in criteria_of("critic")
+                ]
+            )
+
+        return judge
+
+    first, second, *_ = criteria_of("critic")
+    async with (
+        AlignmentApp().open() as contracts,
+        serve(*contracts) as alignment,
+        gateway_target(
+            Fake("synthesize"),
+            Fake("critic", only(first), name="a", default=True),
+            Fake("critic", only(second), name="b"),
+            Fake("alignment", target=alignment.target),
+        ) as target,
+    ):
+        at = ("--target", target, "--out", str(tmp_path / "out"))
+        compared = await dramaturg("judges", "compare", "critic=a", "b", str(rows), *at)
+    assert compared.code == 1, compared.out
+    assert "nothing is compared: 'a' and 'b' have no verdict on the same criterion" in " ".join(
+        compared.err.split()
+    )
 
 
 @pytest.mark.parametrize(
