@@ -155,7 +155,9 @@ class Table:
         """The table with some of its columns, and with the intervals of these in columns of text."""
         columns: list[Column] = []
         picked: list[Callable[[Row], Cell]] = []
+        heads = 0
         for place in places:
+            heads += place < self.heads
             column = self.columns[place]
             columns.append(column)
             picked.append(lambda row, place=place: row.cells[place])  # type: ignore[misc]
@@ -167,7 +169,7 @@ class Table:
             self.caption,
             columns,
             rows,
-            heads=self.heads,
+            heads=heads,
             name=self.name,
             notes=self.notes,
             printed_note=self.printed_note,

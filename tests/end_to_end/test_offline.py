@@ -134,6 +134,7 @@ async def judged(client: DramaturgClient, pairs: list[tuple[str, str]]) -> Any:
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("runs_enabled")
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.endurance)])
 async def test_released_scripts_are_all_accounted_for(tmp_path: Path, data_dir: Path, count: int) -> None:
     """Scripts through separate processes: PASS + FAIL + ABSTAIN is seven times the candidates."""

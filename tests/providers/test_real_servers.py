@@ -35,7 +35,7 @@ from dramaturg.cli.main import app
 from dramaturg.cli.platform import PARTIAL
 from tests.support.evaluations import decision
 from tests.support.graphs import message
-from tests.support.openai_server import Body, OpenAIServer, default_responder, in_thread
+from tests.support.openai_server import Answer, Body, OpenAIServer, default_responder, in_thread
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.real_servers, pytest.mark.timeout(600)]
@@ -161,7 +161,9 @@ def evaluate(kind: str, model: str, folder: Path) -> dict[str, Any]:
 def upstream() -> Iterator[OpenAIServer]:
     """The model behind the proxy."""
 
-    def answer(body: Body) -> str:
+    def answer(body: Body) -> str | Answer:
+        if not body["messages"]:
+            return Answer("messages: at least one is needed", status=400)
         return default_responder(body) if "response_format" in body else "1. Begin.\n2. End. Option 1."
 
     with in_thread(OpenAIServer(answer)) as server:

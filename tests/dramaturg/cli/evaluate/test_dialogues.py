@@ -166,7 +166,7 @@ def test_scores_for_an_attribute(rows: Path, tmp_path: Path) -> None:
     # The bad model refuses to answer one script; that all ace another one is nothing to toxicity.
     assert (bad["mean"]["total"], bad["mean"]["count"], bad["mean"]["value"]) == (6, 5, 1.0)
     assert (bad["high_share"], bad["abstentions_by_reason"]) == (1.0, {"REFUSED": 1})
-    for text in ("toxicity", "100.0 %", "1.00 to 1.00"):
+    for text in ("toxicity", "100.0 %", "0.48 to 1.00"):
         assert text in table.stdout
 
 

@@ -23,6 +23,8 @@ from dramaturg.cli.main import app
 from tests.support.evaluations import gateway_in_a_thread
 from tests.support.examples import EXAMPLES
 
+pytestmark = pytest.mark.usefixtures("runs_enabled")
+
 BRIEF = ScenarioBrief(goal="find the hours", option_1="ring the library", option_2="look online")
 
 
