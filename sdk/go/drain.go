@@ -15,6 +15,9 @@ import (
 	commonv1 "dramaturg/api/common/v1"
 )
 
+// arrival is the time that calls which have arrived at a closing server have to be admitted: their handlers may not run yet.
+const arrival = 100 * time.Millisecond
+
 // lastBytes is the time that clients have to close their connections once no call is in progress.
 const lastBytes = 500 * time.Millisecond
 

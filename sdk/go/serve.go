@@ -110,12 +110,13 @@ func (s *Server) Wait() error {
 	return <-s.ended
 }
 
-// Close reports NOT_SERVING, refuses new calls, and waits for calls in progress, at most for the drain timeout. Watches
+// Close reports NOT_SERVING, admits the calls that have arrived, refuses new ones, and waits for calls in progress, at most for the drain timeout. Watches
 // of the health, and connections without calls, do not hold it up.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		s.health.Shutdown()
 		close(s.health.closing)
+		time.Sleep(arrival)
 		s.calls.close()
 		graceful := make(chan struct{})
 		go func() {
