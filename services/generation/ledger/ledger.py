@@ -1,7 +1,7 @@
 """The ledger: completions by fingerprint, and calls in flight.
 
-Changes are committed in groups: those that arrive during a commit form the next one. A caller that needs its
-change to be durable waits for its commit.
+Changes are committed in groups: those of a few milliseconds, and those that arrive during a commit. A caller
+that needs its change to be durable waits for its commit.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ LOCK_SECONDS = 5.0
 """How long a transaction waits for the lock of another process on a SQLite file."""
 CLOSING_SECONDS = 5.0
 """How long closing waits for the last commit."""
+GATHERING_SECONDS = 0.005
+"""How long a commit waits for further changes: a transaction for each takes processor time, and calls of
+models take seconds."""
 _SETTLING_SECONDS = 1.0
 _FIRST_WAIT_SECONDS = 0.1
 _MAX_WAIT_SECONDS = 2.0
@@ -263,6 +266,7 @@ class Ledger:
     async def _write(self) -> None:
         try:
             while not self._next.changes.is_empty:
+                await asyncio.sleep(GATHERING_SECONDS)
                 group, self._next = self._next, _Group()
                 self._committing = group.changes
                 try:
