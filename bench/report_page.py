@@ -103,7 +103,7 @@ def in_browser(browser: Browser, file: Path) -> dict[str, float]:
         "#model=writer-tiny&measure=executable&outcome=fail&tag.level=hard",
         f"{_STATUS}.includes(' of ')",
     )
-    measure("sample", "#sample=99", "document.querySelector('details.sample[open] .verdicts') !== null")
+    measure("sample", "#sample=99", "document.querySelector('#one .verdicts') !== null")
     measure("search", "#q=no such text anywhere", f"{_STATUS}.startsWith('0 of')")
     measure("find", f"#q={_WANTED}", f"{_STATUS}.startsWith('1 of')")
     page.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.page import SAMPLES_SHOWN, Content, Heading, render_page
+from dramaturg.report.page import SAMPLES_SHOWN, Content, Heading, Tile, render_page
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 from dramaturg.tables.comparison import Comparison, change_counts, lead, sections
@@ -36,7 +36,9 @@ def render_comparison(
     paired = _paired(comparison, samples)
     if total is None:
         total = max(summary.sample_count for summary in comparison.summaries.values())
-    content = Content(lead(comparison), change_counts(comparison), list(sections(comparison)))
+    content = Content(
+        lead(comparison), [Tile(*one) for one in change_counts(comparison)], list(sections(comparison))
+    )
     yield from render_page(heading, content, paired, total, limit)
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -29,8 +30,9 @@ from dramaturg.report.views.sample import view
 from dramaturg.results.coverage import coverage
 from dramaturg.results.files import read_results
 from dramaturg.tables import lead, sections
-from dramaturg.tables.cells import format_cost, percent
-from dramaturg.tables.model import Section
+from dramaturg.tables.cells import format_cost, percent, samples_link
+from dramaturg.tables.common import standing
+from dramaturg.tables.model import ABSENT, Section
 
 SAMPLES_SHOWN = 20_000
 """The default number of samples shown one by one."""
@@ -52,15 +54,29 @@ class Heading:
     """Sentences below the figures, e.g. on tags that have too many values for a table."""
 
 
+class Tile(NamedTuple):
+    """One of the few figures that a reader needs first."""
+
+    name: str
+    value: str
+    note: str = ""
+    """What the value rests on."""
+
+
 @dataclass(frozen=True)
 class Content:
     """What stands between the heading and the samples."""
 
     lead: str
     """The sentence that opens the page."""
-    tiles: Sequence[tuple[str, str]]
-    """Names and values of a few figures."""
+    tiles: Sequence[Tile]
     sections: Sequence[Section]
+    counts: Sequence[tuple[int, str]] = ()
+    """What the figures rest on, as numbers and what they count."""
+    samples_after: int = 0
+    """The number of sections above the samples."""
+    failures: str = ""
+    """The model whose failures a reader looks at first. Empty: none."""
 
 
 def render(
@@ -75,7 +91,15 @@ def render(
         limit: The maximum number of samples shown one by one.
     """
     finished = (one for one in samples if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED)
-    content = Content(lead(summary), _tiles(summary), list(sections(summary)))
+    ranked, _ = standing(summary)
+    content = Content(
+        lead(summary),
+        _tiles(summary),
+        list(sections(summary)),
+        _counts(summary),
+        samples_after=int(bool(summary.leaderboard)),
+        failures=ranked[-1] if ranked else "",
+    )
     yield from render_page(heading, content, map(view, finished), summary.sample_count, limit)
 
 
@@ -105,6 +129,9 @@ def render_page(
             style_hash=_hash(style),
             script_hash=_hash(script),
             tiles=content.tiles,
+            counts=content.counts,
+            failures=content.failures,
+            samples_after=content.samples_after,
             sections=content.sections,
             notes=heading.notes,
             shown=shown,
@@ -154,17 +181,34 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text))
 
 
-def _tiles(summary: Summary) -> Sequence[tuple[str, str]]:
+def _tiles(summary: Summary) -> Sequence[Tile]:
     samples, failed = summary.sample_count, summary.failed_sample_count
     share = coverage(samples - failed, samples, summary.judgement_count, summary.abstentions_by_reason)
+    abstained = sum(summary.abstentions_by_reason.values())
+    ranked, tied = standing(summary)
+    if tied:
+        note = f"not told apart from {len(tied):,} of {len(ranked) - 1:,} others"
+    else:
+        note = f"of {len(ranked):,} models" if len(ranked) > 1 else ""
     usage = summary.usage
     return [
-        ("samples", f"{samples:,}"),
-        ("samples without a result", f"{failed:,}"),
-        ("judgements", f"{summary.judgement_count:,}"),
-        ("coverage", percent(share, 1)),
-        ("model calls", f"{usage.provider_call_count:,}"),
-        ("cost", format_cost(usage)),
+        Tile(
+            "leader" if len(ranked) > 1 else "model", (ranked[0] or "(unnamed)") if ranked else ABSENT, note
+        ),
+        Tile(
+            "coverage",
+            percent(share, 1),
+            f"{abstained:,} of {summary.judgement_count:,} judgements abstained",
+        ),
+        Tile("cost", format_cost(usage), f"{usage.provider_call_count:,} model calls"),
+    ]
+
+
+def _counts(summary: Summary) -> Sequence[tuple[int, str]]:
+    return [
+        (summary.sample_count, "samples"),
+        (summary.failed_sample_count, "without a result"),
+        (summary.judgement_count, "judgements"),
     ]
 
 
@@ -190,13 +234,14 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
     )
     for name in ("shortened", "drawn", "bar", "heat_range", "shade", "heat_ends", "describe", "drawn_map"):
         made.filters[name] = getattr(charts, name)
+    made.globals["samples_link"] = samples_link
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
     return made
 
 
 def stylesheet() -> str:
-    """The style sheet of the page."""
-    return _read("page.css")
+    """The style sheet of the page: the tokens, and the rules that use them."""
+    return _read("tokens.css") + _read("page.css")
 
 
 @cache

@@ -13,6 +13,7 @@ from dramaturg.kinds import find_summary_kind
 from dramaturg.results.gold_answers import describe_missing
 from dramaturg.tables.cells import (
     SHARE,
+    SMALLEST_P,
     count,
     ends_of,
     figure,
@@ -35,6 +36,8 @@ SIGNIFICANT = 0.05
 
 _HASH_LENGTH = 12
 _USAGE = "Cost and tokens"
+_NAMED = 3
+"""The most models that a sentence names."""
 
 
 def mean_lead(summary: Summary) -> str:
@@ -47,34 +50,75 @@ def ranking_lead(
     summary: Summary,
     phrase: Callable[[LeaderboardEntry], str],
     show: Callable[[float | None], str],
+    fault: Callable[[str], str] = lambda _: "",
 ) -> str:
-    """A sentence on the first model: its mean, interval, abstentions, and the difference to the second.
+    """Sentences on the first model, those that cannot be told apart from it, and the last one.
 
     Args:
         summary: The summary.
         phrase: The mean of an entry in words, to follow the model's name.
-        show: Formats the ends of the interval.
+        show: Formats the ends of the interval, and differences.
+        fault: The commonest fault of a model in words, to follow its name. Empty: it has none.
     """
     ranked = [entry for entry in summary.leaderboard if entry.rank]
     if not ranked:
         return "No model is ranked: too few judgements have a value."
-    first = ranked[0]
-    text = f"{_model(first.model)} {phrase(first)}"
-    if first.HasField("lower"):
-        text += f" [{show(first.lower)}, {show(first.upper)}]".replace(" %,", ",").replace(" %]", "]")
-    missing = 1 - first.judged_count / first.judgement_count
-    text += f"; {percent(missing)} abstained" if missing else "; none abstained"
-    differences = {one.model: one for one in summary.model_differences}
-    if len(ranked) > 1 and ranked[1].model in differences:
-        text += f"; {_difference(differences[ranked[1].model])}"
-    return f"{text}."
+    first, last = ranked[0], ranked[-1]
+    leads = " leads: it" if len(ranked) > 1 else ""
+    sentences = [f"{_model(first.model)}{leads} {phrase(first)}{_interval(first, show)}{_abstained(first)}"]
+    models, tied = standing(summary)
+    others = {one.model: one for one in summary.model_differences if one.model in models}
+    if tied:
+        named = _listed([_difference(others[model], show) for model in tied])
+        sentences.append(f"{named} cannot be told apart from it")
+    elif others:
+        whole = "Every other model" if len(others) > 1 else _model(next(iter(others)))
+        most = max(one.adjusted_p_value for one in others.values())
+        less = " or less" if len(others) > 1 and most >= SMALLEST_P else ""
+        sentences.append(f"{whole} is behind it ({p_sentence(most)}{less})")
+    if len(ranked) > 1:
+        described = [f"is last: it {phrase(last)}"] if last.model not in tied else []
+        described += [found] if (found := fault(last.model)) else []
+        if described:
+            sentences.append(f"{_model(last.model)} {' and '.join(described)}")
+    return f"{'. '.join(sentences)}."
 
 
-def _difference(found: ModelDifference) -> str:
+def standing(summary: Summary) -> tuple[Sequence[str], Sequence[str]]:
+    """The ranked models, the first one first, and those that cannot be told apart from the first one."""
+    ranked = [entry.model for entry in summary.leaderboard if entry.rank]
+    tied = [one.model for one in summary.model_differences if one.model in ranked and not _is_behind(one)]
+    return ranked, tied
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _interval(entry: LeaderboardEntry, show: Callable[[float | None], str]) -> str:
+    if not entry.HasField("lower"):
+        return ""
+    return f" (95 % interval {ends_of(entry.lower, entry.upper, show)})"
+
+
+def _abstained(entry: LeaderboardEntry) -> str:
+    """Whose judgements abstained, with the number that they are of: those of other models are not meant."""
+    missing = entry.judgement_count - entry.judged_count
+    return f"; {missing:,} of its {entry.judgement_count:,} judgements abstained" if missing else ""
+
+
+def _is_behind(found: ModelDifference) -> bool:
+    return found.HasField("adjusted_p_value") and found.adjusted_p_value < SIGNIFICANT
+
+
+def _difference(found: ModelDifference, show: Callable[[float | None], str]) -> str:
+    """A model with its difference to the first one."""
     if not found.HasField("adjusted_p_value"):
-        return f"the difference to {_model(found.model)} cannot be tested"
-    significant = "significant" if found.adjusted_p_value < SIGNIFICANT else "not significant"
-    return f"the difference to {_model(found.model)} is {significant} ({p_sentence(found.adjusted_p_value)})"
+        return f"{_model(found.model)} (not tested)"
+    value = found.difference.value
+    size = points(show(abs(value))).replace(" pp", " points")
+    return f"{_model(found.model)} ({'−' if value < 0 else '+'}{size}, {p_sentence(found.adjusted_p_value)})"
 
 
 def _model(name: str) -> str:

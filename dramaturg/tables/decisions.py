@@ -33,7 +33,7 @@ def lead(summary: Summary) -> str:
     return ranking_lead(
         summary,
         lambda one: f"chooses correctly in {percent(one.mean)} of {one.judged_count:,} decisions{prompt}",
-        percent,
+        percent_of,
     )
 
 

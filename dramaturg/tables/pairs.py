@@ -57,7 +57,7 @@ show_mean = percent_of
 def lead(summary: Summary) -> str:
     """The sentence that opens the report."""
     ranked = ranking_lead(
-        summary, lambda one: f"wins {percent(one.mean)} of {one.judged_count:,} comparisons", percent
+        summary, lambda one: f"wins {percent(one.mean)} of {one.judged_count:,} comparisons", percent_of
     )
     for one in summary.pairs.methods:
         rate = value_of(one.accuracy.accuracy)

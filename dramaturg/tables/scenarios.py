@@ -16,7 +16,9 @@ show_mean = percent_of
 def lead(summary: Summary) -> str:
     """The sentence that opens the report."""
     return ranking_lead(
-        summary, lambda one: f"writes {percent(one.mean)} of {one.judged_count:,} scenarios usably", percent
+        summary,
+        lambda one: f"writes {percent(one.mean)} of {one.judged_count:,} scenarios usably",
+        percent_of,
     )
 
 

@@ -23,7 +23,13 @@ from dramaturg.tables.cells import (
 from dramaturg.tables.common import missing_gold_answers, ranking_lead
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
 from dramaturg.tables.panels import panel_sections
-from dramaturg.tables.verdicts import ALL, by_model_table, criteria_table, group_sections
+from dramaturg.tables.verdicts import (
+    ALL,
+    by_model_table,
+    commonest_fault,
+    criteria_table,
+    group_sections,
+)
 
 show_mean = percent_of
 
@@ -31,7 +37,10 @@ show_mean = percent_of
 def lead(summary: Summary) -> str:
     """The sentence that opens the report."""
     return ranking_lead(
-        summary, lambda one: f"passes {percent(one.mean)} of {one.judged_count:,} verdicts", percent
+        summary,
+        lambda one: f"passes {percent(one.mean)} of {one.judged_count:,} verdicts",
+        percent_of,
+        lambda model: commonest_fault(summary.scripts.figures, model),
     )
 
 

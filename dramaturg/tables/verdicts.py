@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions, VerdictFigures
 from dramaturg.results.groups import by_grouping
@@ -20,6 +20,17 @@ from dramaturg.tables.model import ABSENT, Cell, Column, Section, Table, columns
 
 ALL = "all"
 """The name of all criteria together."""
+
+
+def commonest_fault(figures: Iterable[VerdictFigures], model: str) -> str:
+    """The criterion that a model fails most often, to follow its name. Empty: it fails none."""
+    own = [one for one in figures if one.model == model and not one.all_models and not one.tags]
+    faults = [one for one in own if one.criterion and one.fail_count]
+    if not faults:
+        return ""
+    most = max(faults, key=lambda one: one.fail_count)
+    total = sum(one.fail_count for one in faults)
+    return f"fails {most.criterion} most often ({most.fail_count:,} of its {total:,} failures)"
 
 
 def criteria_table(rows: Sequence[VerdictFigures]) -> Table:

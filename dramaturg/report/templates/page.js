@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const PAGE = 25, WAIT = 150, LONG = 4000, KEPT_BLOCKS = 60, MAX_DRAWN = 80, MAX_CHOICES = 40;
+const WAIT = 150, OPEN = 4, LONG = 4000, KEPT_BLOCKS = 60, MAX_DRAWN = 80, MAX_CHOICES = 40;
 const FAILED = 1, DISAGREEMENT = 2;
 const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const byId = (id) => document.getElementById(id);
@@ -46,135 +46,267 @@ async function whole(place) {
   return JSON.parse(block[place % data.blockSize]);
 }
 
-/* The filters stand in the fragment: #model=a&measure=executable&outcome=fail&tag.topic=Food&q=soup&sample=3&page=2 */
-const LABELS = { model: "model", measure: "measure", outcome: "outcome", reason: "abstained because", q: "search", differs: "with disagreement", sample: "sample" };
+/* The filters stand in the fragment: #model=a&measure=executable&outcome=fail&tag.topic=Food&q=soup&sample=3&candidate=1
+   A sample and a candidate of it are opened; open=first opens the first that the filters find. */
+const LABELS = { model: "model", measure: "measure", outcome: "outcome", reason: "abstained because", q: "search", differs: "with disagreement" };
+const NOT_FILTERS = ["sample", "candidate", "open", "sort"];
 let filters = new URLSearchParams(), matches = [], run = 0;
 const isFilter = (hash) => hash.includes("=");
+const count = (value) => value.toLocaleString("en");
 function goTo(changed, push) {
   const hash = `#${changed.toString() || "samples"}`;
   if (push) location.hash = hash; else location.replace(hash);
 }
-function changeFilter(name, value, push = true) {
-  const changed = new URLSearchParams(filters);
-  changed.delete("page"); changed.delete("sample"); changed.delete(name);
-  if (value !== null) changed.set(name, value);
-  goTo(changed, push);
+/* The fragment with some of its values changed; null removes one. */
+function changed(values) {
+  const made = new URLSearchParams(filters);
+  for (const [name, value] of Object.entries(values)) { made.delete(name); if (value !== null) made.set(name, value); }
+  return made;
 }
+const LIST = { sample: null, candidate: null, open: null };
+function changeFilter(name, value, push = true) { goTo(changed({ ...LIST, [name]: value }), push); }
 const position = (list, value) => list.indexOf(value);
-function tester() {
+const isFail = (sign) => sign === "f", isAbstention = (sign) => sign < "a";
+
+/* Which judgement the filters select; null: they select none in particular. */
+function judgementTester() {
   const has = (name) => filters.has(name), get = (name) => filters.get(name);
-  const model = has("model") ? position(data.models, get("model")) : null;
   const measure = has("measure") ? position(data.measures, get("measure")) : null;
   const reason = has("reason") ? String.fromCharCode(65 + position(data.reasons, get("reason") === "UNSPECIFIED" ? "" : get("reason"))) : null;
   const outcome = get("outcome") || "";
+  const letter = { pass: (sign) => sign === "p", fail: isFail, abstain: isAbstention }[outcome];
+  if (measure === null && reason === null && !letter) return null;
+  return (named, sign) => (measure === null || named === measure) && (!letter || letter(sign)) && (reason === null || sign === reason);
+}
+/* Finds what the filters select of a sample: null, or the places of its candidates and the number of judgements. */
+function tester() {
+  const has = (name) => filters.has(name), get = (name) => filters.get(name);
+  const model = has("model") ? position(data.models, get("model")) : null, judged = judgementTester();
   const tags = [];
   for (const [name, value] of filters) {
     if (name.startsWith("tag.")) tags.push(data.tags.findIndex(([tag, held]) => tag === name.slice(4) && held === value));
   }
-  const letter = { pass: (sign) => sign === "p", fail: (sign) => sign === "f", abstain: (sign) => sign < "a" }[outcome] || (() => true);
-  const judged = measure !== null || reason !== null || ["pass", "fail", "abstain"].includes(outcome);
   return (sample) => {
-    const [index, , , flags, own, models, subjects] = sample;
-    if (has("sample") && String(index) !== get("sample")) return false;
-    if (has("differs") && !(flags & DISAGREEMENT)) return false;
-    if (outcome === "failed" && !(flags & FAILED)) return false;
-    if (!judged && model === null && tags.every((tag) => own.includes(tag))) return true;
-    return subjects.some(([author, shape, outcomes, ofSubject]) => {
-      if (model !== null && author !== model && !models.includes(model)) return false;
-      if (!tags.every((tag) => own.includes(tag) || ofSubject.includes(tag))) return false;
-      if (!judged) return true;
+    const [, , , flags, own, models, subjects] = sample;
+    if (has("differs") && !(flags & DISAGREEMENT)) return null;
+    if (get("outcome") === "failed" && !(flags & FAILED)) return null;
+    if (!judged && model === null && tags.every((tag) => own.includes(tag))) return { chosen: [], judgements: 0 };
+    const chosen = [];
+    let judgements = 0;
+    subjects.forEach(([author, shape, outcomes, ofSubject], place) => {
+      if (model !== null && author !== model && !models.includes(model)) return;
+      if (!tags.every((tag) => own.includes(tag) || ofSubject.includes(tag))) return;
       const measures = data.shapes[shape];
-      for (let at = 0; at < outcomes.length; at++) {
-        if ((measure === null || measures[at] === measure) && letter(outcomes[at]) && (reason === null || outcomes[at] === reason)) return true;
-      }
-      return false;
+      let found = 0;
+      if (judged) for (let at = 0; at < outcomes.length; at++) found += judged(measures[at], outcomes[at]);
+      if (judged && !found) return;
+      chosen.push(place);
+      judgements += found;
     });
+    return chosen.length ? { chosen, judgements } : null;
   };
+}
+/* The number of failures of the candidates that are looked at. */
+function failures({ place, chosen }) {
+  let found = 0;
+  data.samples[place][6].forEach(([, , outcomes], at) => { if (!chosen.length || chosen.includes(at)) for (const sign of outcomes) found += isFail(sign); });
+  return found;
 }
 async function find() {
   const mine = ++run, fits = tester(), wanted = (filters.get("q") || "").toLowerCase();
   let found = [];
-  for (let place = 0; place < data.samples.length; place++) if (fits(data.samples[place])) found.push(place);
+  for (let place = 0; place < data.samples.length; place++) { const match = fits(data.samples[place]); if (match) found.push({ place, ...match }); }
   if (wanted) {
     const needle = JSON.stringify(wanted).slice(1, -1), kept = [], started = performance.now();
     let block = -1, held = [];
-    for (const place of found) {
-      const at = Math.floor(place / data.blockSize);
+    for (const match of found) {
+      const at = Math.floor(match.place / data.blockSize);
       if (at !== block) {
         held = await lines(at); block = at;
         if (mine !== run) return;
-        if (performance.now() - started > 300) byId("status").textContent = `Searching: ${kept.length.toLocaleString("en")} samples so far`;
+        if (performance.now() - started > 300) byId("status").textContent = `Searching: ${count(kept.length)} samples so far`;
       }
-      if (held[place % data.blockSize].toLowerCase().includes(needle)) kept.push(place);
+      if (held[match.place % data.blockSize].toLowerCase().includes(needle)) kept.push(match);
     }
     found = kept;
   }
+  if (filters.get("sort") === "failures") {
+    const weights = new Map(found.map((match) => [match, failures(match)]));
+    found.sort((one, other) => weights.get(other) - weights.get(one));
+  }
   if (mine !== run) return;
   matches = found;
-  await show();
+  if (filters.get("open") === "first" && matches.length) {
+    const { place, chosen } = matches[0];
+    filters = changed({ open: null, sample: data.samples[place][0], candidate: chosen[0] ?? null });
+    history.replaceState(null, "", `#${filters}`);
+  }
+  describe();
+  const opened = filters.has("sample") ? data.samples.findIndex(([index]) => String(index) === filters.get("sample")) : -1;
+  byId("list").hidden = opened >= 0; byId("one").hidden = opened < 0;
+  if (opened >= 0) return showSample(opened);
+  return matrix();
+}
+function describe() {
+  const judgements = matches.reduce((sum, match) => sum + match.judgements, 0), all = data.samples.length;
+  const samples = matches.length === all ? `${count(all)} samples` : `${count(matches.length)} of ${count(all)} samples`;
+  byId("status").textContent = judgementTester() ? `${count(judgements)} judgements in ${samples}` : samples;
 }
 
-/* The list, in pages. */
-const filling = new WeakMap();
-function show() {
-  const pages = Math.max(1, Math.ceil(matches.length / PAGE));
-  const page = Math.min(pages, Math.max(1, Number(filters.get("page")) || 1));
-  const part = matches.slice((page - 1) * PAGE, page * PAGE);
-  const count = (value) => value.toLocaleString("en");
-  byId("status").textContent = matches.length === data.samples.length ? `${count(matches.length)} samples` : `${count(matches.length)} of ${count(data.samples.length)} samples`;
-  byId("list").replaceChildren(...part.map(item));
-  byId("pages").hidden = pages < 2;
-  byId("page").textContent = `page ${count(page)} of ${count(pages)}`;
-  byId("previous").disabled = page < 2; byId("next").disabled = page >= pages;
-  byId("previous").onclick = () => turn(page - 1); byId("next").onclick = () => turn(page + 1);
-  if (!filters.has("sample") || !part.length) return undefined;
-  const opened = byId("list").querySelector("details");
-  opened.open = true;
-  return filling.get(opened)();
+/* The matrix: a row a sample, a column a model, a square a judgement. Only the rows in sight exist. */
+const PHONE = matchMedia("(max-width: 600px)"), NARROW = 150, NAME = 220, SPARE = 6;
+const authors = [...new Set(data.samples.flatMap(([, , , , , , subjects]) => subjects.map(([author]) => author)))];
+const authorName = (author) => data.models[author] || (authors.length > 1 ? "(unnamed)" : "judgements");
+let grid = null;
+function matrix() {
+  const model = filters.has("model") ? position(data.models, filters.get("model")) : null;
+  const columns = authors.includes(model) ? [model] : authors;
+  const height = PHONE.matches ? 30 + 46 * columns.length : 60;
+  const template = `minmax(${NAME}px, ${columns.length > 2 ? 1.4 : 1}fr) repeat(${columns.length}, minmax(${NARROW}px, 1fr))`;
+  const wide = PHONE.matches ? "" : `${NAME + NARROW * columns.length}px`;
+  const head = make("div", { class: "head", role: "row" }, make("span", { role: "columnheader" }, "sample"), columns.map((author) => make("span", { role: "columnheader", title: text(authorName(author)) }, authorName(author))));
+  const rows = make("div", { class: "rows", role: "rowgroup" });
+  const frame = make("div", { class: "matrix", role: "grid", "aria-label": "Samples by model", "aria-rowcount": matches.length + 1, tabindex: 0 }, make("div", { role: "rowgroup" }, head), rows);
+  head.style.gridTemplateColumns = template; head.style.minWidth = wide; rows.style.minWidth = wide;
+  rows.style.height = `${matches.length * height}px`;
+  const last = grid && grid.last;
+  grid = { frame, rows, columns, height, template, shown: new Map(), last: null };
+  frame.addEventListener("scroll", draw);
+  frame.addEventListener("keydown", move);
+  byId("list").replaceChildren(outcomesKey(), frame);
+  const at = last === null || last === undefined ? -1 : matches.findIndex(({ place }) => place === last);
+  if (at >= 0) frame.scrollTop = at * height;
+  cues();
+  return draw();
 }
-function turn(page) {
-  const changed = new URLSearchParams(filters);
-  changed.set("page", page);
-  goTo(changed, true);
+function outcomesKey() {
+  const used = new Set(data.shapes.length === 1 ? data.shapes[0] : []);
+  const order = used.size > 1 ? make("span", {}, `From left to right: ${[...used].map((one) => data.measures[one]).join(", ")}`) : null;
+  const square = (sign, name) => make("span", {}, make("span", { class: "strip", "aria-hidden": "true" }, make("i", { class: sign })), name);
+  return make("p", { class: "note outcomes" }, square("p", "pass"), square("f", "fail"), square("a", "abstained"), order);
 }
-function item(place) {
-  const [index, title, id, flags, , , subjects] = data.samples[place];
-  const counted = { f: 0, a: 0 };
-  for (const [, , outcomes] of subjects) for (const sign of outcomes) { if (sign === "f") counted.f++; else if (sign < "a") counted.a++; }
-  const counts = make("span", { class: "counts" });
-  if (flags & FAILED) counts.append(make("span", { class: "fail" }, "no result "));
-  if (counted.f) counts.append(make("span", { class: "fail" }, `${counted.f} fail `));
-  if (counted.a) counts.append(make("span", { class: "abstain" }, `${counted.a} abstained `));
-  if (flags & DISAGREEMENT) counts.append(make("span", { class: "numeric" }, "disagreement"));
-  const body = make("div", { class: "inside" });
-  let filled = null;
-  const load = () => filled ||= whole(place).then((view) => body.append(...sample(view)));
-  const shown = make("details", { class: "sample" }, make("summary", {}, make("span", { class: "soft" }, `${index + 1} `), make("bdi", {}, title || id || "(untitled)"), counts), body);
-  filling.set(shown, load);
-  shown.addEventListener("toggle", () => { if (shown.open) load(); });
-  return make("li", {}, shown);
+function draw() {
+  const { frame, rows, height, shown } = grid;
+  const first = Math.max(0, Math.floor(frame.scrollTop / height) - SPARE), end = Math.min(matches.length, Math.ceil((frame.scrollTop + (frame.clientHeight || 760)) / height) + SPARE);
+  for (const [at, row] of shown) if (at < first || at >= end) { row.remove(); shown.delete(at); }
+  const waiting = [];
+  for (let at = first; at < end; at++) if (!shown.has(at)) {
+    const { row, filled } = line(at);
+    shown.set(at, row);
+    const after = [...shown.keys()].filter((other) => other > at), next = after.length ? shown.get(Math.min(...after)) : null;
+    rows.insertBefore(row, next);
+    waiting.push(filled);
+  }
+  return Promise.all(waiting);
 }
+function line(at) {
+  const { columns, height, template } = grid, match = matches[at], judged = judgementTester();
+  const [index, title, id, flags, , , subjects] = data.samples[match.place];
+  const failed = failures({ place: match.place, chosen: [] });
+  const open = (candidate) => `#${changed({ ...LIST, sample: index, candidate })}`;
+  const name = make("div", { class: "cell name", role: "rowheader" }, make("a", { href: open(null), tabindex: -1 }, make("span", { class: "soft" }, `${index + 1} `), make("bdi", {}, title || id || "(untitled)"),
+    flags & FAILED ? make("span", { class: "fail" }, " no result") : null, failed ? make("span", { class: "fail" }, ` ${failed} fail`) : null, flags & DISAGREEMENT ? make("span", { class: "soft" }, " disagreement") : null));
+  const links = [];
+  const cells = columns.map((author) => {
+    const own = subjects.map((one, place) => [place, one]).filter(([place, one]) => one[0] === author && (!judged || match.chosen.includes(place)));
+    const made = own.map(([place, [, shape, outcomes]]) => {
+      const measures = data.shapes[shape], signs = [...outcomes];
+      const strip = make("span", { class: "strip" }, signs.map((sign, one) => make("i", { class: `${isAbstention(sign) ? "a" : sign}${judged && !judged(measures[one], sign) ? " other" : ""}`, title: text(data.measures[measures[one]]) })));
+      const bad = signs.flatMap((sign, one) => isFail(sign) ? [data.measures[measures[one]]] : []);
+      const told = `${authorName(author)}, sample ${index + 1}: ${bad.length ? `fails ${bad.join(", ")}; ` : ""}${signs.filter((sign) => sign === "p").length} pass, ${signs.filter(isAbstention).length} abstained`;
+      const link = make("a", { href: open(place), tabindex: -1 }, make("span", { class: "hidden" }, told), make("span", { class: "strip", "aria-hidden": "true" }, make("span", { class: "of" }, authorName(author)), strip), make("span", { class: "words" }));
+      links.push({ place, link, strip });
+      return link;
+    });
+    return make("div", { class: "cell", role: "gridcell" }, made.length > 1 ? make("div", { class: "strips" }, made) : made);
+  });
+  const row = make("div", { class: "row", role: "row", "aria-rowindex": at + 2 }, name, cells);
+  row.style.top = `${at * height}px`; row.style.height = `${height}px`; row.style.gridTemplateColumns = template;
+  return { row, filled: whole(match.place).then((view) => links.forEach(({ place, link, strip }) => describeCell(view.subjects[place], link, strip, judged))) };
+}
+/* The first words of a candidate, or the fault that the filters ask for. */
+function describeCell(one, link, strip, judged) {
+  const items = one.judgements || [], wanted = judged ? items.filter((item) => judged(position(data.measures, item.measure), signOf(item))) : [];
+  items.forEach((item, at) => { if (item.outcome === "number" && strip.children[at]) strip.children[at].textContent = text(item.label.slice(0, 8)); });
+  const reasons = wanted.map((item) => `${item.measure}: ${[...(item.findings || []), item.rationale, item.reason && words(item.reason), item.label].find(Boolean)}`);
+  const own = one.text || (one.steps || []).map((step) => step.text).join(" / ") || (one.graph ? one.graph.events.map(([, label]) => label).join(" / ") : "") || (one.notes || [])[0] || one.title || "";
+  const shown = link.querySelector(".words");
+  shown.textContent = text((reasons.join("; ") || own).slice(0, 200));
+  shown.classList.toggle("fault", reasons.length > 0 && wanted.every((item) => item.outcome === "fail"));
+}
+function signOf(item) {
+  return { pass: "p", fail: "f", number: "n" }[item.outcome] || String.fromCharCode(65 + position(data.reasons, item.reason || ""));
+}
+/* Arrow keys go through the links of the matrix. */
+function move(event) {
+  const steps = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1], Home: [-Infinity, 0], End: [Infinity, 0] }[event.key];
+  if (!steps || !matches.length || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  const row = document.activeElement.closest(".matrix .row");
+  const at = row ? Number(row.getAttribute("aria-rowindex")) - 2 : -1, column = row ? [...row.querySelectorAll("a")].indexOf(document.activeElement) : 0;
+  const next = row ? Math.min(matches.length - 1, Math.max(0, at + steps[0])) : Math.floor(grid.frame.scrollTop / grid.height);
+  const top = next * grid.height, room = grid.frame.clientHeight - grid.height - 40;
+  if (top < grid.frame.scrollTop) grid.frame.scrollTop = top;
+  else if (top > grid.frame.scrollTop + room) grid.frame.scrollTop = top - room;
+  draw();
+  const links = grid.shown.get(next).querySelectorAll("a");
+  links[Math.min(links.length - 1, Math.max(0, column + steps[1]))].focus({ preventScroll: true });
+}
+PHONE.addEventListener("change", () => { if (grid && !byId("list").hidden) matrix(); });
 
-/* One sample. */
-function sample(view) {
+/* One sample, with the samples before and after it among those that the filters find. */
+async function showSample(place) {
+  const mine = run, view = await whole(place);
+  if (mine !== run) return;
+  const at = matches.findIndex((match) => match.place === place), match = matches[at] || { chosen: [], judgements: 0 };
+  if (grid) grid.last = place;
+  const subjects = view.subjects || [], given = filters.has("candidate") ? Number(filters.get("candidate")) : -1;
+  const first = given >= 0 && given < subjects.length ? [given] : match.chosen;
+  const author = first.length ? data.samples[place][6][first[0]][0] : null;
+  const target = (step) => {
+    const other = at < 0 ? undefined : matches[at + step];
+    if (!other) return null;
+    const ofModel = data.samples[other.place][6].flatMap(([model], number) => model === author && (!other.chosen.length || other.chosen.includes(number)) ? [number] : []);
+    return `#${changed({ sample: data.samples[other.place][0], candidate: author === null ? null : ofModel[0] ?? other.chosen[0] ?? null })}`;
+  };
+  const way = (name, key, to) => make("a", { href: to || undefined, "data-key": key, role: to ? undefined : "link", "aria-disabled": to ? undefined : "true" }, name, " ", make("kbd", {}, key));
+  const own = new URLSearchParams({ sample: view.index, ...(given >= 0 ? { candidate: given } : {}) });
+  const bar = make("div", { class: "sample-bar" }, make("a", { href: `#${changed(LIST).toString() || "samples"}` }, `← All ${count(matches.length)} samples`),
+    make("span", { class: "where soft" }, at < 0 ? "" : `${count(at + 1)} of ${count(matches.length)}`), way("Previous", "k", target(-1)), way("Next", "j", target(1)), copyButton(view), make("a", { href: `#${own}` }, "Link to this sample"));
+  const title = make("h3", { tabindex: -1 }, make("span", { class: "soft" }, `${view.index + 1} `), make("bdi", {}, view.title || view.sample_id || "(untitled)"));
+  byId("one").replaceChildren(bar, title, ...sample(view, first));
+  byId("one").querySelectorAll(".wide").forEach(cue);
+}
+function copyButton(view) {
+  const button = make("button", { type: "button" }, "Copy as JSON");
+  button.addEventListener("click", async () => { button.textContent = await copied(JSON.stringify(view, null, 2)) ? "Copied" : "The browser refuses to copy"; });
+  return button;
+}
+/* A page in a sandbox has no clipboard of its own: the older way selects the text in a field. */
+async function copied(whole) {
+  try { await navigator.clipboard.writeText(whole); return true; } catch { /* The older way follows. */ }
+  const field = make("textarea", { "aria-label": "JSON", class: "hidden" });
+  field.value = whole;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  return done;
+}
+function sample(view, first) {
   const facts = [...(view.sample_id ? [["id", view.sample_id]] : []), ...(view.facts || []), ...(view.tags || [])];
   const told = new Set();
-  const news = ([name, value]) => { const key = JSON.stringify([name, value]), first = !told.has(key); told.add(key); return first; };
+  const news = ([name, value]) => { const key = JSON.stringify([name, value]), unseen = !told.has(key); told.add(key); return unseen; };
   if (view.disagreement) facts.push(["disagreement", view.disagreement]);
-  const link = make("a", { href: `#sample=${view.index}` }, "Link to this sample");
-  const parts = [make("dl", { class: "facts" }, facts.filter(news).map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])), make("p", { class: "note" }, link)];
+  const parts = [make("dl", { class: "facts flow" }, facts.filter(news).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))))];
   if (view.error) parts.push(make("p", { class: "fail" }, view.error));
   const context = (view.blocks || []).map(block);
-  const subjects = view.subjects || [];
+  const subjects = view.subjects || [], judged = judgementTester();
+  const order = [...first, ...subjects.keys()].filter((place, at, all) => all.indexOf(place) === at);
   const columns = make("div", { class: context.length && subjects.length ? "beside two" : "beside" });
   if (context.length) columns.append(make("div", { class: "context" }, context));
-  columns.append(make("div", {}, subjects.map((one) => subject(one, subjects.length <= 4 || isWanted(one)))));
+  columns.append(make("div", {}, order.map((place) => subject(subjects[place], first.length ? first.includes(place) : subjects.length <= OPEN, judged))));
   return [...parts, columns];
-}
-/* Of many subjects those open that the filters select. */
-function isWanted(one) {
-  const tagged = (one.tags || []).some(([name, value]) => filters.get(`tag.${name}`) === value);
-  return tagged || (filters.has("model") && filters.get("model") === (one.model || ""));
 }
 function block(one) {
   const made = make("details", { open: Boolean(one.open) }, make("summary", {}, one.title));
@@ -189,37 +321,43 @@ function fill(made, content) {
   once();
   return made;
 }
-function subject(one, open) {
+function subject(one, open, judged) {
   const counted = (outcome) => (one.judgements || []).filter((judgement) => judgement.outcome === outcome).length;
   const fails = counted("fail"), abstained = counted("abstain");
   const head = make("summary", {}, make("bdi", {}, [...new Set([one.model, one.title])].filter(Boolean).join(" · ") || "(unnamed)"),
     make("span", { class: "counts" }, fails ? make("span", { class: "fail" }, `${fails} fail `) : null, abstained ? make("span", { class: "abstain" }, `${abstained} abstained`) : null));
   return fill(make("details", { open }, head), () => [
-    one.graph && graph(one.graph), one.steps && steps(one.steps), one.text && long(one.text), one.judgements && judgements(one.judgements),
+    one.graph && graph(one.graph), one.steps && steps(one.steps), one.judgements && judgements(one.judgements, judged), one.text && long(one.text),
     ...(one.notes || []).map((note) => make("p", { class: "note" }, note)),
     one.provenances && fill(make("details", {}, make("summary", {}, "Judges, prompts and raw answers")), () => one.provenances.flatMap(provenance)),
   ]);
 }
+/* A fault of several steps is told in full at the first of them. */
 function steps(items) {
-  return make("ol", { class: "steps" }, items.map((step) => {
+  const told = new Map();
+  return make("ol", { class: "steps" }, items.map((step, at) => {
     const faults = step.faults || [];
     const made = make("li", { class: faults.length ? "at-fault" : step.mark ? "marked" : undefined }, step.text || "");
     if (step.mark) made.append(make("span", { class: "mark" }, step.mark));
-    if (faults.length) made.append(make("ul", {}, faults.map((fault) => make("li", {}, fault))));
+    const again = [...new Set(faults.filter((fault) => told.has(fault)).map((fault) => told.get(fault)))];
+    const fresh = faults.filter((fault) => !told.has(fault));
+    for (const fault of fresh) told.set(fault, at);
+    if (faults.length) made.append(make("ul", {}, fresh.map((fault) => make("li", {}, fault)), again.map((first) => make("li", { class: "again" }, `the same as at step ${first + 1}`))));
     return made;
   }));
 }
-function judgements(items) {
-  const judged = items.some((one) => one.judge), reasoned = items.some((one) => one.rationale || one.findings);
+function judgements(items, judged) {
+  const named = items.some((one) => one.judge), reasoned = items.some((one) => one.rationale || one.findings);
   const rows = items.map((one) => {
     const badge = make("span", { class: `badge ${one.outcome === "number" ? "numeric" : one.outcome}` }, one.label);
     const about = [badge];
     if (one.reason) about.push(make("div", { class: "abstain" }, words(one.reason)));
     if (one.confidence) about.push(make("div", { class: "soft" }, `confidence ${one.confidence}`));
     const found = one.findings ? make("ul", { class: "findings" }, one.findings.map((finding) => make("li", {}, finding))) : null;
-    return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, one.measure), make("td", { role: "cell" }, about), judged && make("td", { role: "cell" }, one.judge || ""), reasoned && make("td", { role: "cell" }, one.rationale ? long(one.rationale, "div") : null, found));
+    const wanted = judged && judged(position(data.measures, one.measure), signOf(one));
+    return make("tr", { role: "row", class: wanted ? "wanted" : undefined }, make("th", { scope: "row", role: "rowheader" }, one.measure), make("td", { role: "cell" }, about), named && make("td", { role: "cell" }, one.judge || ""), reasoned && make("td", { role: "cell" }, one.rationale ? long(one.rationale, "div") : null, found));
   });
-  const heads = ["measure", "outcome", judged && "judge", reasoned && "reason"].filter(Boolean).map((name) => make("th", { scope: "col", role: "columnheader" }, name));
+  const heads = ["measure", "outcome", named && "judge", reasoned && "reason"].filter(Boolean).map((name) => make("th", { scope: "col", role: "columnheader" }, name));
   return make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Judgements" }, make("table", { class: "verdicts", role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), make("tbody", { role: "rowgroup" }, rows)));
 }
 function provenance(one) {
@@ -314,12 +452,13 @@ function tagChoices() {
 function mirror() {
   for (const name of ["model", "measure"]) byId(name).value = filters.has(name) ? `=${filters.get(name)}` : "";
   byId("outcome").value = filters.get("outcome") || "";
+  byId("sort").value = filters.get("sort") || "";
   byId("differs").checked = filters.has("differs");
   if (document.activeElement !== byId("q")) byId("q").value = filters.get("q") || "";
   const chips = [];
   for (const [name, value] of filters) {
-    if (name === "page") continue;
-    const label = LABELS[name] || name.replace(/^tag\./, ""), shown = name === "differs" ? label : `${label}: ${(name === "sample" ? Number(value) + 1 : name === "reason" ? words(value) : value) || "(unnamed)"}`;
+    if (NOT_FILTERS.includes(name)) continue;
+    const label = LABELS[name] || name.replace(/^tag\./, ""), shown = name === "differs" ? label : `${label}: ${(name === "reason" ? words(value) : value) || "(unnamed)"}`;
     const chip = make("button", { type: "button", "aria-label": text(`Remove the filter ${shown}`) }, `${shown} ×`);
     chip.addEventListener("click", () => { changeFilter(name, null); byId("samples").focus(); });
     chips.push(make("li", {}, chip));
@@ -339,17 +478,21 @@ function read() {
   const found = find();
   return isFilter(hash) && found;
 }
+/* The focus goes to what was opened; the fault of a candidate comes into sight. */
 function toSamples() {
-  const inForm = byId("filters").contains(document.activeElement) || byId("pages").contains(document.activeElement);
-  if (inForm) return;
-  byId("samples").scrollIntoView();
-  byId("samples").focus({ preventScroll: true });
+  if (byId("filters").contains(document.activeElement)) return;
+  const opened = !byId("one").hidden, goal = opened ? byId("one").querySelector("h3") : byId("samples");
+  if (!goal) return;
+  (opened ? byId("one") : byId("samples")).scrollIntoView();
+  goal.focus({ preventScroll: true });
+  const fault = opened && byId("one").querySelector("details[open] .at-fault");
+  if (fault && fault.getBoundingClientRect().bottom > innerHeight) fault.scrollIntoView({ block: "center" });
 }
 choices(byId("model"), data.models, "any");
 choices(byId("measure"), data.measures, "any");
 tagChoices();
 for (const name of ["model", "measure"]) byId(name).addEventListener("change", (event) => changeFilter(name, event.target.value ? event.target.value.slice(1) : null));
-byId("outcome").addEventListener("change", (event) => changeFilter("outcome", event.target.value || null));
+for (const name of ["outcome", "sort"]) byId(name).addEventListener("change", (event) => changeFilter(name, event.target.value || null));
 byId("differs").addEventListener("change", (event) => changeFilter("differs", event.target.checked ? "1" : null));
 byId("tag").addEventListener("change", (event) => {
   if (!event.target.value) return;
@@ -370,9 +513,44 @@ addEventListener("hashchange", follow);
 /* Folded tables are printed; samples are printed as they stand. */
 addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.folded")) one.open = true; });
 
-const theme = byId("theme");
+/* The failures of a model are offered where it has any. */
+const offered = byId("failures");
+if (offered) {
+  const model = position(data.models, new URLSearchParams(offered.querySelector("a").hash.slice(1)).get("model"));
+  offered.hidden = !data.samples.some(([, , , , , , subjects]) => subjects.some(([author, , outcomes]) => author === model && outcomes.includes("f")));
+}
+
+/* j and k go to the next and the previous sample, except while something is written. */
+addEventListener("keydown", (event) => {
+  if (byId("one").hidden || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  const link = byId("one").querySelector(`a[href][data-key="${CSS.escape(event.key)}"]`);
+  if (link) link.click();
+});
+
+/* A scroller whose content goes on to the right says so at its edge. */
+function cue(one) {
+  const update = () => one.classList.toggle("cut", one.scrollLeft + one.clientWidth < one.scrollWidth - 2);
+  if (!one.dataset.cued) { one.dataset.cued = "1"; one.addEventListener("scroll", update, { passive: true }); }
+  update();
+}
+function cues() { document.querySelectorAll(".wide, .matrix").forEach(cue); }
+addEventListener("resize", cues);
+
+/* The chosen theme is kept where the browser stores it. */
+const theme = byId("theme"), STORED = "dramaturg-theme";
+function stored(value) {
+  try {
+    if (value !== undefined) localStorage.setItem(STORED, value);
+    return localStorage.getItem(STORED) || "";
+  } catch { return ""; }
+}
+function choose(value) {
+  if (value) document.documentElement.dataset.theme = value; else delete document.documentElement.dataset.theme;
+}
 theme.closest("label").hidden = false;
-theme.addEventListener("change", () => { if (theme.value) document.documentElement.dataset.theme = theme.value; else delete document.documentElement.dataset.theme; });
+if (["light", "dark"].includes(stored())) theme.value = stored();
+choose(theme.value);
+theme.addEventListener("change", () => { stored(theme.value); choose(theme.value); });
 
 if (!follow()) { mirror(); find(); }
 })();

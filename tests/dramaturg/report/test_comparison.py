@@ -117,7 +117,7 @@ def test_changes_lead_to_samples_in_a_browser(report: Path) -> None:
     with visit(report, width=390) as seen:
         seen.open("#tag.worse=no_missing_steps")
         assert seen.status() == f"8 of {COUNT} samples"
-        seen.page.locator("details.sample summary").first.press("Enter")
-        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        seen.page.locator(".matrix .name a").first.press("Enter")
+        seen.page.wait_for_selector("#one .verdicts")
         assert not seen.faults
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -146,7 +146,7 @@ def test_the_limit_restricts_the_samples_shown_but_not_the_figures() -> None:
     html = page([sample("scripts", place) for place in range(5)], limit=2)
     assert len(shown_samples(html)) == len(shown_index(html)["samples"]) == 2
     assert "This page has the first 2 of 5 samples." in html
-    assert "<dt>judgements</dt><dd>10</dd>" in html
+    assert "5 samples · 0 without a result · 10 judgements" in html
 
 
 def test_samples_that_are_not_finished_are_left_out() -> None:
@@ -165,8 +165,10 @@ def test_the_page_opens_with_the_figures_of_the_summary() -> None:
             verdict.outcome = verdict_pb2.OUTCOME_PASS
     html = page(samples)
     assert re.search(
-        r'<p class="lead"[^>]*>better passes 100 % of 6 verdicts .*; none abstained; the difference', html
+        r'<p class="lead"[^>]*>better leads: it passes 100 % of 6 verdicts .* cannot be told apart from it',
+        html,
     )
+    assert '<dt>leader</dt><dd><bdi>better</bdi><span class="of">not told apart from 1 of 1 others' in html
 
 
 def test_an_unranked_model_is_listed_as_such() -> None:
@@ -251,4 +253,4 @@ def test_judgements_that_are_not_asked_for_do_not_lower_the_coverage() -> None:
     summary = Summary(sample_count=2, failed_sample_count=1, judgement_count=10)
     summary.abstentions_by_reason.update({"NOT_SUPPORTED": 6, "TIMED_OUT": 1})
     html = "".join(render(Heading("A page"), summary, []))
-    assert "<dt>coverage</dt><dd>37.5 %</dd>" in html
+    assert "<dt>coverage</dt><dd><bdi>37.5 %</bdi>" in html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -27,15 +28,23 @@ PRINTED_WIDTH = 1047
 """The pixels of a landscape A4 page between margins of 10 mm."""
 
 
+class Reports(dict[str, Path]):
+    """A report of each kind, made when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, kind: str) -> Path:
+        file = self[kind] = self._folder / f"{kind}.html"
+        file.write_text(page(list(many(kind, 40))), encoding="utf-8")
+        return file
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report of each kind."""
-    folder = tmp_path_factory.mktemp("reports")
-    files = {}
-    for kind in RESULTS:
-        files[kind] = folder / f"{kind}.html"
-        files[kind].write_text(page(list(many(kind, 40))), encoding="utf-8")
-    return files
+    return Reports(tmp_path_factory.mktemp("reports"))
 
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
@@ -46,9 +55,10 @@ def test_each_kind_opens_without_a_fault(
     with visit(reports[kind], scheme=scheme, width=width) as seen:
         assert seen.status() == "40 samples"
         assert seen.page.inner_text(".lead")
+        seen.page.wait_for_selector(".matrix .row")
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
         seen.open("#sample=3")
-        assert "1 of 40 samples" in seen.status()
-        seen.page.wait_for_selector("details.sample[open] .facts")
+        assert seen.page.inner_text("#one .where") == "4 of 40"
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
         assert not seen.faults
 
@@ -71,8 +81,9 @@ def test_axe_finds_no_serious_fault(reports: dict[str, Path], kind: str, scheme:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make test-report installs it")
     with visit(reports[kind], scheme=scheme) as seen:
+        assert not seen.serious_faults()
         seen.open("#sample=2")
-        seen.page.wait_for_selector("details.sample[open] .facts")
+        seen.page.wait_for_selector("#one .facts")
         assert not seen.serious_faults()
 
 
@@ -87,10 +98,14 @@ def test_a_cell_leads_to_its_samples_by_keyboard(reports: dict[str, Path]) -> No
         # On to the search, the filters, the chips and the first sample, by keyboard alone.
         for _ in range(40):
             seen.page.keyboard.press("Tab")
-            if seen.page.evaluate("document.activeElement.closest('details.sample') !== null"):
+            if seen.page.evaluate("document.activeElement.matches('.matrix')"):
                 break
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+            seen.page.keyboard.press(key)
+        assert "writer-tiny, sample 2: " in seen.page.evaluate("document.activeElement.textContent")
         seen.page.keyboard.press("Enter")
-        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        seen.page.wait_for_selector("#one .verdicts tr.wanted")
+        assert seen.page.evaluate("document.activeElement.tagName") == "H3"
         assert not seen.faults
 
 
@@ -108,7 +123,7 @@ def test_filters_agree_with_the_figures_that_link_to_them(reports: dict[str, Pat
             }"""
         )
         assert fails
-        assert shown == f"{fails} of 40 samples"
+        assert shown == f"{fails} judgements in {fails} of 40 samples"
         assert seen.page.input_value("#model") == "=writer-small"
         seen.page.get_by_role("button", name="Remove the filter outcome: fail").press("Enter")
         seen.until("!location.hash.includes('outcome')")
@@ -127,27 +142,184 @@ def test_search_reads_whole_samples_and_keeps_a_link(reports: dict[str, Path]) -
         assert seen.page.input_value("#q") == "of the plan for day 17"
 
 
-def test_tags_disagreement_reasons_and_pages_filter(reports: dict[str, Path]) -> None:
+def test_tags_disagreement_and_reasons_filter(reports: dict[str, Path]) -> None:
     with visit(reports["scripts"]) as seen:
         seen.open("#tag.topic=Food&tag.steps=5")
         assert seen.status() == "2 of 40 samples"
         seen.open("#differs=1")
-        assert 0 < int(seen.status().split()[0]) < 40
-        assert seen.page.locator("details.sample").count() == seen.page.locator(".counts .numeric").count()
+        differing = int(seen.status().split()[0])
+        assert 0 < differing < 40
+        assert seen.page.get_by_role("rowheader").filter(has_text="disagreement").count() > 0
         seen.open("#reason=TIMED_OUT")
         assert 0 < int(seen.status().split()[0]) < 40
-        seen.open("")
-        assert seen.page.locator("details.sample").count() == 25
-        seen.page.locator("#next").press("Enter")
-        seen.until("document.querySelectorAll('details.sample').length === 15")
-        assert "page=2" in seen.page.url
 
 
-def test_the_theme_can_be_chosen(reports: dict[str, Path]) -> None:
+@pytest.mark.parametrize("kind", ["scripts", "texts"])
+def test_a_count_of_a_table_opens_exactly_the_judgements_that_it_counts(
+    reports: dict[str, Path], kind: str
+) -> None:
+    with visit(reports[kind]) as seen:
+        links = seen.page.eval_on_selector_all(
+            'td a[href*="outcome="], td a[href*="reason="]',
+            "all => all.map((one) => [one.textContent, one.hash])",
+        )
+        counts = [(text.strip(), target) for text, target in links if text.strip().isdigit()]
+        assert len(counts) > 20
+        for number, fragment in counts:
+            seen.page.evaluate("(to) => { location.hash = to; }", fragment)
+            seen.until(
+                "document.getElementById('status').textContent.startsWith("
+                f"'{number} judgements in ') && location.hash === {fragment!r}"
+            )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of 200 samples of three models."""
+    file = tmp_path_factory.mktemp("large") / "report.html"
+    file.write_text(page(list(many("scripts", 200))), encoding="utf-8")
+    return file
+
+
+CLICKS = "window.clicks = 0; document.addEventListener('click', () => { window.clicks += 1; }, true);"
+
+
+@pytest.mark.parametrize("way", ["the sentence", "the matrix"])
+def test_one_click_leads_to_the_first_failing_text_of_the_worst_model(large: Path, way: str) -> None:
+    with visit(large) as seen:
+        seen.page.evaluate(CLICKS)
+        if way == "the sentence":
+            seen.page.get_by_role("link", name="Open the first failing text of writer-tiny").click()
+        else:
+            cells = seen.page.get_by_role("gridcell").get_by_role("link")
+            cells.filter(has_text=re.compile("writer-tiny, sample .*: fails")).first.click()
+        fault = seen.page.locator("#one details[open] li.at-fault ul li").first
+        fault.wait_for()
+        assert fault.inner_text().endswith("it repeats what the first step says")
+        assert seen.page.evaluate("window.clicks") == 1
+        place = fault.bounding_box()
+        assert place
+        assert 0 <= place["y"] <= 900
+        # The candidate of the worst model is the first, and the only one that is open.
+        heads = seen.page.locator("#one .beside > div:last-child > details > summary").all_inner_texts()
+        assert [head.split(" ")[0] for head in heads] == ["writer-tiny", "writer-large", "writer-small"]
+        assert seen.page.locator("#one .beside > div:last-child > details[open]").count() == 1
+
+
+def test_the_matrix_makes_the_rows_in_sight_alone(large: Path) -> None:
+    with visit(large) as seen:
+        assert 0 < seen.page.locator(".matrix .row").count() < 40
+        assert seen.page.get_by_role("grid").get_attribute("aria-rowcount") == "201"
+        seen.page.locator(".matrix").focus()
+        seen.page.keyboard.press("ArrowDown")
+        seen.page.keyboard.press("End")
+        seen.until("document.activeElement.textContent.startsWith('200 ')")
+        assert seen.page.locator(".matrix .row").count() < 40
+        words = seen.page.locator('.matrix [aria-rowindex="201"] .words').first
+        seen.until("document.querySelector('.matrix [aria-rowindex=\"201\"] .words').textContent !== ''")
+        assert words.inner_text().startswith("step 0 of the plan for day 199")
+
+
+def test_samples_are_sorted_by_failures_and_a_way_back_keeps_the_place(large: Path) -> None:
+    with visit(large) as seen:
+        seen.page.select_option("#sort", "failures")
+        seen.until("location.hash.includes('sort=failures')")
+        shown = (
+            "[...document.querySelectorAll('.matrix .name .fail')].map((one) => parseInt(one.textContent))"
+        )
+        seen.until(
+            "((all) => all.length > 5 && all[0] >= 8 && all.every((one, at) => !at || one <= all[at - 1]))"
+            f"({shown})"
+        )
+        seen.page.locator(".matrix .name a").nth(4).click()
+        seen.page.wait_for_selector("#one .facts")
+        assert seen.page.inner_text("#one .where") == "5 of 200"
+        seen.page.keyboard.press("j")
+        seen.until("document.querySelector('#one .where').textContent === '6 of 200'")
+        seen.page.keyboard.press("k")
+        seen.page.keyboard.press("k")
+        seen.until("document.querySelector('#one .where').textContent === '4 of 200'")
+        seen.page.get_by_role("link", name="All 200 samples").click()
+        seen.page.wait_for_selector(".matrix .row")
+        assert "sort=failures" in seen.page.url
+        assert "sample=" not in seen.page.url
+
+
+def test_a_filter_of_judgements_is_kept_from_sample_to_sample(large: Path) -> None:
+    with visit(large) as seen:
+        seen.open("#model=writer-small&measure=executable&outcome=fail&open=first")
+        seen.page.wait_for_selector("#one tr.wanted")
+        while seen.page.locator('a[data-key="j"][href]').count():
+            where = seen.page.inner_text("#one .where")
+            assert seen.page.inner_text("#one tr.wanted").startswith("executable")
+            assert seen.page.locator("#one tr.wanted .badge").all_inner_texts() == ["FAIL"]
+            seen.page.keyboard.press("j")
+            seen.until(f"document.querySelector('#one .where').textContent !== {where!r}")
+        ends = seen.page.inner_text("#one .where").split(" of ")
+        assert ends[0] == ends[1]
+        assert seen.page.locator("#chips button").count() == 4  # three filters, and all of them
+
+
+def test_a_sample_has_a_permanent_link_and_is_copied_as_json(large: Path) -> None:
+    with visit(large) as seen:
+        seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        seen.open("#model=writer-tiny&outcome=fail&sample=7&candidate=2")
+        seen.page.get_by_role("button", name="Copy as JSON").click()
+        seen.page.get_by_role("button", name="Copied").wait_for()
+        copied = json.loads(seen.page.evaluate("navigator.clipboard.readText()"))
+        assert (copied["index"], copied["sample_id"]) == (7, "t7")
+        seen.page.get_by_role("link", name="Link to this sample").click()
+        seen.until("location.hash === '#sample=7&candidate=2'")
+        assert "writer-tiny" in seen.page.locator("#one details[open] summary").all_inner_texts()[1]
+
+
+def test_what_a_scroller_cuts_off_is_marked(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(list(many("scripts", 4, [f"writer-{n}" for n in range(12)]))), encoding="utf-8")
+    with visit(file, width=1000) as seen:
+        frame = seen.page.locator(".matrix.cut")
+        frame.evaluate("(one) => { one.scrollLeft = one.scrollWidth; }")
+        seen.until("document.querySelector('.matrix.cut') === null")
+
+
+def test_equal_faults_of_several_steps_are_told_once(reports: dict[str, Path]) -> None:
+    one = sample("scripts")
+    file = reports["scripts"].parent / "faults.html"
+    file.write_text(page([one]), encoding="utf-8")
+    with visit(file) as seen:
+        seen.open("#sample=0&candidate=0")
+        faults = seen.page.locator("#one li.at-fault")
+        assert faults.count() == 2
+        assert "boil twice" in faults.nth(0).inner_text()
+        assert "the same as at step 1" in faults.nth(1).inner_text()
+        assert "boil twice" not in faults.nth(1).inner_text()
+
+
+def test_the_theme_that_is_chosen_is_kept(reports: dict[str, Path]) -> None:
     with visit(reports["pair"]) as seen:
+        shown = "getComputedStyle(document.body).backgroundColor"
+        light = seen.page.evaluate(shown)
+        seen.page.select_option("#theme", "dark")
+        dark = seen.page.evaluate(shown)
+        assert dark != light
+        seen.open()
+        assert seen.page.evaluate(shown) == dark
+        assert seen.page.input_value("#theme") == "dark"
+        seen.page.select_option("#theme", "")
+        seen.open()
+        assert seen.page.evaluate(shown) == light
+
+
+def test_the_theme_can_be_chosen_where_storage_is_refused(reports: dict[str, Path]) -> None:
+    with visit(reports["pair"]) as seen:
+        seen.page.add_init_script(
+            "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('refused'); } });"
+        )
+        seen.open()
         light = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         seen.page.select_option("#theme", "dark")
         assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+        assert not seen.faults
 
 
 def test_tables_need_no_script(reports: dict[str, Path]) -> None:
@@ -182,7 +354,7 @@ def test_roles_are_on_a_map_and_in_a_table(reports: dict[str, Path]) -> None:
         votes = seen.page.locator("section[aria-labelledby=votes-by-role]")
         link = votes.get_by_role("link", name="Astronomer")
         link.press("Enter")
-        seen.until("document.getElementById('status').textContent === '10 of 40 samples'")
+        seen.until("document.getElementById('status').textContent.endsWith('10 of 40 samples')")
 
 
 def test_hostile_names_on_a_map_are_text(tmp_path: Path) -> None:
@@ -228,8 +400,8 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path, kind: str) -> None:
     file.write_text(page([hostile(kind), hostile(kind)]), encoding="utf-8")
     with visit(file) as seen:
         seen.open("#sample=0")
-        seen.page.wait_for_selector("details.sample[open] .facts")
-        for one in seen.page.locator("details.sample details:not([open]) > summary").all():
+        seen.page.wait_for_selector("#one .facts")
+        for one in seen.page.locator("#one details:not([open]) > summary").all():
             one.press("Enter")
         shown = seen.page.inner_text("body")
         assert seen.page.title() == "A title"
@@ -247,6 +419,6 @@ def test_a_line_of_a_million_characters_is_cut_with_a_note(tmp_path: Path) -> No
     assert file.stat().st_size < 200_000
     with visit(file, width=390) as seen:
         seen.open("#sample=0")
-        seen.page.wait_for_selector("details.sample[open] ol.steps")
+        seen.page.wait_for_selector("#one ol.steps")
         assert re.search(r"\[980,000 more characters not shown\]", seen.page.inner_text("ol.steps >> nth=1"))
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390

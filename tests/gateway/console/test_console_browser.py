@@ -110,7 +110,7 @@ def test_the_report_opens_and_filters_while_the_run_goes_on(console: Consoled) -
         seen.page.get_by_role("link", name="Report").press("Enter")
         seen.until("document.getElementById('status')?.textContent === '1 samples'")
         seen.page.goto(seen.page.url + "#sample=0")
-        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        seen.page.wait_for_selector("#one .verdicts")
         assert not seen.faults
 
 
@@ -172,6 +172,6 @@ def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None
         assert seen.page.inner_text("#status") == "12 samples"
         seen.page.locator("section[aria-labelledby=got-worse] tbody a").first.press("Enter")
         seen.page.wait_for_selector("#chips button")
-        seen.page.locator("details.sample summary").first.press("Enter")
-        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        seen.page.locator(".matrix .name a").first.press("Enter")
+        seen.page.wait_for_selector("#one .verdicts")
         assert not seen.faults
