@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from dramaturg.plots.figures import Figure, HeatMap, IntervalChart, PointChart, 
 from dramaturg.plots.tables import csv, latex, markdown
 from dramaturg.tables import sections
 from dramaturg.tables.cells import SHARE
-from dramaturg.tables.model import Table
+from dramaturg.tables.model import Table, named
 
 _FORMS = ((".md", markdown), (".csv", csv), (".tex", latex))
 
@@ -33,7 +32,7 @@ def write_plots(summary: Summary, folder: Path, *, draw: bool) -> Sequence[Path]
     folder.mkdir(parents=True, exist_ok=True)
     shown = list(sections(summary))
     written: list[Path] = []
-    for table in _named(table for section in shown for table in section.tables):
+    for table in named(table for section in shown for table in section.tables):
         written += write_table(table, folder)
         for figure in _figures(table) if draw else ():
             written += write_figure(figure, folder, pdf=True)
@@ -56,16 +55,6 @@ def write_table(table: Table, folder: Path) -> Sequence[Path]:
         file.write_text(form(table), encoding=encoding, newline="")
         written.append(file)
     return written
-
-
-def _named(tables: Iterator[Table]) -> Iterator[Table]:
-    """The tables, each with a name of its own."""
-    known: Counter[str] = Counter()
-    for table in tables:
-        known[table.name] += 1
-        if known[table.name] > 1:
-            table.name = f"{table.name}-{known[table.name]}"
-        yield table
 
 
 def _figures(table: Table) -> Iterator[Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dramaturg.tables.model import Cell, Point, PointMap, Table
@@ -11,6 +11,8 @@ HEAT_STEPS = 10
 """The strongest of the colours of a cell; the weakest is 0."""
 LEAST_HEAT_SPAN = 0.2
 """The least part of a scale over which the colours of a table spread: small differences look small."""
+
+_LOW, _HIGH = (0xFB, 0xE9, 0xD7), (0xA9, 0xCD, 0xF5)  # the tokens --low and --high
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ def drawn(cell: Cell) -> Drawn | None:
 
     lower, upper = map(position, cell.bounds) if cell.bounds else (None, None)
     return Drawn(position(cell.value), lower, upper, position(0) if low < 0 < high else None)
+
+
+def shown_columns(table: Table) -> tuple[Sequence[int], Sequence[int]]:
+    """The columns of the table, and those of its details. None of details: nothing is folded."""
+    places = range(len(table.columns))
+    folded = [place for place in places if table.columns[place].folded]
+    shown = [place for place in places if place not in folded]
+    return shown, [*range(table.heads), *folded] if folded else []
 
 
 def bar(cell: Cell, table: Table, place: int) -> Drawn:
@@ -67,6 +77,15 @@ def shade(cell: Cell, ends: tuple[float, float]) -> int:
     return round(HEAT_STEPS * min(1.0, max(0.0, ((cell.heat or 0.0) - start) / (end - start))))
 
 
+def colour(cell: Cell, ends: tuple[float, float]) -> str:
+    """The colour of a cell for a file, as the light theme shows it. No place on a scale: white."""
+    if cell.heat is None:
+        return "#ffffff"
+    part = shade(cell, ends) / HEAT_STEPS
+    mixed = (round(low + part * (high - low)) for low, high in zip(_LOW, _HIGH, strict=True))
+    return "#" + "".join(f"{one:02x}" for one in mixed)
+
+
 def heat_ends(table: Table) -> Sequence[Cell]:
     """The cells with the least and the largest place, for the legend. Empty: all places are equal."""
     cells = [one for row in table.rows for one in row.cells if one.heat is not None]
@@ -83,6 +102,41 @@ def describe(cell: Cell) -> str:
         cell.note,
     ]
     return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class DrawnTable:
+    """A chart of a table: an interval of each row, or a colour of each cell."""
+
+    caption: str
+    labels: Sequence[str]
+    """The names of the rows."""
+    heads: Sequence[str]
+    """The names of the coloured columns. Empty: the chart is one of intervals."""
+    cells: Sequence[Sequence[Cell]]
+    """The cells of each row that are drawn: one with an interval, or those with colours."""
+    ends: tuple[str, str]
+    """The ends of the axis in words."""
+
+
+def drawn_table(table: Table) -> DrawnTable | None:
+    """The chart of a table. None: it has neither intervals on one scale nor several coloured columns."""
+    names = [place for place in range(table.heads) if not table.columns[place].number] or [0]
+    labels = [", ".join(row.cells[place].text for place in names) for row in table.rows]
+    figures = range(table.heads, len(table.columns))
+    heated = [place for place in figures if any(cell.heat is not None for cell in table.column(place))]
+    if len(heated) > 1:
+        cells = [[row.cells[place] for place in heated] for row in table.rows]
+        return DrawnTable(
+            table.caption, labels, [table.columns[place].name for place in heated], cells, ("", "")
+        )
+    for place in figures:
+        scales = {cell.scale for cell in table.column(place) if cell.scale is not None}
+        if table.has_intervals(place) and len(scales) == 1:
+            first, _, last = table.columns[place].interval.rpartition(" to ")
+            ends = (first, last) if first else (last.replace("±", "−"), last.replace("±", "+"))
+            return DrawnTable(table.caption, labels, (), [[row.cells[place]] for row in table.rows], ends)
+    return None
 
 
 @dataclass(frozen=True)
@@ -177,9 +231,9 @@ def _label(
     return None
 
 
-def shortened(name: str) -> str:
+def shortened(name: str, length: int = _NAME_LENGTH) -> str:
     """A name as it is written beside a mark."""
-    return name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
+    return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
@@ -198,3 +252,19 @@ def _joints(
         middle = tuple(sum(axis) / len(members) for axis in zip(*members, strict=True))
         lines += [(x, y, middle[0], middle[1]) for x, y in members if len(members) > 1]
     return lines
+
+
+FILTERS: Sequence[Callable[..., object]] = (
+    bar,
+    colour,
+    describe,
+    drawn,
+    drawn_map,
+    drawn_table,
+    heat_ends,
+    heat_range,
+    shade,
+    shortened,
+    shown_columns,
+)
+"""The functions that templates use, by their names."""

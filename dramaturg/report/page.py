@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from markupsafe import Markup
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.report import charts
-from dramaturg.report.sample_data import SampleIndex, blocks
+from dramaturg.report.files import files_of
+from dramaturg.report.sample_data import SampleIndex, blocks, pack
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 from dramaturg.results.coverage import coverage
@@ -32,7 +34,7 @@ from dramaturg.results.files import read_results
 from dramaturg.tables import lead, sections
 from dramaturg.tables.cells import format_cost, percent, samples_link
 from dramaturg.tables.common import standing
-from dramaturg.tables.model import ABSENT, Section
+from dramaturg.tables.model import ABSENT, Section, Table, named
 
 SAMPLES_SHOWN = 20_000
 """The default number of samples shown one by one."""
@@ -116,6 +118,7 @@ def render_page(
         limit: The maximum number of samples shown one by one.
     """
     style, script = stylesheet(), _read("page.js")
+    tables = list(named(table for section in content.sections for table in section.tables))
     shown = min(limit, total)
     yield (
         environment()
@@ -139,6 +142,8 @@ def render_page(
             version=version("dramaturg"),
         )
     )
+    kept = pack(json.dumps(files_of(tables, _chart), ensure_ascii=False))
+    yield f'<script type="text/plain" id="files">{kept}</script>\n'
     index = SampleIndex()
     for block in blocks(islice(samples, shown), index):
         yield f'<script type="text/plain" class="block">{block}</script>\n'
@@ -212,6 +217,14 @@ def _counts(summary: Summary) -> Sequence[tuple[int, str]]:
     ]
 
 
+def _chart(table: Table) -> str:
+    """The chart of a table as SVG. Empty: it has none."""
+    chart = charts.drawn_table(table)
+    if chart is None:
+        return ""
+    return environment().get_template("chart.svg.j2").render(table=table, chart=chart)
+
+
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -232,8 +245,8 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    for name in ("shortened", "drawn", "bar", "heat_range", "shade", "heat_ends", "describe", "drawn_map"):
-        made.filters[name] = getattr(charts, name)
+    for function in charts.FILTERS:
+        made.filters[function.__name__] = function
     made.globals["samples_link"] = samples_link
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
     return made

@@ -103,14 +103,15 @@ def blocks(samples: Iterable[SampleView], index: SampleIndex) -> Iterator[str]:
         index.add(shown)
         lines.append(_dump(_without_defaults(asdict(shown))))
         if len(lines) == BLOCK_SIZE:
-            yield _pack(lines)
+            yield pack("\n".join(lines))
             lines = []
     if lines:
-        yield _pack(lines)
+        yield pack("\n".join(lines))
 
 
-def _pack(lines: Sequence[str]) -> str:
-    return base64.b64encode(zlib.compress("\n".join(lines).encode("utf-8", "replace"), 9)).decode()
+def pack(text: str) -> str:
+    """A text as base64 of deflated UTF-8, which stands in a page as it is."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
 def _without_defaults(value: Any) -> Any:

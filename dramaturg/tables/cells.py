@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, floor, log10
 from urllib.parse import urlencode
 
 from google.protobuf.message import Message
@@ -18,6 +19,8 @@ SHARES = "0 to 100 %"
 """The scale of intervals of shares in words."""
 SMALLEST_P = 0.001
 """A smaller p-value is shown as less than it."""
+
+_ROUNDING = 1e-9
 
 
 def samples_link(tags: Mapping[str, str] | None = None, /, **filters: str) -> str:
@@ -116,6 +119,18 @@ def estimate_cell(
         heat=heat_of(value, scale) if heat else None,
         link=link,
     )
+
+
+def fitted(scale: Scale, values: Iterable[float]) -> Scale:
+    """The part of a scale that has all values, between round numbers. No values: the whole scale."""
+    found = list(values)
+    if not found:
+        return scale
+    low, high = min(found), max(found)
+    whole = scale[1] - scale[0]
+    step = 10.0 ** floor(log10(max(high - low, whole / 100)))
+    ends = floor(low / step + _ROUNDING) * step, ceil(high / step - _ROUNDING) * step
+    return max(scale[0], min(ends[0], ends[1] - step)), min(scale[1], ends[1])
 
 
 def ends_of(lower: float, upper: float, show: Callable[[float | None], str]) -> str:

@@ -17,6 +17,7 @@ from dramaturg.tables.cells import (
     count,
     ends_of,
     figure,
+    fitted,
     format_cost,
     name_cell,
     optional,
@@ -131,14 +132,17 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
+    drawn = [(one.mean, one.lower, one.upper) for one in entries if one.HasField("lower")]
+    scale = fitted(scale, [value for one in drawn for value in one])
+    compared = [Column(name, folded=True) for name in ("difference to first", "p", "ranks")]
     heads = [
         Column("mean", interval=ends_of(*scale, show)),
-        Column("lowest", detail=True),
-        Column("highest", detail=True),
+        Column("lowest", detail=True, folded=True),
+        Column("highest", detail=True, folded=True),
         Column("judged", detail=True),
         Column("coverage"),
-        *([Column("difference to first"), Column("p"), Column("ranks")] if differences else []),
-        Column("abstentions", number=False, detail=True),
+        *(compared if differences else []),
+        Column("abstentions", number=False, detail=True, folded=True),
     ]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
     table = Table("Models by rank", [Column("rank"), Column("model", number=False), *heads], rows, heads=2)
@@ -157,6 +161,8 @@ def leaderboard(summary: Summary, module: Any) -> Section:
             f" Models with a p of {SIGNIFICANT} or more cannot be told apart from the first."
             f"{' pp: percentage points.' if show(1).endswith('%') else ''}"
         )
+        if tests := list(dict.fromkeys(one.test for one in differences.values() if one.test)):
+            note += f" Test: {'; '.join(tests)}."
     unranked = [entry.model or "(unnamed)" for entry in entries if not entry.rank]
     share = percent(summary.options.minimum_coverage)
     lines = []

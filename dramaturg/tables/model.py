@@ -7,7 +7,8 @@ it shows of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -69,6 +70,8 @@ class Column:
     """Whether its figures are counts of one whole, which bars compare."""
     detail: bool = False
     """Whether a renderer with little room leaves it out."""
+    folded: bool = False
+    """Whether a page shows it only to who opens the details of the table."""
 
     @property
     def full_name(self) -> str:
@@ -236,6 +239,16 @@ def columns(*names: str, texts: Iterable[str] = (), figures: Iterable[str | Colu
 def file_name(caption: str) -> str:
     """A caption as the name of a file."""
     return re.sub(r"[^a-z0-9]+", "-", caption.lower()).strip("-")[:_NAME_LENGTH]
+
+
+def named(tables: Iterable[Table]) -> Iterator[Table]:
+    """The tables, each with a name of its own."""
+    known: Counter[str] = Counter()
+    for table in tables:
+        known[table.name] += 1
+        if known[table.name] > 1:
+            table.name = f"{table.name}-{known[table.name]}"
+        yield table
 
 
 def matrix(

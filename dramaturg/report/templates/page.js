@@ -24,6 +24,24 @@ function make(name, attributes, ...children) {
   return made;
 }
 
+/* The files of the tables are inflated when one of them is asked for. */
+const FILES = [["csv", "CSV", "text/csv"], ["tex", "LaTeX", "application/x-tex"], ["svg", "SVG", "image/svg+xml"]];
+let files = null;
+for (const place of document.querySelectorAll(".files")) {
+  const { table, caption, endings } = place.dataset;
+  place.append("Download: ", ...FILES.filter(([ending]) => endings.split(" ").includes(ending)).flatMap(([ending, name, type], at) => {
+    const button = make("button", { type: "button", class: "plain", "aria-label": text(`${name} of ${caption}`) }, name);
+    button.addEventListener("click", async () => {
+      files ||= inflate(byId("files").textContent).then(JSON.parse);
+      const address = URL.createObjectURL(new Blob([(await files)[table][ending]], { type }));
+      make("a", { href: address, download: `${table}.${ending}` }).click();
+      setTimeout(() => URL.revokeObjectURL(address), 60000);
+    });
+    return at ? [", ", button] : [button];
+  }));
+  place.hidden = false;
+}
+
 /* Blocks of whole samples are inflated when one of them is needed. */
 const inflated = new Map();
 function lines(block) {

@@ -113,7 +113,7 @@ def test_judged_text_is_escaped_wherever_it_stands() -> None:
         html = page([poisoned], heading=Heading(attack, [("name", attack)], attack, [attack]))
         loads = Loads()
         loads.feed(html)
-        assert loads.scripts == 3  # a block of samples, the index, the page's own
+        assert loads.scripts == 4  # the files, a block of samples, the index, the page's own
         assert "img" not in loads.tags
         assert "&lt;script&gt;document.title" in html
         assert shown_index(html)["samples"]

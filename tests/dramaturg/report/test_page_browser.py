@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -293,6 +294,46 @@ def test_equal_faults_of_several_steps_are_told_once(reports: dict[str, Path]) -
         assert "boil twice" in faults.nth(0).inner_text()
         assert "the same as at step 1" in faults.nth(1).inner_text()
         assert "boil twice" not in faults.nth(1).inner_text()
+
+
+def test_a_table_is_downloaded_as_csv_latex_and_a_chart(reports: dict[str, Path]) -> None:
+    with visit(reports["scripts"]) as seen:
+        held = {}
+        for form in ("CSV", "LaTeX", "SVG"):
+            with seen.page.expect_download() as waiting:
+                seen.page.get_by_role("button", name=f"{form} of Models by rank").press("Enter")
+            held[waiting.value.suggested_filename] = Path(waiting.value.path()).read_text(encoding="utf-8")
+        assert sorted(held) == ["models-by-rank.csv", "models-by-rank.svg", "models-by-rank.tex"]
+        assert held["models-by-rank.csv"].startswith("\ufeffrank,model,mean,mean (lower),mean (upper)")
+        assert r"\begin{tabular}" in held["models-by-rank.tex"]
+        chart = ElementTree.fromstring(held["models-by-rank.svg"])
+        assert len(chart.findall("{http://www.w3.org/2000/svg}circle")) == 3
+        assert seen.page.get_by_role("button", name="SVG of Judges").count() == 0
+        assert not seen.faults
+
+
+def test_columns_of_a_table_are_lists_on_a_phone(reports: dict[str, Path]) -> None:
+    with visit(reports["scripts"], width=390) as seen:
+        tables = seen.page.locator("table.cards")
+        for place in range(tables.count()):
+            assert tables.nth(place).evaluate("(one) => one.scrollWidth <= one.parentElement.clientWidth")
+        first = seen.page.locator("table.cards td[data-label=coverage]").first
+        assert "coverage: " in first.evaluate("(one) => getComputedStyle(one, '::before').content")
+
+
+def test_details_of_the_leaderboard_are_folded(reports: dict[str, Path]) -> None:
+    with visit(reports["scripts"]) as seen:
+        heads = seen.page.locator("table.cards").first.locator("thead th").all_inner_texts()
+        assert heads[:3] == ["rank", "model", "mean"]
+        assert heads[4:] == ["judged", "coverage"]
+        low, high = re.findall(r"[\d.]+", heads[3].replace("95 %", ""))
+        assert float(low) > 50
+        assert float(high) <= 100
+        details = seen.page.get_by_text(
+            "Details: lowest, highest, difference to first, p, ranks, abstentions"
+        )
+        details.press("Enter")
+        assert seen.page.get_by_role("columnheader", name="difference to first").is_visible()
 
 
 def test_the_theme_that_is_chosen_is_kept(reports: dict[str, Path]) -> None:

@@ -293,7 +293,7 @@ async def test_the_report_is_apart_from_the_console(console: Consoled) -> None:
         answer = await visitor.get("/console/runs/run-1/report")
         assert answer.status == 200
         policy = answer.headers["Content-Security-Policy"]
-        assert "sandbox allow-scripts;" in policy
+        assert "sandbox allow-scripts allow-downloads;" in policy
         assert "allow-same-origin" not in policy
         assert "writer" in await answer.text()
 
