@@ -9,7 +9,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.report.page import SAMPLES_SHOWN, Content, Heading, Tile, render_page
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
-from dramaturg.tables.comparison import Comparison, change_counts, lead, sections
+from dramaturg.tables.comparison import CHANGES, FLIPPED, Comparison, change_counts, lead, sections
 
 
 def render_comparison(
@@ -36,9 +36,10 @@ def render_comparison(
     paired = _paired(comparison, samples)
     if total is None:
         total = max(summary.sample_count for summary in comparison.summaries.values())
-    content = Content(
-        lead(comparison), [Tile(*one) for one in change_counts(comparison)], list(sections(comparison))
-    )
+    shown = list(sections(comparison))
+    changes = sum(section.title in {CHANGES, *FLIPPED.values()} for section in shown)
+    tiles = [Tile(*one) for one in change_counts(comparison)]
+    content = Content(lead(comparison), tiles, shown, samples_after=changes)
     yield from render_page(heading, content, paired, total, limit)
 
 

@@ -49,6 +49,12 @@ OPEN_FLIPS = 20
 WORSE, BETTER, CHANGED = "worse", "better", "changed"
 """The directions of a change. CHANGED: to or from an abstention."""
 
+FLIPPED = {WORSE: "Got worse", BETTER: "Got better", CHANGED: "Abstentions that changed"}
+"""The titles of the sections of judgements that differ, by direction."""
+
+CHANGES = "What changed in the setup"
+"""The title of the section that stands above the judgements that differ."""
+
 _HASH_LENGTH = 12
 
 
@@ -95,11 +101,11 @@ def _policy(response: CompareRunsResponse, one: RunComparison) -> PolicyComparis
 
 
 def lead(comparison: Comparison) -> str:
-    """The sentences that open the page."""
+    """The decision on each result with its reason, then what it rests on."""
     sentences = []
     show = _format(shares=comparison.shares)
     for one, part in _whole(comparison):
-        text = f"{one.system} against {comparison.runs[0]}: "
+        text = f"{_decision(comparison, one.system, part)}: "
         text += f"{part.worse_count:,} of {one.item_count:,} judgements got worse and "
         text += f"{part.better_count:,} better"
         abstained = sum(flip.direction == CHANGED for flip in comparison.flips if flip.run == one.system)
@@ -112,9 +118,25 @@ def lead(comparison: Comparison) -> str:
                 surely = "is" if part.adjusted_p_value < SIGNIFICANT else "is not"
                 text += f" {surely} significant ({p_sentence(part.adjusted_p_value)})"
         sentences.append(f"{text}.")
-    if changes := _changes(comparison):
-        return " ".join([f"The setup changed: {'; '.join(changes)}.", *sentences])
-    return " ".join([*sentences, "The judges are the same."])
+    return " ".join(
+        [*sentences, "The setup changed too." if _changes(comparison) else "The judges are the same."]
+    )
+
+
+def _decision(comparison: Comparison, system: str, part: PolicyComparison) -> str:
+    """The corrected decision on a result and why it is so, as ``compare`` decides with a margin of 0."""
+    gate = part.corrected_gate or part.gate or GATE_INCONCLUSIVE
+    baseline = comparison.runs[0]
+    if gate == GATE_NO_GO:
+        return f"{GATES[gate]}: {system} is worse than {baseline}"
+    if gate == GATE_INCONCLUSIVE:
+        return f"{GATES[gate]}: {system} is not shown to be worse than {baseline}, nor to be no worse"
+    if _changes(comparison):
+        return (
+            f"{GATES[GATE_INCONCLUSIVE]}: {system} is no worse than {baseline}, but the judges differ, "
+            "which may be the reason"
+        )
+    return f"{GATES[gate]}: {system} is shown to be no worse than {baseline}"
 
 
 def _format(*, shares: bool) -> Callable[[float | None], str]:
@@ -137,12 +159,10 @@ def change_counts(comparison: Comparison) -> Sequence[tuple[str, str]]:
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
-    """The judgements that differ, the differences with their tests, the setups, and counts."""
-    for direction, title in (
-        (WORSE, "Got worse"),
-        (BETTER, "Got better"),
-        (CHANGED, "Abstentions that changed"),
-    ):
+    """What changed in the setup, the judgements that differ, the differences with tests, and counts."""
+    if changes := _changes(comparison):
+        yield Section(CHANGES, lines=[f"{one}." for one in changes], warning=True)
+    for direction, title in FLIPPED.items():
         flips = [one for one in comparison.flips if one.direction == direction]
         if flips:
             listed = flips[:LISTED_FLIPS]
@@ -169,7 +189,7 @@ def _flips(caption: str, flips: Sequence[Flip], folded: str = "") -> Table:
     table = Table(caption, columns(*names, texts=("by", "result", "baseline", "now")), heads=2, folded=folded)
     for one in flips:
         table.add_row(
-            Cell(one.sample, link=samples_link(q=one.sample, **{f"tag.{one.direction}": one.aspect})),
+            Cell(one.sample, link=samples_link(id=one.sample, **{f"tag.{one.direction}": one.aspect})),
             name_cell(one.subject),
             one.aspect,
             one.run,

@@ -66,7 +66,7 @@ async function whole(place) {
 
 /* The filters stand in the fragment: #model=a&measure=executable&outcome=fail&tag.topic=Food&q=soup&sample=3&candidate=1
    A sample and a candidate of it are opened; open=first opens the first that the filters find. */
-const LABELS = { model: "model", measure: "measure", outcome: "outcome", reason: "abstained because", q: "search", differs: "with disagreement" };
+const LABELS = { id: "sample", model: "model", measure: "measure", outcome: "outcome", reason: "abstained because", q: "search", differs: "with disagreement" };
 const NOT_FILTERS = ["sample", "candidate", "open", "sort"];
 let filters = new URLSearchParams(), matches = [], run = 0;
 const isFilter = (hash) => hash.includes("=");
@@ -105,10 +105,14 @@ function tester() {
     if (name.startsWith("tag.")) tags.push(data.tags.findIndex(([tag, held]) => tag === name.slice(4) && held === value));
   }
   return (sample) => {
-    const [, , , flags, own, models, subjects] = sample;
+    const [, title, id, flags, own, models, subjects] = sample;
+    if (has("id") && (id || title) !== get("id")) return null;
     if (has("differs") && !(flags & DISAGREEMENT)) return null;
     if (get("outcome") === "failed" && !(flags & FAILED)) return null;
-    if (!judged && model === null && tags.every((tag) => own.includes(tag))) return { chosen: [], judgements: 0 };
+    if (!judged && model === null && tags.every((tag) => own.includes(tag))) {
+      const tagged = subjects.flatMap(([, , , ofSubject], place) => tags.some((tag) => ofSubject.includes(tag)) ? [place] : []);
+      return { chosen: tagged, judgements: 0 };
+    }
     const chosen = [];
     let judgements = 0;
     subjects.forEach(([author, shape, outcomes, ofSubject], place) => {
@@ -323,7 +327,7 @@ function sample(view, first) {
   const order = [...first, ...subjects.keys()].filter((place, at, all) => all.indexOf(place) === at);
   const columns = make("div", { class: context.length && subjects.length ? "beside two" : "beside" });
   if (context.length) columns.append(make("div", { class: "context" }, context));
-  columns.append(make("div", {}, order.map((place) => subject(subjects[place], first.length ? first.includes(place) : subjects.length <= OPEN, judged))));
+  columns.append(make("div", {}, order.map((place) => subject(subjects[place], first.length ? first.includes(place) : subjects.length <= OPEN || place === order[0], judged))));
   return [...parts, columns];
 }
 function block(one) {
@@ -536,6 +540,13 @@ const offered = byId("failures");
 if (offered) {
   const model = position(data.models, new URLSearchParams(offered.querySelector("a").hash.slice(1)).get("model"));
   offered.hidden = !data.samples.some(([, , , , , , subjects]) => subjects.some(([author, , outcomes]) => author === model && outcomes.includes("f")));
+}
+
+/* A link to one sample has its title where the page has the sample, rather than its id. */
+const titles = new Map(data.samples.map(([, title, id]) => [id || title, title]));
+for (const link of document.querySelectorAll('th a[href*="id="]')) {
+  const title = titles.get(new URLSearchParams(link.hash.slice(1)).get("id"));
+  if (title) link.replaceChildren(make("bdi", {}, title));
 }
 
 /* j and k go to the next and the previous sample, except while something is written. */

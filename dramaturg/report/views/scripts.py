@@ -83,11 +83,15 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
 
 
 def _step_notes(candidate: CandidateResult) -> Iterator[str]:
+    """The notes of judges on steps. Steps with equal notes of one judge share one."""
     for assessed in candidate.assessments:
+        steps: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for note in assessed.assessment.step_notes:
-            possible = _POSSIBLE.get(note.outcome, "is noted")
             stated = [
                 f"{name}: {text}" for name, text in (("needs", note.needs), ("after it", note.leaves)) if text
             ]
-            place = f"{assessed.judge}, step {note.step_index + 1} {possible}"
-            yield place + (f" - {truncate(' - '.join(stated))}" if stated else "")
+            said = f" - {truncate(' - '.join(stated))}" if stated else ""
+            steps[_POSSIBLE.get(note.outcome, "is noted"), said].append(note.step_index + 1)
+        for (possible, said), places in steps.items():
+            named = f"step {places[0]}" if len(places) == 1 else f"steps {', '.join(map(str, places))}: each"
+            yield f"{assessed.judge}, {named} {possible}{said}"

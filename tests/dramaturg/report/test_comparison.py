@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,16 +62,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
-def test_changes_come_first_in_both_directions(report: Path) -> None:
+def test_the_decision_comes_first_then_the_setup_and_the_changes_in_both_directions(report: Path) -> None:
     html = report.read_text(encoding="utf-8")
-    lead = "new against old: 8 of 140 judgements got worse and 1 better, 1 changed to or from an abstention"
-    assert lead in html
-    change = "new: the judge &#39;strict&#39; of critic has the version &#39;llm-critic 2&#39;"
-    assert html.index("The setup changed: ") < html.index(change) < html.index(lead)
-    worse, better, abstained = (
-        html.index(f">{title}</h2>") for title in ("Got worse", "Got better", "Abstentions that changed")
+    lead = re.search(r'<p class="lead"[^>]*>([^<]*)</p>', html)
+    assert lead
+    assert lead[1].startswith(
+        "NO-GO: new is worse than old: 8 of 140 judgements got worse and 1 better, "
+        "1 changed to or from an abstention; the difference of −"
     )
-    assert worse < better < abstained < html.index(">Differences</h2>") < html.index(">Setup</h2>")
+    assert lead[1].endswith("The setup changed too.")
+    change = "new: the judge &#39;strict&#39; of critic has the version &#39;llm-critic 2&#39;"
+    setup, worse, better, abstained = (
+        html.index(f">{title}</h2>")
+        for title in ("What changed in the setup", "Got worse", "Got better", "Abstentions that changed")
+    )
+    assert setup < html.index(change) < worse < better < abstained
+    assert abstained < html.index(">Samples</h2>") < html.index(">Differences</h2>")
     assert "<bdi>timed out</bdi>" in html
     assert "<bdi>changed</bdi>" in html
 
@@ -117,6 +124,12 @@ def test_changes_lead_to_samples_in_a_browser(report: Path) -> None:
     with visit(report, width=390) as seen:
         seen.open("#tag.worse=no_missing_steps")
         assert seen.status() == f"8 of {COUNT} samples"
+        # A change leads to its sample, which has its title for a name, and no other whose id begins alike.
+        seen.page.locator("section[aria-labelledby=got-worse] tbody a").nth(1).press("Enter")
+        seen.until("document.getElementById('status').textContent.startsWith('1 of')")
+        assert re.search(
+            "Plan day [0-7] of a trip", seen.page.inner_text("section[aria-labelledby=got-worse]")
+        )
         seen.page.locator(".matrix .name a").first.press("Enter")
         seen.page.wait_for_selector("#one .verdicts")
         assert not seen.faults

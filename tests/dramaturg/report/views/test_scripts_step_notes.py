@@ -21,3 +21,16 @@ def test_each_note_says_whether_the_step_can_be_carried_out_and_why() -> None:
         "llm, step 2 can perhaps be carried out",
         "llm, step 3 is noted - needs: air",
     ]
+
+
+def test_equal_notes_of_one_judge_are_said_once_for_all_of_their_steps() -> None:
+    possible = [StepNote(step_index=place, outcome=verdict_pb2.OUTCOME_PASS) for place in (0, 1, 3)]
+    notes = [*possible, StepNote(step_index=2, outcome=verdict_pb2.OUTCOME_FAIL)]
+    assessed = [CandidateAssessment(judge=name, assessment=Assessment(step_notes=notes)) for name in "ab"]
+    shown = view(0, ScriptsResult(candidates=[CandidateResult(candidate_id="c", assessments=assessed)]))
+    assert list(shown.subjects[0].notes) == [
+        "a, steps 1, 2, 4: each can be carried out",
+        "a, step 3 cannot be carried out",
+        "b, steps 1, 2, 4: each can be carried out",
+        "b, step 3 cannot be carried out",
+    ]

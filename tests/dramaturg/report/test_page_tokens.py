@@ -1,0 +1,96 @@
+"""The colours of outcomes are told apart by people with each kind of colour blindness, in both themes."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import pytest
+
+from dramaturg.report.charts import HEAT_STEPS, colour
+from dramaturg.report.page import stylesheet
+from dramaturg.tables.model import Cell
+
+OUTCOMES = ("pass", "fail", "abstain")
+BEHIND = ("paper", "panel")
+LEAST_DISTANCE = 20.0
+"""In CIE 1976 L*a*b*. About 2.3 can just be noticed (Mahy et al. 1994); these are marks of a few pixels."""
+LEAST_CONTRAST = 4.5
+"""Of text, by WCAG 2.2, success criterion 1.4.3."""
+
+# The matrices of Machado, Oliveira and Fernandes (2009) for a whole loss of one kind of cone.
+SIGHT = {
+    "usual": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+Colour = tuple[float, ...]
+
+
+def token(name: str, theme: str) -> Colour:
+    """A colour of a theme as linear red, green and blue."""
+    found = re.search(rf"--{name}: light-dark\(#(\w{{6}}), #(\w{{6}})\)", stylesheet())
+    assert found, name
+    digits = found[1 if theme == "light" else 2]
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    return tuple(one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+
+
+def seen(made: Colour, sight: str) -> Colour:
+    """A colour as L*, a* and b* of what an eye sees."""
+    red, green, blue = (
+        max(0.0, sum(weight * part for weight, part in zip(row, made, strict=True))) for row in SIGHT[sight]
+    )
+    white = (0.9505, 1.0, 1.089)
+    tristimulus = (
+        0.4124 * red + 0.3576 * green + 0.1805 * blue,
+        0.2126 * red + 0.7152 * green + 0.0722 * blue,
+        0.0193 * red + 0.1192 * green + 0.9505 * blue,
+    )
+    x, y, z = (
+        (part / full) ** (1 / 3) if part / full > 0.008856 else 7.787 * part / full + 16 / 116
+        for part, full in zip(tristimulus, white, strict=True)
+    )
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def luminance(made: Colour) -> float:
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), made, strict=True))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_every_eye_tells_the_outcomes_apart(sight: str, theme: str) -> None:
+    for one, other in combinations(OUTCOMES, 2):
+        pair = zip(seen(token(one, theme), sight), seen(token(other, theme), sight), strict=True)
+        distance = sum((first - second) ** 2 for first, second in pair) ** 0.5
+        assert distance >= LEAST_DISTANCE, (one, other)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_outcomes_are_legible_as_text(theme: str) -> None:
+    for name in (*OUTCOMES, "ink", "soft", "accent"):
+        for behind in BEHIND:
+            low, high = sorted((luminance(token(name, theme)), luminance(token(behind, theme))))
+            assert (high + 0.05) / (low + 0.05) >= LEAST_CONTRAST, (name, behind)
+
+
+def test_a_file_has_the_colours_of_the_light_theme() -> None:
+    ends = (0.0, 1.0)
+    for name, place in (("low", 0.0), ("high", 1.0)):
+        assert f"--{name}: light-dark({colour(Cell('', heat=place), ends)}, " in stylesheet()
+    assert HEAT_STEPS == 10
