@@ -35,8 +35,8 @@ _SMALL_BYTES = 32 * 1024
 _threads = TenantThreads(2, per_tenant=1)
 
 REPORT_HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": "sandbox allow-scripts allow-downloads; connect-src 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
+    "Content-Security-Policy": "sandbox allow-scripts allow-downloads; connect-src 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
