@@ -14,7 +14,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.tables.comparison import Comparison, lead
 
 
-def compared(gate: Gate, *, corrected: Gate = GATE_UNSPECIFIED, version: str = "1") -> Comparison:
+def compared(
+    gate: Gate.ValueType, *, corrected: Gate.ValueType = GATE_UNSPECIFIED, version: str = "1"
+) -> Comparison:
     response = CompareRunsResponse()
     part = response.comparisons.add(system="new", item_count=10).policies.add(
         policy=response.abstention_policy, gate=gate, corrected_gate=corrected
