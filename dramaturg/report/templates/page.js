@@ -177,7 +177,8 @@ function describe() {
 
 /* The matrix: a row a sample, a column a model, a square a judgement. Only the rows in sight exist. */
 const PHONE = matchMedia("(max-width: 600px)"), NARROW = 150, NAME = 220, SPARE = 6;
-const authors = [...new Set(data.samples.flatMap(([, , , , , , subjects]) => subjects.map(([author]) => author)))];
+const authors = [];
+for (const one of data.samples) for (const subject of one[6]) if (!authors.includes(subject[0])) authors.push(subject[0]);
 const authorName = (author) => data.models[author] || (authors.length > 1 ? "(unnamed)" : "judgements");
 let grid = null;
 function matrix() {
@@ -198,7 +199,7 @@ function matrix() {
   byId("list").replaceChildren(outcomesKey(), frame);
   const at = last === null || last === undefined ? -1 : matches.findIndex(({ place }) => place === last);
   if (at >= 0) frame.scrollTop = at * height;
-  cues();
+  requestAnimationFrame(cues);
   return draw();
 }
 function outcomesKey() {
@@ -297,7 +298,7 @@ async function showSample(place) {
     make("span", { class: "where soft" }, at < 0 ? "" : `${count(at + 1)} of ${count(matches.length)}`), way("Previous", "k", target(-1)), way("Next", "j", target(1)), copyButton(view), make("a", { href: `#${own}` }, "Link to this sample"));
   const title = make("h3", { tabindex: -1 }, make("span", { class: "soft" }, `${view.index + 1} `), make("bdi", {}, view.title || view.sample_id || "(untitled)"));
   byId("one").replaceChildren(bar, title, ...sample(view, first));
-  byId("one").querySelectorAll(".wide").forEach(cue);
+  cues();
 }
 function copyButton(view) {
   const button = make("button", { type: "button" }, "Copy as JSON");
@@ -543,8 +544,9 @@ if (offered) {
 }
 
 /* A link to one sample has its title where the page has the sample, rather than its id. */
-const titles = new Map(data.samples.map(([, title, id]) => [id || title, title]));
-for (const link of document.querySelectorAll('th a[href*="id="]')) {
+const named = document.querySelectorAll('th a[href*="id="]');
+const titles = new Map(named.length ? data.samples.map(([, title, id]) => [id || title, title]) : []);
+for (const link of named) {
   const title = titles.get(new URLSearchParams(link.hash.slice(1)).get("id"));
   if (title) link.replaceChildren(make("bdi", {}, title));
 }
@@ -556,13 +558,17 @@ addEventListener("keydown", (event) => {
   if (link) link.click();
 });
 
-/* A scroller whose content goes on to the right says so at its edge. */
-function cue(one) {
-  const update = () => one.classList.toggle("cut", one.scrollLeft + one.clientWidth < one.scrollWidth - 2);
-  if (!one.dataset.cued) { one.dataset.cued = "1"; one.addEventListener("scroll", update, { passive: true }); }
-  update();
+/* A scroller whose content goes on to the right says so at its edge. All are measured before one is changed. */
+const isCut = (one) => one.scrollLeft + one.clientWidth < one.scrollWidth - 2;
+function cues() {
+  const all = [...document.querySelectorAll(".wide, .matrix")], found = all.map(isCut);
+  all.forEach((one, at) => {
+    one.classList.toggle("cut", found[at]);
+    if (one.dataset.cued) return;
+    one.dataset.cued = "1";
+    one.addEventListener("scroll", () => one.classList.toggle("cut", isCut(one)), { passive: true });
+  });
 }
-function cues() { document.querySelectorAll(".wide, .matrix").forEach(cue); }
 addEventListener("resize", cues);
 
 /* The chosen theme is kept where the browser stores it. */
