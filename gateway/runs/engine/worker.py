@@ -308,15 +308,12 @@ class LocalRunExecution:
                     crashed = crash_outcome(sample)
                     await self._pacer.start(self.run.tenant)
                     evaluated = None if crashed else await self._evaluate_sample(sample)
+                    # Until the sample counts for the budget and the policy, no other one takes its slot.
+                    conclusion = None if evaluated is None else await self._note_judges(evaluated)
                 if evaluated is None:
                     assert crashed is not None
                     await self._record(crashed, queue)
                     continue
-                try:
-                    conclusion = await self._judges.record(evaluated.identities)
-                except BaseException:  # such as a cancellation of the run
-                    await self._set_aside(evaluated)
-                    raise
                 if conclusion is not None and waits_for_judge(conclusion, evaluated.identities):
                     await self._set_aside(evaluated)
                 elif evaluated.shadows:
@@ -326,6 +323,14 @@ class LocalRunExecution:
                     await self._record(outcome_of(sample, self.run.spec, evaluated), queue)
                 if conclusion is not None:
                     await self._halt(conclusion)
+
+    async def _note_judges(self, evaluated: SampleEvaluation) -> Conclusion | None:
+        """Notes the judges of a sample in the store; returns the reaction of the run, or None."""
+        try:
+            return await self._judges.record(evaluated.identities)
+        except BaseException:  # such as a cancellation of the run
+            await self._set_aside(evaluated)
+            raise
 
     async def _set_aside(self, evaluated: SampleEvaluation) -> None:
         """Keeps the usage of a sample that stays pending."""

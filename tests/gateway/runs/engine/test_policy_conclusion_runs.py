@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
+import pytest
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
@@ -13,6 +17,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy, ScriptsRun
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED_OR_ABSTAINED
 from dramaturg.api.evaluation.v1.scripts_pb2 import GOLD_ANSWER_SOURCE_NONE
 from dramaturg.service.errors import ServiceError
+from gateway.runs.records import SeenJudge
 from tests.support.engines import runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass
 
@@ -62,6 +67,29 @@ async def test_judges_that_cannot_be_called_pause_the_run_until_it_is_resumed(st
         await runs.engine.submit(run_id)
         run = await runs.ended(run_id)
     assert (run.outcome, run.counts.coverage) == (run_pb2.RUN_OUTCOME_JUDGED, 1)
+
+
+async def test_a_sample_whose_judges_are_being_noted_counts_as_started(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account()
+    spec = scripts_spec(limits=RunLimits(max_concurrent_samples=1))
+    async with runs_with(sqlite_url, *account.judges(), outage_timeout_seconds=600) as runs:
+        note = runs.store.note_judge
+        noted: Counter[str] = Counter()
+
+        def slow(run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
+            # The judges of a second sample are noted only after those of further samples.
+            noted[seen.role] += 1
+            deadline = time.monotonic() + 5
+            while noted[seen.role] == 2 and account.calls <= 3 * len(ROLES) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return note(run_id, seen)
+
+        monkeypatch.setattr(runs.store, "note_judge", slow)
+        run_id = await runs.create(spec, script_rows(40))
+        await runs.until(run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED)
+        assert account.calls == 3 * len(ROLES)
 
 
 async def test_a_run_without_a_judgement_fails_with_the_words_of_the_provider(sqlite_url: str) -> None:
