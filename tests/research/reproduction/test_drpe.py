@@ -39,7 +39,7 @@ def preferred(method: str, texts: tuple[str, str]) -> str:
 def scripted(body: Body) -> Body:
     prompt = prompt_of(body)
     properties = body["response_format"]["json_schema"]["schema"]["properties"]
-    if not properties.keys() & {"vote", "votes"}:
+    if not properties.keys() & {"vote", "role_1"}:
         counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (coarse|fine)", prompt)}
         names = iter(READERS)
         return {
@@ -56,7 +56,7 @@ def scripted(body: Body) -> Body:
     vote = "1" if preferred(method, (seen.text_1, seen.text_2)) == seen.text_1 else "2"
     if not seen.roles:
         return {"reason": "I say so.", "vote": vote}
-    return {"votes": entries(seen, lambda *_: vote)}
+    return entries(seen, lambda *_: vote)
 
 
 def released(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
