@@ -300,7 +300,7 @@ class LocalRunExecution:
                 raise end
 
     async def _drain(self, queue: SampleQueue, shadowed: set[asyncio.Task[None]]) -> None:
-        with on_behalf_of(self.run.tenant), self._failures.pending.noting():
+        with on_behalf_of(self.run.tenant):
             while self._may_start():
                 async with self._slots.slot(self._share):
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
