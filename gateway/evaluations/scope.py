@@ -6,16 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from gateway.evaluations.failures import Failure
 from gateway.settings import VersionPolicy
-
-if TYPE_CHECKING:
-    from gateway.evaluations.shadows import ShadowCalls
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,22 @@ class PendingCalls:
         return f"{judge} has not answered {len(calls)} call{'' if len(calls) == 1 else 's'}"
 
 
+class DeferredShadows(Protocol):
+    """The calls of the shadows of an evaluation that has its result (``shadows.ShadowCalls``)."""
+
+    usage: Usage
+    """The usage that counts as that of the evaluation, after ``finish``."""
+
+    async def finish(self) -> None:
+        """Waits for the shadows, or for ``abandon``, and adds their judgements to the result."""
+
+    def abandon(self) -> None:
+        """Ends the wait of ``finish``."""
+
+    def cancel(self) -> None:
+        """Cancels the calls."""
+
+
 @dataclass(frozen=True)
 class EvaluationScope:
     """What the calls of one evaluation share. It is made where the evaluation begins, and passed on.
@@ -96,9 +109,9 @@ class EvaluationScope:
     None: they are not needed."""
     pending: PendingCalls = field(default_factory=PendingCalls)
     """The calls in progress."""
-    deferred: list[ShadowCalls] | None = None
+    deferred: list[DeferredShadows] | None = None
     """Receives the calls of shadows that are in progress when the evaluation returns its result. The caller
-    calls ``ShadowCalls.finish``, which adds their judgements to the result. None: the result waits for them.
+    calls their ``finish``, which adds their judgements to the result. None: the result waits for them.
     """
 
     @classmethod

@@ -23,8 +23,7 @@ from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import run_kind
-from gateway.evaluations.scope import EvaluationScope, PendingCalls, SeenIdentity
-from gateway.evaluations.shadows import ShadowCalls
+from gateway.evaluations.scope import DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
 from gateway.runs.engine import policy
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
 from gateway.runs.records import Incident
@@ -59,8 +58,8 @@ class SampleEvaluation:
     """Whether the last attempt failed, or its result lacks something for a transient reason."""
     identities: Collection[SeenIdentity] = ()
     """The identities of the judges that were called."""
-    shadows: Sequence[ShadowCalls] = ()
-    """The calls of shadows in progress, which add to the result (``ShadowCalls.finish``)."""
+    shadows: Sequence[DeferredShadows] = ()
+    """The calls of shadows in progress, which add to the result (``DeferredShadows.finish``)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class _Attempt:
     """The error, or the gap in the result. Empty: none."""
     may_improve: bool
     retry_after: float
-    shadows: Sequence[ShadowCalls] = ()
+    shadows: Sequence[DeferredShadows] = ()
 
 
 class SampleEvaluator:
@@ -163,7 +162,7 @@ class SampleEvaluator:
     ) -> _Attempt:
         """Evaluates a row once, in a scope of its own, whose usage is added to that of the sample."""
         deadline = time.monotonic() + policy.sample_seconds(spec.policy)
-        shadows: list[ShadowCalls] = []
+        shadows: list[DeferredShadows] = []
         scope = replace(sample, deadline=deadline, failures=[], usage=[], deferred=shadows)
         kind = run_kind(spec)
         try:
