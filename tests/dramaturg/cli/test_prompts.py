@@ -281,7 +281,7 @@ async def test_the_held_out_set_is_another_one(tmp_path: Path) -> None:
     assert done.json["set"] == BenchSet(HELD_OUT_FILE).sha256
 
 
-@pytest.mark.parametrize("judge", ["critic", "pair-judge", "author"])
+@pytest.mark.parametrize("judge", ["critic", "pair-judge"])
 async def test_a_dead_server_ends_the_bench_at_its_first_request(tmp_path: Path, judge: str) -> None:
     kept = tmp_path / "table.json"
     async with OpenAIServer(careless) as server:
