@@ -18,7 +18,7 @@ from dramaturg.service.front import Front
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.settings import ServerSettings, SettingsError
 from gateway.evaluations.contract_checks import ContractChecks
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.evaluations.scope import Timeouts
 from gateway.evaluations.scripts.reading import PARSER_LIMITS, PARSER_PROCESSES
 from gateway.judges.directory import JudgeDirectory
