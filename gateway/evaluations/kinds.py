@@ -22,7 +22,6 @@ from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 from gateway.processes.pool import ProcessPool
 
-
 KINDS: Sequence[EvaluationKind] = [
     import_module(f"{__package__}.{found.name}.kind").KIND
     for found in iter_modules([str(Path(__file__).parent)])
