@@ -28,6 +28,7 @@ from tests.support.grpc_servers import (
     arities,
     call_arity,
     serve_synthesizer,
+    silent,
     synthesize_request,
     synthesizer,
 )
@@ -189,7 +190,7 @@ def test_targets_do_not_grow_without_bound(counts: Counts) -> None:
 
 
 async def test_polling_has_one_target(counts: Counts) -> None:
-    async with serve(synthesizer(None)) as server, open_channel(server.target) as channel:
+    async with serve(synthesizer(silent)) as server, open_channel(server.target) as channel:
         await IdentityServiceStub(channel).GetIdentity(GetIdentityRequest())
     assert counts.now().by(MADE, "grpc_target") == {OTHER: 1}
 
