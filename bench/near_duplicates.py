@@ -1,4 +1,4 @@
-"""How alike the goals of a test set are, and so what ``dramaturg tasks expand --near`` drops.
+"""How alike the goals of a test set are, and so what ``dramaturg research tasks expand --near`` drops.
 
 Reads CoScript's test part beside the checkout (or in the folder that DRAMATURG_DATA names) and compares the
 goals of tasks that share the abstract goal and differ in the constraint, and those of different abstract

@@ -1,4 +1,4 @@
-"""``dramaturg convert``: tables and released formats into rows of an evaluation, one command for each."""
+"""``research convert``: tables and released formats into rows of an evaluation, one command for each."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def texts(
 
     For example:
 
-        dramaturg convert texts answers.csv answers.jsonl
+        dramaturg research convert texts answers.csv answers.jsonl
 
         dramaturg evaluate texts answers.jsonl --criteria rubric.toml
 
-        dramaturg convert texts answers.csv pairs.jsonl --pairs rubric.toml
+        dramaturg research convert texts answers.csv pairs.jsonl --pairs rubric.toml
     """
     rubric = rubric_of(pairs)
     try:

@@ -36,6 +36,7 @@ class ExternalCommand(LazyCommand):
         absent: The message where the distribution is not installed.
         entry: The name of the entry point. Empty: the group has one.
         group: Whether the ``app`` of the module is the command itself, a group.
+        panel: The heading that it stands below in the help of its parent. None: "Commands".
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class ExternalCommand(LazyCommand):
         *,
         entry: str = "",
         group: bool = False,
+        panel: str | None = None,
     ) -> None:
-        super().__init__(name, source, help, group=group)
+        super().__init__(name, source, help, group=group, panel=panel)
         self._absent = absent
         self._entry = entry
 

@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LabelTask,
 )
 from dramaturg.cli.cells import estimated
+from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask_gateway
@@ -31,10 +32,23 @@ from dramaturg.datasets.spreadsheet import read_table
 from dramaturg.summaries.estimates import agreement
 from dramaturg.tables.model import Table, columns
 
+
+class _Commands(LazyGroup):
+    members = (
+        LazyCommand(
+            "align",
+            "dramaturg.cli.align",
+            "Measures how far scores and labels agree with people.",
+            group=True,
+        ),
+    )
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
-    help="Draws samples of runs for people to label, keeps their labels and exports them. Exit codes: "
-    "0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
+    help="Has samples of runs labelled by people, and measures how far judges agree with them.\n\n"
+    "Exit codes: 0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
 )
 
 LabelSetId = Annotated[str, typer.Argument(metavar="SET", help="The label set's id.")]
@@ -183,15 +197,15 @@ def export(
     ] = SheetName.LABELS,
     target: RunTarget = DEFAULT_TARGET,
 ) -> None:
-    """Writes labels as a sheet that dramaturg align or dramaturg scenarios review reads.
+    """Writes labels as a sheet that dramaturg labels align or dramaturg research scenarios review reads.
 
     For example:
 
-        dramaturg labels export SET labels.csv && dramaturg align labels labels.csv
+        dramaturg labels export SET labels.csv && dramaturg labels align labels labels.csv
 
         dramaturg labels export SET estimates.csv --sheet estimates
 
-        dramaturg align estimate estimates.csv --cluster task
+        dramaturg labels align estimate estimates.csv --cluster task
     """
     form = "CSV" if destination.suffix.lower() == ".csv" else "JSONL"
     wanted = LabelSheet.Value(f"LABEL_SHEET_{sheet.name}"), LabelFormat.Value(f"LABEL_FORMAT_{form}")

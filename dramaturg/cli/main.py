@@ -6,170 +6,87 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.external_commands import NO_PLATFORM, NO_RESEARCH, PLATFORM, RESEARCH, ExternalCommand
+from dramaturg.cli.external_commands import NO_PLATFORM, PLATFORM, ExternalCommand
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+
+START, EVALUATE, READ, OPERATE, PEOPLE = "Start", "Evaluate", "Read", "Operate", "People"
+"""The headings of the help."""
 
 
 class Commands(LazyGroup):
     """The commands. A test compares the help here with that of the commands."""
 
     members = (
+        ExternalCommand(
+            "up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM, panel=START
+        ),
+        ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM, panel=START),
         LazyCommand(
-            "evaluate", "dramaturg.cli.evaluate", "Evaluates what language models wrote.", group=True
+            "evaluate",
+            "dramaturg.cli.evaluate",
+            "Evaluates what language models wrote.",
+            group=True,
+            panel=EVALUATE,
         ),
         LazyCommand(
-            "graphs",
-            "dramaturg.cli.graphs",
-            "Checks, draws, scores and compares script graphs.",
-            group=True,
+            "show",
+            "dramaturg.cli.show",
+            "Prints the tables of results again, also by other groups.",
+            panel=READ,
         ),
         LazyCommand(
-            "align",
-            "dramaturg.cli.align",
-            "Measures how far scores and labels agree with people.",
-            group=True,
+            "report",
+            "dramaturg.cli.report",
+            "Writes results as one HTML page that opens anywhere, also offline.",
+            panel=READ,
         ),
         LazyCommand(
             "compare",
             "dramaturg.cli.compare.command",
             "Compares runs over the same items with a baseline and decides a gate.",
+            panel=READ,
         ),
         LazyCommand(
             "plan",
             "dramaturg.cli.plan.command",
             "Computes how many samples or labelled items a study needs, from a pilot.",
+            panel=READ,
         ),
         LazyCommand(
             "runs",
             "dramaturg.cli.runs.commands",
-            "Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "
-            "1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or refused, "
-            "4 the run ended at its budget, 130 interrupted.",
+            "Creates and manages runs: evaluations of many samples in a gateway.",
             group=True,
-        ),
-        ExternalCommand(
-            "reproduce",
-            RESEARCH,
-            "Reproduces the tables and figures of a paper from its released data.",
-            NO_RESEARCH,
-            entry="reproduce",
-        ),
-        LazyCommand(
-            "datasets",
-            "dramaturg.cli.datasets",
-            "Uploads datasets to a gateway for runs, lists and deletes them. Exit codes: 0 fine, 1 the "
-            "gateway did not answer, 2 wrong usage or refused.",
-            group=True,
-        ),
-        LazyCommand(
-            "labels",
-            "dramaturg.cli.labels",
-            "Draws samples of runs for people to label, keeps their labels and exports them. Exit codes: "
-            "0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
-            group=True,
+            panel=OPERATE,
         ),
         LazyCommand(
             "judges",
             "dramaturg.cli.judges",
-            "Lists the judges of a gateway with identity, health and model, and registers judges.",
+            "Lists the judges of a gateway with identity, health and model, registers and checks judges.",
             group=True,
+            panel=OPERATE,
         ),
         LazyCommand(
             "providers",
             "dramaturg.cli.providers",
             "Lists the model providers and their models, and checks what works with them.",
             group=True,
+            panel=OPERATE,
         ),
         LazyCommand(
-            "prompts",
-            "dramaturg.cli.prompts",
-            "Measures the prompts of judges with a model, and compares two measurements.",
+            "labels",
+            "dramaturg.cli.labels",
+            "Has samples of runs labelled by people, and measures how far judges agree with them.",
             group=True,
+            panel=PEOPLE,
         ),
         LazyCommand(
-            "conformance",
-            "dramaturg.cli.conformance",
-            "Checks a server against its contract. Exit code 1: a requirement is broken.",
-        ),
-        LazyCommand(
-            "convert",
-            "dramaturg.cli.convert",
-            "Converts released formats and tables into rows.",
+            "research",
+            "dramaturg.cli.research",
+            "Studies of models and judges: papers, tasks, faults, prompts, graphs.",
             group=True,
+            panel="Research",
         ),
-        LazyCommand(
-            "summarize",
-            "dramaturg.cli.summarize",
-            "Prints the tables of results again, also by other groups.",
-        ),
-        LazyCommand(
-            "report",
-            "dramaturg.cli.report",
-            "Writes results as one HTML page that opens anywhere, also offline.",
-        ),
-        LazyCommand(
-            "plot",
-            "dramaturg.cli.plot",
-            "Writes the tables and charts of results for papers and slides.",
-        ),
-        LazyCommand(
-            "roles",
-            "dramaturg.cli.roles",
-            "Generates judging roles for texts and clusters similar ones (DRPE, section 3.1).",
-        ),
-        LazyCommand(
-            "scenarios",
-            "dramaturg.cli.scenarios",
-            "Writes scenarios of decisions and reads their review.",
-            group=True,
-        ),
-        LazyCommand(
-            "simulate",
-            "dramaturg.cli.simulate",
-            "Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).",
-        ),
-        ExternalCommand(
-            "ratings",
-            RESEARCH,
-            "Samples ratings for people to check, and reads their answers.",
-            NO_RESEARCH,
-            entry="ratings",
-            group=True,
-        ),
-        ExternalCommand(
-            "tasks",
-            RESEARCH,
-            "Writes tasks: simulations, and tasks for scripts.",
-            NO_RESEARCH,
-            entry="tasks",
-            group=True,
-        ),
-        ExternalCommand(
-            "perturb",
-            RESEARCH,
-            "Inserts known faults into scripts and reports which of them judges detect. "
-            '"perturb FILE" is short for "perturb write FILE".',
-            NO_RESEARCH,
-            entry="perturb",
-            group=True,
-        ),
-        ExternalCommand(
-            "ablate",
-            RESEARCH,
-            "Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).",
-            NO_RESEARCH,
-            entry="ablate",
-        ),
-        ExternalCommand(
-            "scripts",
-            RESEARCH,
-            "Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
-            NO_RESEARCH,
-            entry="scripts",
-            group=True,
-        ),
-        ExternalCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM),
     )
 
 
@@ -202,7 +119,7 @@ def dramaturg(
     del show_version
 
 
-@app.command("version")
+@app.command("version", hidden=True)
 def version() -> None:
     """Prints the version."""
     from importlib import metadata

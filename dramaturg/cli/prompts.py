@@ -1,4 +1,4 @@
-"""``dramaturg prompts``: how good the prompts of judges are with a model."""
+"""``dramaturg research prompts``: how good the prompts of judges are with a model."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ def bench(
 
     For example:
 
-        dramaturg prompts bench --model my-model -o mine.json
+        dramaturg research prompts bench --model my-model -o mine.json
 
-        dramaturg prompts bench --model my-model --prompts german --compare mine.json
+        dramaturg research prompts bench --model my-model --prompts german --compare mine.json
 
-        dramaturg prompts bench --judge critic=localhost:50099
+        dramaturg research prompts bench --judge critic=localhost:50099
     """
     if prompt_set is not None and target is not None:
         fail("--prompts goes with services that are started here, not with --target")
@@ -177,7 +177,7 @@ def compare_tables(
 
     For example:
 
-        dramaturg prompts compare mine.json theirs.json
+        dramaturg research prompts compare mine.json theirs.json
     """
     first, second = _read(before), _read(after)
     if first["set"] != second["set"]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import ParseDict, ParseError
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.compare.results import write_comparison
@@ -28,8 +30,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RESULTS...",
-            help="Folders that evaluate commands wrote, or their results.jsonl; several are compared, the "
-            "baseline first.",
+            help="Folders that evaluations wrote, or their results.jsonl; several are compared, the "
+            "baseline first. With --plots also a summary as JSON.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")] = Path(
@@ -39,16 +41,24 @@ def report(
     samples: Annotated[
         int, typer.Option(min=0, max=100_000, help="Maximum number of samples shown one by one.")
     ] = SAMPLES_SHOWN,
+    plots: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the tables and charts into this folder too, for papers."),
+    ] = None,
     target: Target = None,
 ) -> None:
     """Writes results as one HTML page that opens anywhere, also offline.
 
-    The page has the figures of "dramaturg summarize" as tables and charts, by each tag with a few values, and
+    The page has the figures of "dramaturg show" as tables and charts, by each tag with a few values, and
     the samples behind them: filters, search, links to a sample or to a filter. "dramaturg runs report" writes
     the page of a run.
 
     Of several results the page shows what got worse and better than in the first, with tests, and what
     changed in the setup. Samples are matched by their ids.
+
+    --plots writes each table as Markdown, CSV and LaTeX (booktabs), its heat map and intervals as SVG, PNG
+    and PDF. Charts need matplotlib: pip install 'dramaturg[plots]'. A summary that "dramaturg show" and
+    "dramaturg runs summary" print with --json has no samples: of it there are plots and no page.
 
     Exit codes: 0 written, 1 the gateway failed, 2 wrong usage or files that are no results.
 
@@ -57,8 +67,15 @@ def report(
         dramaturg report out/demo -o report.html
 
         dramaturg report out/baseline out/candidate -o changes.html
+
+        dramaturg report out/demo --plots out/plots
     """
+    if plots is not None and len(results) > 1:
+        fail("--plots is for one folder of results")
     try:
+        if plots is not None and results[0].suffix == ".json":
+            _plot(_parse(results[0]), plots, results[0])
+            return
         if len(results) > 1:
             counts = write_comparison(results, out, title=title, limit=samples, target=target)
         else:
@@ -67,11 +84,35 @@ def report(
             summary = run(summarize_results(target, path, groups.options()))
             write_report(path, out, summary, title=title, notes=groups.notes(), limit=samples)
             counts = _counts(summary)
+            if plots is not None:
+                _plot(summary, plots, path)
     except (LineError, RunsError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
     echo(f"report: {out} ({counts})")
+
+
+def _parse(source: Path) -> Summary:
+    try:
+        return ParseDict(
+            json.loads(source.read_text(encoding="utf-8")), Summary(), ignore_unknown_fields=True
+        )
+    except (ParseError, ValueError) as error:
+        fail(f"{source}: is no summary: {error}")
+
+
+def _plot(summary: Summary, folder: Path, source: Path) -> None:
+    from dramaturg.plots.figures import NO_PLOTS, can_draw
+    from dramaturg.plots.files import write_plots
+
+    if not summary.sample_count:
+        fail(f"{source}: there are no results")
+    drawn = can_draw()
+    written = write_plots(summary, folder, draw=drawn)
+    if not drawn:
+        echo(NO_PLOTS)
+    echo(f"{len(written)} files: {folder}")
 
 
 def _counts(summary: Summary) -> str:

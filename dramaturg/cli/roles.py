@@ -1,4 +1,4 @@
-"""``dramaturg roles``: judging roles for texts."""
+"""``dramaturg research roles``: judging roles for texts."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def roles(
 
     For example:
 
-        dramaturg roles pairs.jsonl --model my-model --out roles.jsonl
+        dramaturg research roles pairs.jsonl --model my-model --out roles.jsonl
 
-        dramaturg roles article.txt --coarse 5 --fine 0 --objective none
+        dramaturg research roles article.txt --coarse 5 --fine 0 --objective none
     """
     if objective not in (*NAMES, "none"):
         fail(f"--objective {objective!r}: the sets are {', '.join(NAMES)}, or none")

@@ -1,4 +1,4 @@
-"""``dramaturg simulate`` and ``runs create simulations``."""
+"""``dramaturg research simulate`` and ``runs create simulations``."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def simulate(
 ) -> None:
     """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
 
-    Each row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench --tasks"
-    and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
+    Each row is a SimulateDialogueRequest (docs/datasets.md), as "research convert simulbench --tasks"
+    and "dramaturg research tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
     DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
     dialogues that failed.
 
@@ -90,7 +90,7 @@ def simulate(
 
     For example:
 
-        dramaturg simulate tasks.jsonl --simulator gpt-3.5-turbo --user gpt-3.5-turbo --out sim
+        dramaturg research simulate tasks.jsonl --simulator gpt-3.5-turbo --user gpt-3.5-turbo --out sim
 
         dramaturg evaluate dialogues sim/scripts.jsonl --model my-model
     """

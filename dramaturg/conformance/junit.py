@@ -28,7 +28,7 @@ def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Qual
     """
     suite = ET.Element(
         "testsuite",
-        name=_text(f"dramaturg conformance {role}"),
+        name=_text(f"dramaturg judges check {role}"),
         tests=str(len(outcomes)),
         failures=str(sum(one.broken for one in outcomes)),
         errors="0",

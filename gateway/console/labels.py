@@ -30,21 +30,21 @@ _TASKS = {
     pb.LABEL_TASK_REVIEW: "reviews of scenarios",
 }
 _SHEETS = {
-    "labels": (pb.LABEL_SHEET_LABELS, "a row for each label", "dramaturg align labels labels.csv"),
+    "labels": (pb.LABEL_SHEET_LABELS, "a row for each label", "dramaturg labels align labels labels.csv"),
     "scores": (
         pb.LABEL_SHEET_SCORES,
         "the mean labels beside the judge's values",
-        "dramaturg align scores scores.csv",
+        "dramaturg labels align scores scores.csv",
     ),
     "estimates": (
         pb.LABEL_SHEET_ESTIMATES,
         "all judgements of the run with the labels",
-        "dramaturg align estimate estimates.csv --cluster task",
+        "dramaturg labels align estimate estimates.csv --cluster task",
     ),
     "review": (
         pb.LABEL_SHEET_REVIEW,
         "the scenarios with their review",
-        "dramaturg scenarios review review.csv --out decisions.jsonl",
+        "dramaturg research scenarios review review.csv --out decisions.jsonl",
     ),
 }
 """The sheets by the name of their files: the sheet, its contents, and the command that reads it."""

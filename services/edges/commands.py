@@ -1,4 +1,4 @@
-"""``dramaturg graphs predict``.
+"""``dramaturg research graphs predict``.
 
 Registered by the entry point ``edges`` of the group "dramaturg.commands.graphs".
 """
@@ -39,13 +39,13 @@ def predict_command(
     threads: Threads = 0,
     device: Device = None,
 ) -> None:
-    """Predicts the edges of scripts, for "dramaturg graphs score".
+    """Predicts the edges of scripts, for "dramaturg research graphs score".
 
     For example:
 
-        dramaturg graphs predict dev.json -m model -o predictions.json
+        dramaturg research graphs predict dev.json -m model -o predictions.json
 
-        dramaturg graphs score predictions.json dev.json
+        dramaturg research graphs score predictions.json dev.json
     """
     try:
         rows = read_rows(data)

@@ -11,7 +11,7 @@ from services.edges.inference import EdgeModel, Ensemble
 from services.edges.joint_encoder import JointEncoder
 from services.edges.plan import Reading, TrainingPlan
 
-TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
+TRAIN_COMMAND = "dramaturg research graphs train DATA -o MODEL"
 
 
 class ModelMissingError(Exception):
@@ -33,7 +33,7 @@ class TrainedModel:
 
 
 def load_model(folder: Path | None, *, device: str | None = None, threads: int = 0) -> TrainedModel:
-    """Loads a model written by ``dramaturg graphs train``.
+    """Loads a model written by ``dramaturg research graphs train``.
 
     Args:
         folder: The model's folder.

@@ -1,4 +1,4 @@
-"""Predictions for a file of scripts, in the format of ``dramaturg graphs score``."""
+"""Predictions for a file of scripts, in the format of ``dramaturg research graphs score``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class EdgesSettings(Settings):
     section: ClassVar[str] = "edges"
 
     model_dir: Path | None = None
-    """The folder written by ``dramaturg graphs train``. Absent: calls fail with instructions to train a
+    """The folder written by ``research graphs train``. Absent: calls fail with instructions to train a
     model.
     """
     preload: bool = False

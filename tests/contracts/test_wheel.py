@@ -197,13 +197,16 @@ def test_its_wheel_adds_the_commands_of_research(
     wheel: zipfile.ZipFile, research_wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
     site = site_of(wheel, tmp_path, "cli")
-    absent = run(site, "-m", "dramaturg", "reproduce", "--help")
-    assert "pip install dramaturg-research" in run(site, "-m", "dramaturg", "reproduce", "choice75").stderr
+    absent = run(site, "-m", "dramaturg", "research", "reproduce", "--help")
+    assert (
+        "pip install dramaturg-research"
+        in run(site, "-m", "dramaturg", "research", "reproduce", "choice75").stderr
+    )
     research_wheel.extractall(site)
     for command in sorted(research_commands(research_wheel)):
         done = run(site, "-m", "dramaturg", *command.split("."), "--help")
         assert done.returncode == 0, done.stderr
-    assert run(site, "-m", "dramaturg", "reproduce", "--help").stdout != absent.stdout
+    assert run(site, "-m", "dramaturg", "research", "reproduce", "--help").stdout != absent.stdout
 
 
 def test_training_needs_the_services_too(
@@ -211,7 +214,7 @@ def test_training_needs_the_services_too(
 ) -> None:
     site = site_of(wheel, tmp_path, "cli")
     research_wheel.extractall(site)
-    done = run(site, "-m", "dramaturg", "graphs", "train", "scripts.json", "-o", "model")
+    done = run(site, "-m", "dramaturg", "research", "graphs", "train", "scripts.json", "-o", "model")
     assert (done.returncode, done.stdout) == (2, "")
     assert "needs the services" in done.stderr
     assert "Traceback" not in done.stderr

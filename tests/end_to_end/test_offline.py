@@ -139,7 +139,9 @@ async def judged(client: DramaturgClient, pairs: list[tuple[str, str]]) -> Any:
 async def test_released_scripts_are_all_accounted_for(tmp_path: Path, data_dir: Path, count: int) -> None:
     """Scripts through separate processes: PASS + FAIL + ABSTAIN is seven times the candidates."""
     rows, out = tmp_path / "rows.jsonl", tmp_path / "out"
-    converted = await dramaturg("convert", "coscript", data_dir / "coscript" / "test_data.json", rows)
+    converted = await dramaturg(
+        "research", "convert", "coscript", data_dir / "coscript" / "test_data.json", rows
+    )
     assert converted.code == 0, converted.err
     entry = '[[gateway.judges]]\nrole = "{role}"\nname = "ours"\ntarget = "127.0.0.1:{port}"\n'
     judges = "".join(entry.format(role=role, port=f"{{{role}}}") for role in ROLES)

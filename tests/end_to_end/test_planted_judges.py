@@ -1,6 +1,6 @@
 """Judges of known quality: whether the figures find it, and their intervals cover it at their rate.
 
-A small part runs through everything, from a server that speaks the OpenAI protocol to ``align verdicts``. The
+A small part runs through everything, from a server of the OpenAI protocol to ``labels align verdicts``. The
 repetitions draw the same judge's answers and give them to the statistics alone.
 """
 
@@ -68,7 +68,7 @@ async def test_the_whole_path_finds_what_was_planted(tmp_path: Path) -> None:
         )
     assert evaluated.code == 0, evaluated.err
     found = await dramaturg(
-        "align", "verdicts", tmp_path / "out", "--labels", labels, "--json", "--resamples", "200"
+        "labels", "align", "verdicts", tmp_path / "out", "--labels", labels, "--json", "--resamples", "200"
     )
     assert found.code == 0, found.err
     groups = {group["criterion"]: group for group in found.json["groups"]}

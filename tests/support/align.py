@@ -1,4 +1,4 @@
-"""``dramaturg align``, run in this process."""
+"""``dramaturg labels align``, run in this process."""
 
 from __future__ import annotations
 

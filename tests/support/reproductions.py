@@ -1,4 +1,4 @@
-"""Runs ``dramaturg reproduce`` as a process against a scripted model, and reads the folder that it writes."""
+"""Runs ``research reproduce`` as a process against a scripted model, and reads the folder that it writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def environment(server: OpenAIServer, folder: Path) -> Mapping[str, str]:
 
 def reproduce(paper: str, data: Path, out: Path, *options: str) -> Finished:
     """Runs the command without a model."""
-    return asyncio.run(_run({}, "reproduce", paper, "--data", data, "-o", out, *options))
+    return asyncio.run(_run({}, "research", "reproduce", paper, "--data", data, "-o", out, *options))
 
 
 def reproduce_with(
@@ -41,7 +41,9 @@ def reproduce_with(
     models = [value for name, value in pairwise(options) if name == "--model"]
     with in_thread(OpenAIServer(responder, models=(*models, "judge"))) as server:
         variables = environment(server, out)
-        finished = asyncio.run(_run(variables, "reproduce", paper, "--data", data, "-o", out, *options))
+        finished = asyncio.run(
+            _run(variables, "research", "reproduce", paper, "--data", data, "-o", out, *options)
+        )
     return finished, server
 
 
@@ -59,7 +61,7 @@ def check_outputs(out: Path, paper: str, *, offline: bool = False) -> None:
         offline: Whether no model was named.
     """
     page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
-    (section,) = (one for one in page.split("\n## ") if f"dramaturg reproduce {paper} " in one)
+    (section,) = (one for one in page.split("\n## ") if f"dramaturg research reproduce {paper} " in one)
     tables = section.partition("| file | content | offline |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", tables, re.MULTILINE)
     absent = {"from completed sheets", *(["absent"] if offline else [])}

@@ -1,4 +1,4 @@
-"""``dramaturg align``: correlation with human labels, and agreement of annotators."""
+"""``dramaturg labels align``: correlation with human labels, and agreement of annotators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def scores(
     treat the rows of a cluster as one unit, and the mean of the correlations within clusters is printed (the
     summary level); with --system also the correlation of the systems' means (the system level).
 
-    Example: dramaturg align scores scores.jsonl --cluster document --system model
+    Example: dramaturg labels align scores scores.jsonl --cluster document --system model
     """
     rows, tags = Rows.read(file), [name for name in (cluster, group_by, system) if name]
     rows.require(cluster, option="--cluster")
@@ -103,9 +103,9 @@ def labels(
     take the place of the others (Calderon et al. 2025).
 
     Examples:
-        dramaturg align labels labels.csv --distance ordinal
+        dramaturg labels align labels labels.csv --distance ordinal
 
-        dramaturg align labels labels.csv --judge gpt-4 --epsilon 0.15
+        dramaturg labels align labels labels.csv --judge gpt-4 --epsilon 0.15
     """
     if distance not in DISTANCES:
         raise typer.BadParameter(f"{distance!r} is none of {', '.join(DISTANCES)}", param_hint="--distance")

@@ -1,4 +1,4 @@
-"""``dramaturg align aggregate``."""
+"""``dramaturg labels align aggregate``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def aggregate(
     Rows have the columns "item", "annotator" and "label". Annotators are weighted by how well they agree with
     the estimated labels; judges can be annotators too. Ties of votes are counted.
 
-    Example: dramaturg align aggregate labels.csv --out right.jsonl
+    Example: dramaturg labels align aggregate labels.csv --out right.jsonl
     """
     agreement = agreement_pb2.MeasureAgreementRequest()
     left_out = add_annotations(agreement, Rows.read(file).one_label_a_row())

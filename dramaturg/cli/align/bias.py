@@ -1,4 +1,4 @@
-"""``dramaturg align bias``."""
+"""``dramaturg labels align bias``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bias(
     which), "judged" (first, second or tie; empty: abstained), and where known "id" (the same for both orders
     of a pair), "human" (in the same terms), "first_length", "second_length", "first_family", "second_family".
 
-    Example: dramaturg align bias judged.jsonl --judge-family llama
+    Example: dramaturg labels align bias judged.jsonl --judge-family llama
     """
     rows = Rows.read(file)
     rows.require("first", "second", "judged")

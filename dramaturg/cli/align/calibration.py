@@ -1,4 +1,4 @@
-"""``dramaturg align calibration``."""
+"""``dramaturg labels align calibration``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def calibration(
     accuracy: one half of the rows, drawn by the seed, chooses where to begin, and the other tests.
     Recalibrated figures are those of held-out halves; the map for new confidences is printed with --json.
 
-    Example: dramaturg align calibration verdicts.jsonl --target-accuracy 0.95
+    Example: dramaturg labels align calibration verdicts.jsonl --target-accuracy 0.95
     """
     rows = Rows.read(file)
     request = calibration_pb2.MeasureCalibrationRequest(

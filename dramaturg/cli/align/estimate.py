@@ -1,4 +1,4 @@
-"""``dramaturg align estimate``."""
+"""``dramaturg labels align estimate``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def estimate(
     the mean prediction, corrected by the labelled rows (prediction-powered inference); the labelled rows have
     to be a random sample.
 
-    Example: dramaturg align estimate verdicts.csv --cluster task
+    Example: dramaturg labels align estimate verdicts.csv --cluster task
     """
     rows = Rows.read(file)
     rows.require("predicted", "label")

@@ -1,4 +1,4 @@
-"""``dramaturg align preferences``."""
+"""``dramaturg labels align preferences``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def preferences(
     preference for the first from 0 to 1; empty: abstained), and where known "prompt", "first_length",
     "second_length" and "difficulty". A draw is half a win. Ratings are Bradley and Terry's on the Elo scale.
 
-    Example: dramaturg align preferences pairs.jsonl --baseline gpt-4
+    Example: dramaturg labels align preferences pairs.jsonl --baseline gpt-4
     """
     rows = Rows.read(file)
     rows.require("first", "second", "judged")

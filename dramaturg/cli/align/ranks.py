@@ -1,4 +1,4 @@
-"""``dramaturg align ranks``."""
+"""``dramaturg labels align ranks``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ranks(
     0, and an empty cell is an abstention. Ranks, p-values and intervals of differences hold for all pairs of
     systems together.
 
-    Example: dramaturg align ranks scores.csv --group-by topic --quantiles length=4 --macro criterion
+    Example: dramaturg labels align ranks scores.csv --group-by topic --quantiles length=4 --macro criterion
     """
     rows = Rows.read(file)
     rows.require(_ITEM, _SYSTEM)

@@ -21,7 +21,7 @@ WHOLE = "all"
 
 
 def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:
-    """Writes a row for each item, with the columns that ``align labels`` reads, but for the annotator.
+    """Writes a row for each item, with the columns that ``labels align labels`` reads, but for the annotator.
 
     Raises:
         typer.Exit: The file cannot be written.

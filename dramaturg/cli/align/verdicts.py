@@ -1,4 +1,4 @@
-"""``dramaturg align verdicts``: verdicts on scripts against the labels of people."""
+"""``dramaturg labels align verdicts``: verdicts on scripts against the labels of people."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def verdicts(
     their ids. Every figure is computed under three policies of abstentions: excluded, wrong, worst-case.
     Items of one task are taken together in the intervals. PASS is 1 and FAIL is 0 for the mean squared error.
 
-    Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct
+    Example: dramaturg labels align verdicts out/demo --labels labels.csv --set six=executable,order_correct
     """
     gold = read_labels(labels, majority, tie_label, asked.target)
     request = accuracy_pb2.MeasureAccuracyRequest(

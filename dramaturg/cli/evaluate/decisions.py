@@ -81,7 +81,7 @@ def decisions(
 ) -> None:
     """Evaluates decisions: models choose between two options (Choice-75).
 
-    Each row is an EvaluateDecisionsRequest (docs/datasets.md), as "dramaturg convert choice75" writes
+    Each row is an EvaluateDecisionsRequest (docs/datasets.md), as "research convert choice75" writes
     them. All rows are checked before the first call. DIR/results.jsonl gets one DecisionResult a line and
     DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". A
     refused, empty or cut-off answer is a wrong choice. Accuracy leaves abstentions out; two more columns

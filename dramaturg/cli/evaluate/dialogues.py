@@ -90,8 +90,8 @@ def dialogues(
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
-    Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
-    "dramaturg simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets
+    Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg research convert simulbench" and
+    "research simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets
     one DialogueResult a line and DIR/errors.jsonl the scripts that failed. A refusal has the rating 1 and
     loses; an empty or cut-off reply is judged as it stands. "--judge text-scorer=NAME"
     also scores each reply with a text scorer, e.g. for toxicity. The platform has none of its own.

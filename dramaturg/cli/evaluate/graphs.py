@@ -147,7 +147,7 @@ def graphs(
 ) -> None:
     """Evaluates script graphs that models predict or write (proScript).
 
-    Each row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes them.
+    Each row is an EvaluateGraphsRequest (docs/datasets.md), as "research convert proscript" writes them.
     All rows are checked before the first call. DIR/results.jsonl gets one GraphsResult a line and
     DIR/errors.jsonl the scripts that failed. A refused, empty or cut-off answer is measured as an
     empty graph. Scores are macro and micro, without abstentions, which are counted; macro F1 with abstentions

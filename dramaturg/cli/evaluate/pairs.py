@@ -46,7 +46,7 @@ def pairs(
 ) -> None:
     """Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
 
-    Each row is an EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
+    Each row is an EvaluatePairsRequest (docs/datasets.md), as "research convert goyal" writes them. All
     rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
     each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
     people with Wilson's interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams'

@@ -1,4 +1,4 @@
-"""The commands of ``dramaturg graphs``: metrics of graphs without an evaluation."""
+"""The commands of ``dramaturg research graphs``: metrics of graphs without an evaluation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Commands(LazyGroup):
         ExternalCommand(
             "predict",
             PREDICTION,
-            'Predicts the edges of scripts, for "dramaturg graphs score".',
+            'Predicts the edges of scripts, for "dramaturg research graphs score".',
             NO_PREDICTION,
         ),
     )

@@ -1,4 +1,4 @@
-"""The commands of ``dramaturg graphs`` on annotations: agreement of graphs, votes, and baselines."""
+"""The commands of ``dramaturg research graphs`` on annotations: agreement of graphs, votes, and baselines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parse(
     """Reads graphs from text, for example from answers of models, and lists what was dropped or repaired.
 
     OUT has a record for each text, which the other commands read. A text without a graph stays as it is:
-    "dramaturg graphs score" scores it as a graph without edges.
+    "dramaturg research graphs score" scores it as a graph without edges.
 
     Exit codes: 0 every text has a graph, 1 some have none, 2 wrong usage or records.
     """
@@ -90,7 +90,7 @@ def baseline(
     """Draws a random graph over the events of each reference (proScript, Table 1, random).
 
     Each reference has one source and one sink, which keep their places. Score OUT against the references with
-    "dramaturg graphs score".
+    "dramaturg research graphs score".
     """
     check_writable(out)
 

@@ -5,8 +5,20 @@ from __future__ import annotations
 import typer
 
 from dramaturg.cli.judges import comparison, listing, panel, registration, weights
+from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 
-app = typer.Typer(invoke_without_command=True)
+
+class _Commands(LazyGroup):
+    members = (
+        LazyCommand(
+            "check",
+            "dramaturg.cli.judges.check",
+            "Checks a server against its contract. Exit code 1: a requirement is broken.",
+        ),
+    )
+
+
+app = typer.Typer(cls=_Commands, invoke_without_command=True)
 app.callback()(listing.judges)
 app.add_typer(registration.app)
 app.add_typer(comparison.app)

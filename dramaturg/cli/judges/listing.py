@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 
 
 def judges(context: typer.Context, target: Target = None, as_json: AsJson = False) -> None:
-    """Lists the judges of a gateway with identity, health and model, and registers judges.
+    """Lists the judges of a gateway with identity, health and model, registers and checks judges.
 
     The model is that of requests that name none. Whether its provider answers is checked without a paid call.
     A judge that does not answer is listed with its error; the exit code is 0.

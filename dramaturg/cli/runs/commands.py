@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 from dramaturg.cli.runs import agreement, leaderboard, results, summary
 from dramaturg.cli.runs import control as steering
 from dramaturg.cli.runs import create as kinds
@@ -11,11 +12,24 @@ from dramaturg.cli.runs import export as files
 from dramaturg.cli.runs import overview as listing
 from dramaturg.cli.runs import watch as watching
 
+
+class _Commands(LazyGroup):
+    members = (
+        LazyCommand(
+            "datasets",
+            "dramaturg.cli.runs.datasets",
+            "Uploads datasets to a gateway for runs, lists and deletes them.",
+            group=True,
+        ),
+    )
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
-    help="Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "
-    "1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or refused, "
-    "4 the run ended at its budget, 130 interrupted.",
+    help="Creates and manages runs: evaluations of many samples in a gateway.\n\n"
+    "Exit codes: 0 fine, 1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or "
+    "refused, 4 the run ended at its budget, 130 interrupted.",
 )
 
 

@@ -1,4 +1,4 @@
-"""``dramaturg scenarios``: writes scenarios and reads their review (Choice-75)."""
+"""``dramaturg research scenarios``: writes scenarios and reads their review (Choice-75)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dramaturg scenarios sheet``: the review sheet of written scenarios."""
+"""``dramaturg research scenarios sheet``: the review sheet of written scenarios."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sheet(
 
         dramaturg runs export RUN --format samples-jsonl -o scenarios.jsonl
 
-        dramaturg scenarios sheet scenarios.jsonl --out review
+        dramaturg research scenarios sheet scenarios.jsonl --out review
     """
     table, lines, count = write_review_sheet(results, out, duplicates_kept=keep_duplicates)
     if as_json:

@@ -1,4 +1,4 @@
-"""``dramaturg scenarios write`` and ``runs create scenarios``."""
+"""``dramaturg research scenarios write`` and ``runs create scenarios``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def write(
     Each row is a WriteScenariosRequest (docs/datasets.md): a brief, which is a decision without a scenario.
     Each model writes --count scenarios for either option. DIR/results.jsonl gets one ScenariosResult a
     brief. DIR/review.csv and DIR/review.jsonl are the same sheet: people accept, edit and label scenarios in
-    one of them, and "dramaturg scenarios review" reads it. Near-duplicates within a brief are not on the
+    one of them, and "research scenarios review" reads it. Near-duplicates within a brief are not on the
     sheet; a scenario that names an option is marked in the column leaks_option.
 
     Exit codes: 0 all briefs have a result, 1 some failed or nothing was written, 2 wrong usage or rows,
@@ -100,9 +100,9 @@ def write(
 
     For example:
 
-        dramaturg scenarios write briefs.jsonl --form hard-verb-phrase --count 6 --model my-model
+        dramaturg research scenarios write briefs.jsonl --form hard-verb-phrase --count 6 --model my-model
 
-        dramaturg scenarios write briefs.jsonl --form hard-verb-phrase --demonstrations demonstrations.jsonl
+        dramaturg research scenarios write briefs.jsonl --form hard-verb-phrase --demonstrations shown.jsonl
     """
     try:
         judges = parse_judges(judge or ())
@@ -138,7 +138,7 @@ def write(
 def create(options: ScenarioOptions) -> WriteScenariosRequest:
     """Creates a run that has models write scenarios for decisions, to be reviewed by people (Choice-75).
 
-    "dramaturg scenarios sheet" writes the review sheet of its exported samples.
+    "dramaturg research scenarios sheet" writes the review sheet of its exported samples.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""Labels as the sheets that ``dramaturg align`` reads."""
+"""Labels as the sheets that ``dramaturg labels align`` reads."""
 
 from __future__ import annotations
 

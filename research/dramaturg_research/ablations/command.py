@@ -1,4 +1,4 @@
-"""``dramaturg ablate``."""
+"""``dramaturg research ablate``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def ablate(
     difference).
 
     LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
-    Lines, as "dramaturg align verdicts" reads them. The figures are then accuracies against people.
+    Lines, as "dramaturg labels align verdicts" reads them. The figures are then accuracies against people.
 
     With --rows one durable run evaluates all variants: "dramaturg runs create scripts FILE", then "dramaturg
     runs summary RUN --group-by variant".
@@ -79,11 +79,11 @@ def ablate(
 
     For example:
 
-        dramaturg ablate scripts.jsonl --labels labels.csv
+        dramaturg research ablate scripts.jsonl --labels labels.csv
 
-        dramaturg ablate scripts.jsonl --variant no-gold-answer --variant model:critic=small-model
+        dramaturg research ablate scripts.jsonl --variant no-gold-answer --variant model:critic=small-model
 
-        dramaturg ablate scripts.jsonl --variant model:big --variant single-judge+model:big --json
+        dramaturg research ablate scripts.jsonl --variant model:big --variant single-judge+model:big --json
     """
     try:
         base = Overrides.parse(judge or (), model or (), None, None)

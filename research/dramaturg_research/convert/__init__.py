@@ -1,4 +1,4 @@
-"""Commands of ``dramaturg convert``: released formats into rows of an evaluation, one command for each."""
+"""Commands of ``research convert``: released formats into rows of an evaluation, one command for each."""
 
 from __future__ import annotations
 

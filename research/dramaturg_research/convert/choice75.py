@@ -1,4 +1,4 @@
-"""``dramaturg convert choice75``."""
+"""``dramaturg research convert choice75``."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def choice75(
 
     For example:
 
-        dramaturg convert choice75 choice-75/ dev.jsonl
+        dramaturg research convert choice75 choice-75/ dev.jsonl
 
-        dramaturg convert choice75 choice-75/ all.jsonl --split all
+        dramaturg research convert choice75 choice-75/ all.jsonl --split all
     """
     count = PAPER_COUNT if demonstrations is None and split is SplitName.DEV else demonstrations or 0
     if count and split is not SplitName.DEV:

@@ -1,4 +1,4 @@
-"""``dramaturg convert coscript``."""
+"""``dramaturg research convert coscript``."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def coscript(
 
     For example:
 
-        dramaturg convert coscript test_data.json tasks.jsonl
+        dramaturg research convert coscript test_data.json tasks.jsonl
 
-        dramaturg convert coscript gpt.json llama.json qwen.json tasks.jsonl
+        dramaturg research convert coscript gpt.json llama.json qwen.json tasks.jsonl
     """
     *sources, destination = paths
     if not sources:

@@ -1,4 +1,4 @@
-"""``dramaturg convert goyal``."""
+"""``dramaturg research convert goyal``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def goyal(
 
     For example:
 
-        dramaturg convert goyal cnn_human.json pairs.jsonl --seed 7
+        dramaturg research convert goyal cnn_human.json pairs.jsonl --seed 7
     """
     try:
         study = read_study(json_document(source), seed)

@@ -1,4 +1,4 @@
-"""``dramaturg convert proscript``."""
+"""``dramaturg research convert proscript``."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def proscript(
 
     For example:
 
-        dramaturg convert proscript proscript_dev.json dev.jsonl
+        dramaturg research convert proscript proscript_dev.json dev.jsonl
 
-        dramaturg convert proscript references.json rows.jsonl --graphs my-model=predictions.json
+        dramaturg research convert proscript references.json rows.jsonl --graphs my-model=predictions.json
     """
     files: dict[str, Path] = {}
     for text in graphs or ():

@@ -1,4 +1,4 @@
-"""``dramaturg convert simulbench``."""
+"""``dramaturg research convert simulbench``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def simulbench(
 
     For example:
 
-        dramaturg convert simulbench simulbench_all.jsonl scripts.jsonl
+        dramaturg research convert simulbench simulbench_all.jsonl scripts.jsonl
 
-        dramaturg convert simulbench simulbench_tasks.jsonl tasks.jsonl --tasks
+        dramaturg research convert simulbench simulbench_tasks.jsonl tasks.jsonl --tasks
     """
     if overrides is not None and not tasks:
         fail("--overrides changes tasks and requires --tasks")

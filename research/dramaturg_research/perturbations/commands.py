@@ -1,4 +1,4 @@
-"""``dramaturg perturb``: scripts with one known fault, and how many judges detect (ABSEval, Table 4)."""
+"""``research perturb``: scripts with one known fault, and how many judges detect (ABSEval, Table 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["app"]
 
 
 class _WritesByDefault(TyperGroup):
-    """Takes ``perturb FILE`` for ``perturb write FILE``."""
+    """Takes ``perturb FILE`` for ``research perturb write FILE``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:

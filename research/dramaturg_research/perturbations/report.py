@@ -1,4 +1,4 @@
-"""``dramaturg perturb report``."""
+"""``dramaturg research perturb report``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def report(
 
     For example:
 
-        dramaturg perturb report out/perturbed --json
+        dramaturg research perturb report out/perturbed --json
     """
     _check(results)
     summary = run(summarize_results(target, results, SummaryOptions()))
@@ -66,7 +66,7 @@ def report(
 
 
 def _check(results: Path) -> None:
-    """Checks that all results are of rows of ``perturb write``.
+    """Checks that all results are of rows of ``research perturb write``.
 
     Raises:
         typer.Exit: 2 with a message.

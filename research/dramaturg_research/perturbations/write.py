@@ -1,4 +1,4 @@
-"""``dramaturg perturb write``."""
+"""``dramaturg research perturb write``."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ def write(
 ) -> None:
     """Writes each script unchanged and with each fault, as rows of "evaluate scripts" (ABSEval, Table 4).
 
-    FILE holds scripts without faults; with LABELS (see "dramaturg ablate") only those that pass every
+    FILE holds scripts without faults; with LABELS (see "research ablate") only those that pass every
     criterion are used. The tags "perturbation" and "operation" name the fault of a row, "none" for an
-    unchanged script. OUT.changes.jsonl records every change. Evaluate OUT, then run "dramaturg perturb
+    unchanged script. OUT.changes.jsonl records every change. Evaluate OUT, then run "research perturb
     report".
 
     Exit codes: 0 fine, 1 the model failed for some, 2 wrong usage or rows.
 
     For example:
 
-        dramaturg perturb tasks.jsonl -o perturbed.jsonl --category missing-steps --seed 7
+        dramaturg research perturb tasks.jsonl -o perturbed.jsonl --category missing-steps --seed 7
 
-        dramaturg perturb tasks.jsonl -o perturbed.jsonl --model my-model
+        dramaturg research perturb tasks.jsonl -o perturbed.jsonl --model my-model
 
-        dramaturg perturb tasks.jsonl -o perturbed.jsonl --operation delete-crucial --model my-model
+        dramaturg research perturb tasks.jsonl -o perturbed.jsonl --operation delete-crucial --model my-model
     """
     if unknown := sorted(set(operation or ()) - {*RULES, DELETE_CRUCIAL}):
         fail(f"--operation {unknown[0]!r}: the rules are {', '.join([*RULES, DELETE_CRUCIAL])}")

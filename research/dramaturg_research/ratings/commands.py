@@ -1,4 +1,4 @@
-"""``dramaturg ratings``: ratings for people to check, and what they found (SimulBench, section 4.3)."""
+"""``research ratings``: ratings for people to check, and what they found (SimulBench, section 4.3)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sample(
 
     For example:
 
-        dramaturg ratings sample out/results.jsonl sheet.csv --count 100 --seed 7
+        dramaturg research ratings sample out/results.jsonl sheet.csv --count 100 --seed 7
     """
     try:
         drawn = draw(rated_replies(results), count, seed)
@@ -63,7 +63,7 @@ def review(
 
     For example:
 
-        dramaturg ratings review sheet.csv
+        dramaturg research ratings review sheet.csv
     """
     try:
         found = read_checked([row for _, row in read_table(sheet)])

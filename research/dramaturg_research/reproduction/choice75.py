@@ -124,7 +124,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         Omission(
             "Appendix A, Fleiss' kappa",
             "The choices of the annotators were not released. For a sheet with choices of several "
-            'annotators, "dramaturg scenarios review" computes it.',
+            'annotators, "dramaturg research scenarios review" computes it.',
         ),
         Omission("Table 2 and Figures 1 to 3", "They are examples and diagrams, not results."),
     ]

@@ -1,4 +1,4 @@
-"""``dramaturg reproduce``: the tables and figures of a paper from its released data."""
+"""``dramaturg research reproduce``: the tables and figures of a paper from its released data."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def reproduce(
 
     For example:
 
-        dramaturg reproduce choice75 --data data/ --model gpt-4o --model my-model -o out/choice75
+        dramaturg research reproduce choice75 --data data/ --model gpt-4o --model my-model -o out/choice75
 
-        dramaturg reproduce choice75 --data data/ --offline -o out/choice75
+        dramaturg research reproduce choice75 --data data/ --offline -o out/choice75
     """
     if bool(model) == offline:
         fail("name the models under test with --model, or reproduce without a model with --offline")

@@ -145,7 +145,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         ),
         Omission(
             "Section 4.3, people who check ratings",
-            'It needs people: "dramaturg ratings sample" draws ratings for them and reads their answers.',
+            'It needs people: "research ratings sample" draws ratings for them and reads their answers.',
         ),
     ]
     return made

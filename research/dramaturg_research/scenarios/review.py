@@ -1,4 +1,4 @@
-"""``dramaturg scenarios review``."""
+"""``dramaturg research scenarios review``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def review(
 
     For example:
 
-        dramaturg scenarios review out/review.csv --out decisions.jsonl
+        dramaturg research scenarios review out/review.csv --out decisions.jsonl
     """
     found = reviewed(file, read_review)
     write_messages(out, found.requests)

@@ -1,4 +1,4 @@
-"""``dramaturg scripts sample`` and ``dramaturg scripts labels``."""
+"""``dramaturg research scripts sample`` and ``dramaturg research scripts labels``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def sample(
 
     The sheet shows the task, the script and the gold answer, but neither models nor verdicts. People write
     pass or fail into the columns of the criteria; an empty cell is no label. Give each annotator a copy, then
-    read the copies with "dramaturg scripts labels".
+    read the copies with "dramaturg research scripts labels".
 
     For example:
 
-        dramaturg scripts sample out/results.jsonl sheet.csv --count 200 --seed 7
+        dramaturg research scripts sample out/results.jsonl sheet.csv --count 200 --seed 7
     """
     check_writable(destination)
     try:
@@ -52,16 +52,16 @@ def labels(
 ) -> None:
     """Reads completed sheets into a file of labels. An annotator has the name of the sheet's file.
 
-    "dramaturg align labels" measures the agreement of the annotators, "dramaturg align verdicts" that of
+    "labels align labels" measures the agreement of the annotators, "labels align verdicts" that of
     judges with the majority of the annotators.
 
     Exit codes: 0 fine, 2 a sheet is invalid; all its problems are listed, and nothing is written.
 
     For example:
 
-        dramaturg scripts labels first.csv second.csv -o labels.jsonl
+        dramaturg research scripts labels first.csv second.csv -o labels.jsonl
 
-        dramaturg align verdicts out/results.jsonl --labels labels.jsonl
+        dramaturg labels align verdicts out/results.jsonl --labels labels.jsonl
     """
     check_writable(out)
     names = [sheet.stem for sheet in sheets]

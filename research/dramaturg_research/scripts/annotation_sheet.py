@@ -64,7 +64,7 @@ def read_labels(
         annotator: The name of the annotator.
 
     Returns:
-        Labels as ``align verdicts`` reads them, one row a script that has any, and the problems of the sheet,
+        Labels as ``labels align verdicts`` reads them, a row a script that has any, and the sheet's problems,
         each with its line.
     """
     labelled: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""``dramaturg scripts``: reviewed tasks, scripts of the models under test, and labels of people (ABSEval)."""
+"""``research scripts``: reviewed tasks, scripts of the models under test, and labels of people (ABSEval)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dramaturg scripts review``."""
+"""``dramaturg research scripts review``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def review(
 
     For example:
 
-        dramaturg scripts review out/tasks/review.csv -o tasks.jsonl
+        dramaturg research scripts review out/tasks/review.csv -o tasks.jsonl
     """
     found = reviewed(file, partial(read_review, unreviewed=unreviewed))
     write_messages(out, found.requests)

@@ -1,4 +1,4 @@
-"""``dramaturg scripts write``."""
+"""``dramaturg research scripts write``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def write(
 ) -> None:
     """Writes a script for every task with every model under test (ABSEval, section 4.1).
 
-    Each line is a WriteScriptRequest in protobuf's JSON ("dramaturg scripts review" writes them). FILE
+    Each line is a WriteScriptRequest in protobuf's JSON ("research scripts review" writes them). FILE
     gets a row of "evaluate scripts" for each task, with a candidate of each model; the tags "topic",
     "constraints" (how many) and "sampling" can group its verdicts. FILE.written.jsonl records how each
     script was made, including failures, which are counted and are not candidates. Recorded completions
@@ -90,7 +90,7 @@ def write(
 
     For example:
 
-        dramaturg scripts write tasks.jsonl --model llama --model qwen --temperature 0.7 -o scripts.jsonl
+        dramaturg research scripts write tasks.jsonl --model llama --model qwen --temperature 0 -o out.jsonl
     """
     sampling = Sampling(
         temperature=temperature,

@@ -1,4 +1,4 @@
-"""``dramaturg tasks``: tasks written by models, and their review by people."""
+"""``dramaturg research tasks``: tasks written by models, and their review by people."""
 
 from __future__ import annotations
 

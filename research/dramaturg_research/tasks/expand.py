@@ -1,4 +1,4 @@
-"""``dramaturg tasks expand``."""
+"""``dramaturg research tasks expand``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def expand(
 
     Each goal becomes a task with one constraint, one with two and one with three. DIR/review.csv and
     DIR/review.jsonl hold the same sheet: accept, edit and reject tasks in one of them, then read it back with
-    "dramaturg scripts review". A task whose goal nearly repeats that of an earlier one with as many
+    "dramaturg research scripts review". A task whose goal nearly repeats that of an earlier one with as many
     constraints is dropped and counted; constraints that the goal does not state are in the column
     not_in_goal.
 
@@ -71,7 +71,7 @@ def expand(
 
     For example:
 
-        dramaturg tasks expand goals.txt -o out/tasks --model my-model --count 2
+        dramaturg research tasks expand goals.txt -o out/tasks --model my-model --count 2
     """
     try:
         rows = read_goals(file, limit)

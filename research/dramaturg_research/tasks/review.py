@@ -1,4 +1,4 @@
-"""``dramaturg tasks review``."""
+"""``dramaturg research tasks review``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def review(
 
     For example:
 
-        dramaturg tasks review out/tasks/review.csv -o tasks.jsonl
+        dramaturg research tasks review out/tasks/review.csv -o tasks.jsonl
     """
     found = reviewed(file, read_review)
     write_messages(out, found.requests)

@@ -1,4 +1,4 @@
-"""``dramaturg tasks write``."""
+"""``dramaturg research tasks write``."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def write(
 ) -> None:
     """Writes new simulation tasks for people to review.
 
-    TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
+    TASKS.jsonl and DST hold rows of "research simulate". Each new task is written after examples of its
     kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. With --sheet,
     DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that repeat another and those
     that could be compared by equal words only marked: accept, edit and reject tasks in one of them, then read
-    it back with "dramaturg tasks review".
+    it back with "dramaturg research tasks review".
 
     Exit codes: 0 every task was written, 1 some were not, 2 wrong usage or rows.
 
     For example:
 
-        dramaturg tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --seed 7 --sheet out/tasks
+        dramaturg research tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --sheet out/tasks
     """
     with checked_rows(examples, SimulateDialogueRequest) as (rows, _):
         known = [row.request.task for row in rows]

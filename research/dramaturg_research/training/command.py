@@ -1,4 +1,4 @@
-"""``dramaturg graphs train``."""
+"""``dramaturg research graphs train``."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def train_command(
 
     For example:
 
-        dramaturg graphs train scripts.json -o model --encoder sentence-transformers/all-MiniLM-L6-v2
+        dramaturg research graphs train scripts.json -o model --encoder sentence-transformers/all-MiniLM-L6-v2
     """
     try:
         given: dict[str, Any] = {

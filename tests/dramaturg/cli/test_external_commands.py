@@ -49,7 +49,7 @@ def test_serve_refuses_what_it_cannot_serve_together(arguments: list[str], messa
 
 @pytest.mark.parametrize("command", ["train", "predict"])
 def test_the_services_bring_the_commands_of_graphs(command: str) -> None:
-    done = CliRunner().invoke(app, ["graphs", command, "--help"])
+    done = CliRunner().invoke(app, ["research", "graphs", command, "--help"])
     assert done.exit_code == 0
     assert "DATA" in done.output
 

@@ -74,7 +74,7 @@ def test_evaluate_imports_no_other_command() -> None:
     imported = imported_by("evaluate", "scripts", "--help")
     assert "dramaturg.cli.evaluate.scripts" in imported
     groups = {one._source.partition(":")[0] for one in ALL["dramaturg"].members} - {"dramaturg.cli.evaluate"}
-    assert "dramaturg.cli.align" in groups
+    assert "dramaturg.cli.labels" in groups
     assert not imported & groups
     assert not imported & {"dramaturg_research", "gateway", "numpy", "scipy"}
 
@@ -102,12 +102,30 @@ def test_every_evaluation_has_the_same_options(evaluation: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["evaluate"], ["evaluate", "scripts"], ["serve"], ["up"], ["judges"], ["convert", "coscript"]],
+    [
+        [],
+        ["evaluate"],
+        ["evaluate", "scripts"],
+        ["serve"],
+        ["up"],
+        ["judges"],
+        ["research", "convert", "coscript"],
+    ],
 )
 def test_every_command_explains_itself(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--help"])
     assert done.exit_code == 0
     assert "Usage" in done.stdout
+
+
+def test_the_help_groups_its_entries_by_what_they_are_for() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    headings = ["Start", "Evaluate", "Read", "Operate", "People", "Research"]
+    places = [shown.index(f"─ {heading} ─") for heading in headings]
+    assert places == sorted(places)
+    entries = [name for name, one in ALL["dramaturg"].commands.items() if not one.hidden]
+    assert len(entries) <= 13
+    assert all(name in shown for name in entries)
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:

@@ -1,4 +1,4 @@
-"""``dramaturg prompts`` as a user runs it, with models that are scripted."""
+"""``dramaturg research prompts`` as a user runs it, with models that are scripted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def bench(server: OpenAIServer, folder: Path, *options: str | Path) -> Any
         "MODEL": "m",
         "DRAMATURG_GENERATION_LEDGER": str(folder / "ledger.sqlite3"),
     }
-    return await dramaturg("prompts", "bench", *options, environment=environment)
+    return await dramaturg("research", "prompts", "bench", *options, environment=environment)
 
 
 def by_prompt(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -204,7 +204,7 @@ async def test_two_tables_stand_side_by_side(tmp_path: Path) -> None:
     assert after["commonsense"]["prompts"] != before["commonsense"]["prompts"]
     assert after["compare_texts"]["prompts"] == before["compare_texts"]["prompts"]
     assert "0/10->10/10" in second.out
-    again = await dramaturg("prompts", "compare", kept, other)
+    again = await dramaturg("research", "prompts", "compare", kept, other)
     assert again.code == 0, again.err
     assert "0/10->10/10" in again.out
 
@@ -251,7 +251,7 @@ async def test_the_rules_of_the_votes_can_be_measured(tmp_path: Path) -> None:
 
 async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path) -> None:
     done = await dramaturg(
-        "prompts", "bench", "--judge", "rating-judge=127.0.0.1:1", "--timeout", "2", "--json"
+        "research", "prompts", "bench", "--judge", "rating-judge=127.0.0.1:1", "--timeout", "2", "--json"
     )
     assert done.code == 1
     [one] = done.json["judges"]
@@ -270,7 +270,7 @@ async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path)
     ],
 )
 async def test_what_cannot_be_done_is_refused(options: tuple[str, ...], problem: str) -> None:
-    done = await dramaturg("prompts", "bench", *options)
+    done = await dramaturg("research", "prompts", "bench", *options)
     assert (done.code, problem in done.err) == (2, True), done.err
 
 

@@ -1,4 +1,4 @@
-"""``dramaturg roles``: what is refused before a model is asked, and what is stated of missing roles."""
+"""``research roles``: what is refused before a model is asked, and what is stated of missing roles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(content, encoding="utf-8")
-    result = CliRunner().invoke(app, ["roles", name, "--target", NOWHERE, *options])
+    result = CliRunner().invoke(app, ["research", "roles", name, "--target", NOWHERE, *options])
     assert (result.exit_code, problem in result.stderr) == (2, True), result.output
 
 
@@ -45,6 +45,7 @@ async def test_missing_roles_are_stated(tmp_path: Path) -> None:
     role = {"type": "Driver", "description": "Drives by."}
     async with OpenAIServer(lambda _: {"coarse": [role], "fine": []}) as server:
         finished = await dramaturg(
+            "research",
             "roles",
             tmp_path / "texts.jsonl",
             "--out",

@@ -1,4 +1,4 @@
-"""``dramaturg simulate`` as a user runs it, with a planted simulator and user agent."""
+"""``dramaturg research simulate`` as a user runs it, with a planted simulator and user agent."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["research", "simulate", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
 def test_dialogues_are_held_counted_and_cut(rows: Path, tmp_path: Path) -> None:

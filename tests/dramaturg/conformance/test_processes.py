@@ -81,7 +81,7 @@ async def test_the_drain_is_checked(name: str, tmp_path: Path, monkeypatch: pyte
 async def test_a_command_is_checked_whole(tmp_path: Path) -> None:
     path = tmp_path / "conformance.xml"
     command = f"{sys.executable} {JUDGE}"
-    finished = await dramaturg("conformance", "critic", "--command", command, "--json", "--junit", path)
+    finished = await dramaturg("judges", "check", "critic", "--command", command, "--json", "--junit", path)
     assert finished.code == 0
     assert [one["name"] for one in finished.json["checks"] if one["skipped"]] == ["keeps-to-scales"]
     rates = {one["item"]: one for one in finished.json["quality"]["rates"]}

@@ -65,11 +65,15 @@ def test_the_command_reads_results_and_summaries(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
     summary.write_text(json.dumps(as_json(summarized(samples))), encoding="utf-8")
     for source in (tmp_path, summary):
-        out = tmp_path / f"plots-of-{source.name}"
-        done = CliRunner().invoke(app, ["plot", str(source), "-o", str(out)])
+        out, page = tmp_path / f"plots-of-{source.name}", tmp_path / f"{source.name}.html"
+        done = CliRunner().invoke(app, ["report", str(source), "-o", str(page), "--plots", str(out)])
         assert done.exit_code == 0, done.output
         assert (out / "verdicts-by-criterion.md").is_file()
+        assert page.is_file() == (source != summary)
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(as_json(Summary())), encoding="utf-8")
-    done = CliRunner().invoke(app, ["plot", str(empty), "-o", str(tmp_path / "none")])
+    done = CliRunner().invoke(app, ["report", str(empty), "--plots", str(tmp_path / "none")])
     assert done.exit_code == 2
+    several = ["report", str(tmp_path), str(tmp_path), "--plots", str(tmp_path / "none")]
+    done = CliRunner().invoke(app, several)
+    assert (done.exit_code, done.stderr) == (2, "--plots is for one folder of results\n")

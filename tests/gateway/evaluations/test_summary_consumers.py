@@ -1,6 +1,6 @@
 """One results file of each kind has the same numbers for all consumers.
 
-The consumers are ``summarize --json``, ``runs summary --json``, GetSummary, Summarize, the report, and both
+The consumers are ``show --json``, ``runs summary --json``, GetSummary, Summarize, the report, and both
 exports of a run. Each file has every ingredient that its kind can have; a test finds them in the data.
 """
 
@@ -370,7 +370,7 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
         of_run = (await client.runs.summary("run", OPTIONS)).summary
         assert json.dumps(as_json(of_run)) == numbers
         # The commands.
-        printed = await command("summarize", str(folder))
+        printed = await command("show", str(folder))
         assert printed.pop("results") == str(folder)
         assert json.dumps(printed) == numbers
         printed = await command("runs", "summary", "run")

@@ -86,14 +86,16 @@ async def test_an_upload_survives_the_loss_of_its_gateway(tmp_path: Path, postgr
         async with DramaturgClient(second.target) as client:
             assert (await client.datasets.get(dataset_id)).received_byte_count == 3 << 20
         # The command continues where the lost gateway was.
-        done = await dramaturg("datasets", "upload", file, "--target", second.target, "--json")
+        done = await dramaturg("runs", "datasets", "upload", file, "--target", second.target, "--json")
         assert done.code == 0, done.err
         assert (done.json["id"], done.json["state"]) == (dataset_id, "ready")
         assert "upload: 3,145,728 of 6,291,456 bytes" in done.err
-        listed = await dramaturg("datasets", "list", "--target", second.target, "--json")
+        listed = await dramaturg("runs", "datasets", "list", "--target", second.target, "--json")
         assert [one["id"] for one in listed.json["datasets"]] == [dataset_id]
-        assert (await dramaturg("datasets", "delete", dataset_id, "--target", second.target)).code == 0
-        gone = await dramaturg("datasets", "delete", dataset_id, "--target", second.target)
+        assert (
+            await dramaturg("runs", "datasets", "delete", dataset_id, "--target", second.target)
+        ).code == 0
+        gone = await dramaturg("runs", "datasets", "delete", dataset_id, "--target", second.target)
         assert gone.code == 2
         assert "does not exist" in gone.err
 

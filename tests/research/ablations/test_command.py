@@ -1,4 +1,4 @@
-"""``dramaturg ablate`` as a user runs it."""
+"""``dramaturg research ablate`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXECUTE = ROOT / "services" / "agents" / "execute" / "prompts" / "execute.md"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["ablate", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["research", "ablate", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
 def rows(folder: Path, count: int = 3) -> Path:
@@ -136,6 +136,7 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
             'default_model = "m"\n'
         )
         done = await dramaturg(
+            "research",
             "ablate",
             rows(tmp_path, 2),
             "--labels",

@@ -1,4 +1,4 @@
-"""What every ``dramaturg convert`` refuses."""
+"""What every ``dramaturg research convert`` refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_file_that_is_empty_or_absent_is_refused_and_replaces_nothing(
     destination.write_text("kept", encoding="utf-8")
     if content is not None:
         source.write_text(content, encoding="utf-8")
-    result = CliRunner().invoke(app, ["convert", name, str(source), str(destination)])
+    result = CliRunner().invoke(app, ["research", "convert", name, str(source), str(destination)])
     assert result.exit_code == 2, result.output
     assert any(text in result.stderr for text in problem)
     assert destination.read_text(encoding="utf-8") == "kept"

@@ -44,7 +44,7 @@ def write_script(folder: Path, place: str, rows: list[Any], **branching: Any) ->
 
 
 def convert(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["convert", "choice75", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "convert", "choice75", *map(str, arguments)])
 
 
 def test_a_row_becomes_a_decision(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_the_command_writes_rows_that_can_be_evaluated(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
     target = tmp_path / "tasks.jsonl"
     paths = [str(tmp_path / "gpt.json"), str(tmp_path / "llama.json"), str(target)]
-    done = CliRunner().invoke(app, ["convert", "coscript", *paths])
+    done = CliRunner().invoke(app, ["research", "convert", "coscript", *paths])
     assert done.exit_code == 1
     assert "llama: row 1: is not an object but int" in done.stderr
     with open_rows(str(target), EvaluateScriptsRequest) as file:
@@ -126,14 +126,14 @@ def test_files_that_would_name_the_same_model_are_refused(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "gpt.json").write_text("[]")
     sources = [str(tmp_path / folder / "gpt.json") for folder in ("a", "b")]
-    done = CliRunner().invoke(app, ["convert", "coscript", *sources, str(tmp_path / "out.jsonl")])
+    done = CliRunner().invoke(app, ["research", "convert", "coscript", *sources, str(tmp_path / "out.jsonl")])
     assert done.exit_code == 2
     assert "gpt" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["only.json"], ["none.json", "out.jsonl"]])
 def test_wrong_usage_of_convert_is_exit_code_two(arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, ["convert", "coscript", *arguments]).exit_code == 2
+    assert CliRunner().invoke(app, ["research", "convert", "coscript", *arguments]).exit_code == 2
 
 
 @pytest.mark.data

@@ -28,7 +28,7 @@ CLEAR = article((["a"], ["c"]), (["a", "b"], ["c"]), (["b"], ["b"]))
 
 
 def convert(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["convert", "goyal", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "convert", "goyal", *map(str, arguments)])
 
 
 def test_the_first_system_of_each_list_counts_and_two_votes_decide() -> None:

@@ -1,4 +1,4 @@
-"""``dramaturg convert proscript``."""
+"""``dramaturg research convert proscript``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RIDE = {
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["convert", "proscript", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "convert", "proscript", *map(str, arguments)])
 
 
 def write(file: Path, *records: Any) -> Path:

@@ -53,7 +53,7 @@ def write(file: Path, rows: list[Any]) -> Path:
 
 
 def convert(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["convert", "simulbench", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "convert", "simulbench", *map(str, arguments)])
 
 
 def scripts(file: Path) -> list[EvaluateDialoguesRequest]:

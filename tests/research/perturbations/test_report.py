@@ -1,4 +1,4 @@
-"""``dramaturg perturb report``: detection and false alarms with intervals, from what judges really said."""
+"""``research perturb report``: detection and false alarms with intervals, from what judges really said."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rates_stand_with_their_intervals_and_what_they_are_of(tmp_path: Path) -
     ]
     (tmp_path / "errors.jsonl").write_text('{"line": 9}\n', encoding="utf-8")
     write(tmp_path / "results.jsonl", *lines)
-    done = run("perturb", "report", tmp_path, "--json")
+    done = run("research", "perturb", "report", tmp_path, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["faults"], found["untouched"], found["failed_samples"]) == (6, 5, 1)
@@ -92,10 +92,10 @@ def test_rates_stand_with_their_intervals_and_what_they_are_of(tmp_path: Path) -
 
 def test_a_rate_of_nothing_is_null(tmp_path: Path) -> None:
     write(tmp_path / "results.jsonl", result(0, "missing-steps", ABSTAIN, "delete"))
-    (found, _) = json.loads(run("perturb", "report", tmp_path, "--json").stdout)["detection"]
+    (found, _) = json.loads(run("research", "perturb", "report", tmp_path, "--json").stdout)["detection"]
     assert found["rate"] == {"value": None, "lower": None, "upper": None}
     assert found["youden_j"] is None
-    shown = run("perturb", "report", tmp_path)
+    shown = run("research", "perturb", "report", tmp_path)
     assert shown.exit_code == 0
     assert "nan" not in shown.stdout.casefold()
 
@@ -110,7 +110,7 @@ def test_a_rate_of_nothing_is_null(tmp_path: Path) -> None:
 )
 def test_other_results_are_refused(tmp_path: Path, tags: dict[str, str], problem: str) -> None:
     other = ScriptsResult(task=Task(goal="g"), tags=tags, candidates=[CandidateResult(candidate_id="a")])
-    done = run("perturb", "report", write(tmp_path / "results.jsonl", other))
+    done = run("research", "perturb", "report", write(tmp_path / "results.jsonl", other))
     assert (done.exit_code, problem in done.stderr) == (2, True)
 
 
@@ -136,11 +136,11 @@ def test_what_a_judge_can_see_is_what_is_reported(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     perturbed, out = tmp_path / "perturbed.jsonl", tmp_path / "out"
     categories = ["--category", "duplicate-steps", "--category", "wrong-order"]
-    assert run("perturb", tmp_path / "rows.jsonl", "-o", perturbed, *categories).exit_code == 0
+    assert run("research", "perturb", tmp_path / "rows.jsonl", "-o", perturbed, *categories).exit_code == 0
     with in_a_thread(lambda: gateway_target(*agents(Fake("critic", sees_repeats)))) as target:
         done = run("evaluate", "scripts", perturbed, "--target", target, "--out", out, "--json")
     assert done.exit_code == 0, done.output
-    detection = json.loads(run("perturb", "report", out, "--json").stdout)["detection"]
+    detection = json.loads(run("research", "perturb", "report", out, "--json").stdout)["detection"]
     rates = {(one["category"], one["operation"]): (one["n"], one["rate"]["value"]) for one in detection}
     assert rates["duplicate-steps", "repeat"] == (4, 1.0)
     assert rates["duplicate-steps", "repeat-reworded"] == (4, 0.0)
@@ -158,7 +158,7 @@ def test_an_export_of_a_run_has_the_same_figures(tmp_path: Path) -> None:
     exported = b"".join(samples_as_json_lines(samples))
     (tmp_path / "samples.jsonl").write_bytes(exported)
     of_run, of_folder = (
-        json.loads(run("perturb", "report", tmp_path / name, "--json").stdout)
+        json.loads(run("research", "perturb", "report", tmp_path / name, "--json").stdout)
         for name in ("samples.jsonl", "results")
     )
     assert of_run == of_folder

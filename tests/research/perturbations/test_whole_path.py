@@ -47,10 +47,10 @@ async def test_a_model_makes_faults_that_a_judge_misses(tmp_path: Path) -> None:
         )
         environment = {"DRAMATURG_CONFIG": str(config)}
         made = await dramaturg(
-            "perturb", rows, "-o", perturbed, "--by-model", "--json", environment=environment
+            "research", "perturb", rows, "-o", perturbed, "--by-model", "--json", environment=environment
         )
         bought = sum(server.calls.values())
-        await dramaturg("perturb", rows, "-o", perturbed, "--by-model", environment=environment)
+        await dramaturg("research", "perturb", rows, "-o", perturbed, "--by-model", environment=environment)
         assert sum(server.calls.values()) == bought == 6
         judged = await dramaturg(
             "evaluate", "scripts", perturbed, "--out", tmp_path / "out", "--json", environment=environment
@@ -65,7 +65,7 @@ async def test_a_model_makes_faults_that_a_judge_misses(tmp_path: Path) -> None:
     assert by_category["missing-steps"] == STEPS[1:]
     assert by_category["duplicate-steps"] == [STEPS[0], "Sing.", *STEPS[1:]]
     assert by_category["wrong-order"] == [*STEPS[1:3], STEPS[0], STEPS[3]]
-    reported = await dramaturg("perturb", "report", tmp_path / "out", "--json")
+    reported = await dramaturg("research", "perturb", "report", tmp_path / "out", "--json")
     detection = reported.json["detection"]
     assert {one["operation"] for one in detection} == {"all", "model"}
     assert {(one["n"], one["judged"], one["flagged"]) for one in detection} == {(1, 1, 0)}

@@ -1,4 +1,4 @@
-"""``dramaturg perturb FILE``: rows with one fault each, and the record that undoes it."""
+"""``dramaturg research perturb FILE``: rows with one fault each, and the record that undoes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(file: Path, *rows: EvaluateScriptsRequest) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["perturb", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "perturb", *map(str, arguments)])
 
 
 def read(file: Path) -> list[EvaluateScriptsRequest]:

@@ -1,4 +1,4 @@
-"""``dramaturg ratings``: a sample of ratings goes to people and comes back as a rate."""
+"""``dramaturg research ratings``: a sample of ratings goes to people and comes back as a rate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dramaturg_research.ratings.rating_sheet import COLUMNS
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["ratings", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "ratings", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -24,6 +24,6 @@ from dramaturg.cli.main import app
 )
 def test_wrong_usage_and_data_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     paths = ("--data", str(tmp_path), "-o", str(tmp_path / "out"))
-    result = CliRunner().invoke(app, ["reproduce", *options, *paths], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["research", "reproduce", *options, *paths], env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert said in result.output

@@ -46,7 +46,7 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
     dev = [one for one in scenarios if one.split == "dev"]
     kept = [dev[index * len(dev) // LIMIT] for index in range(LIMIT)]
     out = tmp_path / "out"
-    command = ("reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", str(LIMIT))
+    command = ("research", "reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", str(LIMIT))
     options = ("--model", "a", "--model", "b", "--concurrency", str(CONCURRENCY))
     async with OpenAIServer(ScriptedModel(scenarios), latency=0.05, models=("a", "b", "judge")) as server:
         variables = environment(server, tmp_path)
@@ -89,7 +89,19 @@ async def test_a_run_that_the_provider_stopped_goes_on_after_the_correction(
         return Answer("", refusal="No.") if refused else Answer("Option 1")
 
     out = tmp_path / "out"
-    command = ("reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", "30", "--model", "a")
+    command = (
+        "research",
+        "reproduce",
+        "choice75",
+        "--data",
+        data_dir,
+        "-o",
+        out,
+        "--limit",
+        "30",
+        "--model",
+        "a",
+    )
     async with OpenAIServer(answer, models=("a", "judge")) as server:
         variables = environment(server, tmp_path)
         stopped = await dramaturg(*command, environment=variables)
@@ -110,7 +122,17 @@ async def test_a_run_that_the_provider_stopped_goes_on_after_the_correction(
 
 
 async def test_an_interrupted_command_says_that_it_can_be_continued(data_dir: Path, tmp_path: Path) -> None:
-    command = ("reproduce", "choice75", "--data", data_dir, "-o", tmp_path / "out", "--model", "a")
+    command = (
+        "research",
+        "reproduce",
+        "choice75",
+        "--data",
+        data_dir,
+        "-o",
+        tmp_path / "out",
+        "--model",
+        "a",
+    )
     async with (
         OpenAIServer(lambda _: "Option 1", latency=0.2, models=("a", "judge")) as server,
         start(*command, environment=environment(server, tmp_path)) as process,

@@ -181,7 +181,7 @@ async def test_registered_scorers_score_the_texts_of_tasks_and_scripts(
             f'[[gateway.judges]]\nrole = "text-scorer"\nname = "fake"\ntarget = "{scorer.target}"\n'
         )
         variables = {**environment(model, tmp_path), "DRAMATURG_CONFIG": str(configuration)}
-        command = ("reproduce", "simulbench", "--data", data_dir, "-o", out, "--model", "a")
+        command = ("research", "reproduce", "simulbench", "--data", data_dir, "-o", out, "--model", "a")
         finished = await dramaturg(*command, "--limit", str(limit), environment=variables)
     assert finished.code == 0, finished.err
     table = {row["Attributes"]: row for row in read_csv(out / "table-3.csv")}

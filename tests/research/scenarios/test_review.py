@@ -1,4 +1,4 @@
-"""``dramaturg scenarios review``: what people filled in becomes rows, and their agreement is measured."""
+"""``research scenarios review``: what people filled in becomes rows, and their agreement is measured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ ROWS = [
 
 
 def review(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["scenarios", "review", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(
+        app, ["research", "scenarios", "review", *map(str, arguments)], env={"COLUMNS": "200"}
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

@@ -71,15 +71,24 @@ async def go(folder: Path, server: OpenAIServer) -> list[Finished]:
     sheet = folder / "sheet"
     done = [
         await dramaturg(
-            "tasks", "expand", folder / "goals.txt", "-o", sheet, "--json", environment=environment
+            "research",
+            "tasks",
+            "expand",
+            folder / "goals.txt",
+            "-o",
+            sheet,
+            "--json",
+            environment=environment,
         )
     ]
     fill_in(sheet / "review.csv")
     tasks, scripts = folder / "tasks.jsonl", folder / "scripts.jsonl"
-    done.append(await dramaturg("scripts", "review", sheet / "review.csv", "-o", tasks, "--json"))
+    done.append(await dramaturg("research", "scripts", "review", sheet / "review.csv", "-o", tasks, "--json"))
     models = ("--model", "llama", "--model", "qwen", "--temperature", "0.7")
     done.append(
-        await dramaturg("scripts", "write", tasks, *models, "-o", scripts, "--json", environment=environment)
+        await dramaturg(
+            "research", "scripts", "write", tasks, *models, "-o", scripts, "--json", environment=environment
+        )
     )
     out = ("--model", "judge", "--group-by", "constraints", "--out", folder / "out", "--json")
     done.append(await dramaturg("evaluate", "scripts", scripts, *out, environment=environment))

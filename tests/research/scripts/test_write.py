@@ -1,4 +1,4 @@
-"""``dramaturg scripts write`` as a user runs it, with an author made of a function."""
+"""``dramaturg research scripts write`` as a user runs it, with an author made of a function."""
 
 from __future__ import annotations
 
@@ -49,7 +49,17 @@ def run(folder: Path, author: Author, *options: object) -> Result:
     file = folder / "tasks.jsonl"
     file.write_text("\n".join(json.dumps(MessageToDict(row)) for row in rows), encoding="utf-8")
     with gateway_in_a_thread({"author": {"WriteScript": author.write}}) as target:
-        arguments = ["scripts", "write", file, "-o", folder / "out.jsonl", "--target", target, "--json"]
+        arguments = [
+            "research",
+            "scripts",
+            "write",
+            file,
+            "-o",
+            folder / "out.jsonl",
+            "--target",
+            target,
+            "--json",
+        ]
         return CliRunner().invoke(app, list(map(str, [*arguments, *options])))
 
 

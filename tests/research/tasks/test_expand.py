@@ -1,4 +1,4 @@
-"""``dramaturg tasks expand`` and ``dramaturg scripts review``, with an author made of a function."""
+"""``research tasks expand`` and ``research scripts review``, with an author made of a function."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(*arguments: object) -> Result:
 
 def expand(file: Path, out: Path, *options: object) -> Result:
     with gateway_in_a_thread({"author": {"ExpandConstraints": author}}) as target:
-        return run("tasks", "expand", file, "-o", out, "--target", target, "--json", *options)
+        return run("research", "tasks", "expand", file, "-o", out, "--target", target, "--json", *options)
 
 
 def test_goals_of_plain_text_become_a_sheet(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_goals_are_requests_too_and_duplicates_can_be_kept(tmp_path: Path) -> No
 def test_bad_goals_are_named(tmp_path: Path, text: str, problem: str) -> None:
     goals = tmp_path / "goals"
     goals.write_text(text, encoding="utf-8")
-    result = run("tasks", "expand", goals, "-o", tmp_path / "sheet", "--target", "127.0.0.1:1")
+    result = run("research", "tasks", "expand", goals, "-o", tmp_path / "sheet", "--target", "127.0.0.1:1")
     assert (result.exit_code, problem in result.stderr) == (2, True)
 
 
@@ -114,7 +114,7 @@ def row(number: int, **fields: str) -> dict[str, str]:
 
 def review(folder: Path, *rows: dict[str, str], options: tuple[Any, ...] = ()) -> Result:
     table, _ = write_sheet(folder, COLUMNS, rows)
-    return run("scripts", "review", table, "-o", folder / "tasks.jsonl", "--json", *options)
+    return run("research", "scripts", "review", table, "-o", folder / "tasks.jsonl", "--json", *options)
 
 
 def tasks(folder: Path) -> list[Task]:

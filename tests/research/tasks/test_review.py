@@ -1,4 +1,4 @@
-"""``dramaturg tasks review``: what people filled in becomes rows of ``simulate``."""
+"""``dramaturg research tasks review``: what people filled in becomes rows of ``simulate``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW = {
 
 
 def review(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["tasks", "review", *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "tasks", "review", *map(str, arguments)])
 
 
 words = st.text(

@@ -1,4 +1,4 @@
-"""``dramaturg tasks write`` as a user runs it, with an author made of a function."""
+"""``dramaturg research tasks write`` as a user runs it, with an author made of a function."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def examples(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object, command: str = "write") -> Result:
-    return CliRunner().invoke(app, ["tasks", command, *map(str, arguments)])
+    return CliRunner().invoke(app, ["research", "tasks", command, *map(str, arguments)])
 
 
 def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:

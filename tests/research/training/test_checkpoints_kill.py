@@ -27,7 +27,16 @@ _PROGRAM = "from dramaturg.cli.main import app; app()"
 
 
 def start(material: Path, folder: Path, reading: Reading, members: int) -> subprocess.Popen[bytes]:
-    arguments = ["graphs", "train", str(material / "scripts.json"), "-o", str(folder), "--device", "cpu"]
+    arguments = [
+        "research",
+        "graphs",
+        "train",
+        str(material / "scripts.json"),
+        "-o",
+        str(folder),
+        "--device",
+        "cpu",
+    ]
     arguments += ["--encoder", str(material / "encoder"), "--reading", reading.value, "--max-length", "64"]
     arguments += ["--epochs", "2", "--patience", "2", "--batch-size", "4", "--threads", "1"]
     arguments += ["--members", str(members)]

@@ -269,13 +269,22 @@ def test_the_words_vectors_stay_as_they_were(material: Path, tmp_path: Path) -> 
 
 def test_the_commands_train_and_predict(material: Path, reading: Reading, tmp_path: Path) -> None:
     model, predictions = tmp_path / "model", tmp_path / "predictions.json"
-    arguments = ["graphs", "train", str(material / "scripts.json"), "-o", str(model), "--device", "cpu"]
+    arguments = [
+        "research",
+        "graphs",
+        "train",
+        str(material / "scripts.json"),
+        "-o",
+        str(model),
+        "--device",
+        "cpu",
+    ]
     arguments += ["--encoder", str(material / "encoder"), "--epochs", "1", "--reading", reading.value]
     arguments += ["--max-length", "64"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "held-out" in result.output
-    arguments = ["graphs", "predict", str(material / "unseen.json"), "-m", str(model)]
+    arguments = ["research", "graphs", "predict", str(material / "unseen.json"), "-m", str(model)]
     arguments += ["-o", str(predictions)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

@@ -14,7 +14,7 @@ from tests.support.edges import write_card, write_scripts
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["graphs", *(str(argument) for argument in arguments)])
+    result = CliRunner().invoke(app, ["research", "graphs", *(str(argument) for argument in arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.exit_code, result.output
 

@@ -160,13 +160,13 @@ _OMISSIONS = (
     Omission(
         "Tables 2 and 3, Figures 4 and 7, agreement with people",
         "The 200 annotated scripts were not released, so the printed values are shown. --ablations measures "
-        'the agreement of variants with the base; "dramaturg ablate" measures it with own labels.',
+        'the agreement of variants with the base; "dramaturg research ablate" measures it with own labels.',
     ),
     Omission(
         "Table 4, the paper's perturbed scripts",
         "They were not released: GPT-4-turbo inserted the faults into scripts without errors. "
         "--perturbations inserts the faults by rules into CoScript's scripts, which may have other errors; "
-        '"dramaturg perturb write" takes labels of people, or a model that inserts the faults.',
+        '"dramaturg research perturb write" takes labels of people, or a model that inserts the faults.',
     ),
     Omission(
         "Figure 6, the paper's scripts",

@@ -1,4 +1,4 @@
-"""``align aggregate``."""
+"""``labels align aggregate``."""
 
 from __future__ import annotations
 

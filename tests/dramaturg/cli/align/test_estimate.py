@@ -1,4 +1,4 @@
-"""``align estimate``."""
+"""``labels align estimate``."""
 
 from __future__ import annotations
 

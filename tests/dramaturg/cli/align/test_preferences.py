@@ -1,4 +1,4 @@
-"""``align preferences``."""
+"""``labels align preferences``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dramaturg align`` verdicts, calibration, bias and ranks, and the majority labels of ``align labels``."""
+"""``labels align`` verdicts, calibration, bias and ranks, and the majorities of ``labels align labels``."""
 
 from __future__ import annotations
 

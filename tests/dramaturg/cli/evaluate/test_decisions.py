@@ -229,7 +229,9 @@ def test_a_model_of_one_mind_has_the_expected_rates_on_dev(
     data_dir: Path, tmp_path: Path, answer: str, right: dict[str, int]
 ) -> None:
     rows = tmp_path / "dev.jsonl"
-    converted = CliRunner().invoke(app, ["convert", "choice75", str(data_dir / "choice75"), str(rows)])
+    converted = CliRunner().invoke(
+        app, ["research", "convert", "choice75", str(data_dir / "choice75"), str(rows)]
+    )
     assert converted.exit_code == 0, converted.output
     server = OpenAIServer(lambda body: answer, record=False)
     with gateway_in_a_thread({}, alignment=True, model=server) as target:

@@ -233,7 +233,10 @@ def test_rows_and_usage_that_are_wrong_end_in_2(rows: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_predictor_that_knows_proscript_is_perfect_on_it(data_dir: Path, tmp_path: Path) -> None:
     rows = tmp_path / "dev.jsonl"
-    assert run("convert", "proscript", data_dir / "proscript" / "proscript_dev.json", rows).exit_code == 0
+    assert (
+        run("research", "convert", "proscript", data_dir / "proscript" / "proscript_dev.json", rows).exit_code
+        == 0
+    )
     truth: dict[tuple[str, frozenset[str]], set[tuple[str, str]]] = {}
     for line in rows.read_text(encoding="utf-8").splitlines():
         reference = ParseDict(json.loads(line), EvaluateGraphsRequest()).reference
@@ -260,7 +263,7 @@ def test_published_predictions_have_their_published_scores(data_dir: Path, tmp_p
     folder, rows = data_dir / "proscript", tmp_path / "rows.jsonl"
     given = f"v4-flash={folder / 'results_v4-flash.json'}"
     source = folder / "reference_for_eval_summary.json"
-    assert run("convert", "proscript", source, rows, "--graphs", given).exit_code == 0
+    assert run("research", "convert", "proscript", source, rows, "--graphs", given).exit_code == 0
     with gateway() as target:
         found = summary(evaluate(rows, "--target", target, "--json", "--out", tmp_path / "out"))
     edges = found["graphs"]["figures"][0]["edges"]

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate pairs`` and ``dramaturg roles`` as processes, against a real gateway."""
+"""``dramaturg evaluate pairs`` and ``dramaturg research roles`` as processes, against a real gateway."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ async def test_roles_of_texts_are_written_and_can_be_given_back(tmp_path: Path) 
     rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
     out = tmp_path / "roles.jsonl"
     async with serve_platform(good_model()) as (target, server):
-        finished = await dramaturg("roles", str(rows), "--target", target, "--out", str(out))
+        finished = await dramaturg("research", "roles", str(rows), "--target", target, "--out", str(out))
         assert finished.code == 0, finished.err
         assert len(server.requests) == 2
     found = read_jsonl(out)
@@ -300,6 +300,7 @@ async def test_texts_without_roles_say_why(tmp_path: Path) -> None:
     out = tmp_path / "roles.jsonl"
     async with serve_fakes(everyone(FIRST)) as target:
         finished = await dramaturg(
+            "research",
             "roles",
             str(tmp_path / "text.txt"),
             "--target",
@@ -320,7 +321,7 @@ async def test_texts_without_roles_say_why(tmp_path: Path) -> None:
 async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data_dir: Path) -> None:
     rows = tmp_path / "pairs.jsonl"
     converted = await dramaturg(
-        "convert", "goyal", str(data_dir / "drpe" / "cnn_human.json"), str(rows), "--seed", "7"
+        "research", "convert", "goyal", str(data_dir / "drpe" / "cnn_human.json"), str(rows), "--seed", "7"
     )
     assert converted.code == 0, converted.err
     metrics = [
@@ -349,7 +350,7 @@ async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: P
     """The figures of docs/pairs.md."""
     rows = tmp_path / "pairs.jsonl"
     source = data_dir / "drpe" / "cnn_human.json"
-    assert (await dramaturg("convert", "goyal", source, rows, "--seed", "7")).code == 0
+    assert (await dramaturg("research", "convert", "goyal", source, rows, "--seed", "7")).code == 0
     names = ("embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall")
     metrics = [part for name in names for part in ("--metric", name)]
     arguments: list[str | Path] = [rows, "--no-judge", *metrics, "--json", "--out", tmp_path / "out"]

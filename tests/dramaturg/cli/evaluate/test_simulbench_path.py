@@ -62,7 +62,7 @@ def test_dialogues_are_held_cut_continued_and_judged(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(MessageToDict(row)) + "\n" for row in rows), encoding="utf-8")
     server = OpenAIServer(planted)
     with gateway_in_a_thread({}, model=server) as target:
-        simulated = run("simulate", file, "--target", target, "--out", tmp_path / "sim")
+        simulated = run("research", "simulate", file, "--target", target, "--out", tmp_path / "sim")
         judged = run(
             *("evaluate", "dialogues", tmp_path / "sim" / "scripts.jsonl", "--target", target),
             *("--model", GOOD, "--model", BAD, "--pair", "all", "--out", tmp_path / "out"),
@@ -97,7 +97,7 @@ def test_all_released_scripts_lose_nothing_when_a_seventh_of_the_calls_fails(
 ) -> None:
     file = tmp_path / "scripts.jsonl"
     source = data_dir / "simulbench" / "simulbench_all.jsonl"
-    converted = CliRunner().invoke(app, ["convert", "simulbench", str(source), str(file)])
+    converted = CliRunner().invoke(app, ["research", "convert", "simulbench", str(source), str(file)])
     assert converted.exit_code == 0, converted.output
     trouble = Misbehaviour(dict.fromkeys(("server_error", "rate_limit", "reset"), 1 / 21), seed=7)
     server = OpenAIServer(planted, trouble, latency=0.02, record=False)

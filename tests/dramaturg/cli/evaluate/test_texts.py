@@ -38,7 +38,7 @@ async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 async def rows(tmp_path: Path) -> Path:
     file = tmp_path / "answers.jsonl"
-    done = await dramaturg("convert", "texts", EXAMPLES / "answers.csv", file)
+    done = await dramaturg("research", "convert", "texts", EXAMPLES / "answers.csv", file)
     assert (done.code, done.err) == (0, f"3 tasks with 6 texts to {file}; 0 rows left out\n")
     return file
 
@@ -65,7 +65,7 @@ async def test_a_rubric_of_a_file_judges_every_row(target: str, rows: Path, tmp_
     assert [one["model"] for one in found["leaderboard"]] == ["alpha", "beta"]
     results = read_jsonl(tmp_path / "out" / "results.jsonl")
     assert [one["task"]["id"] for one in results] == ["late-parcel", "broken-lamp", "late-refund"]
-    again = await dramaturg("summarize", tmp_path / "out", "--json")
+    again = await dramaturg("show", tmp_path / "out", "--json")
     assert again.json["texts"] == found["texts"]
 
 

@@ -1,4 +1,4 @@
-"""``dramaturg graphs`` on files, with the service started in the process."""
+"""``dramaturg research graphs`` on files, with the service started in the process."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ async def test_the_summary_of_a_run_is_that_of_its_export(target: str, rows: Pat
     assert found["sample_count"] == SAMPLES
     assert found["abstentions_by_reason"] == {"REFUSED": SAMPLES}
     await runs("export", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
-    exported = await dramaturg("summarize", tmp_path / "out.jsonl", "--target", target, *grouped)
+    exported = await dramaturg("show", tmp_path / "out.jsonl", "--target", target, *grouped)
     assert exported.json == {**found, "results": str(tmp_path / "out.jsonl")}
     table = await runs("summary", run)
     for word in ("executable", "model-1", "refused"):

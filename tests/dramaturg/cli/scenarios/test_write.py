@@ -1,4 +1,4 @@
-"""``dramaturg scenarios write`` as a user runs it, with an author made of a function."""
+"""``dramaturg research scenarios write`` as a user runs it, with an author made of a function."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def briefs(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    arguments = ("scenarios", "write", *arguments)
+    arguments = ("research", "scenarios", "write", *arguments)
     return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
 
 
@@ -107,7 +107,16 @@ def test_duplicates_can_be_kept_and_a_row_can_name_its_option(briefs: Path, tmp_
     # The sheet of results is that of the command.
     for arguments, rows in (((), 1), (("--keep-duplicates",), 2)):
         again = CliRunner().invoke(
-            app, ["scenarios", "sheet", str(tmp_path / "out"), "-o", str(tmp_path / "again"), *arguments]
+            app,
+            [
+                "research",
+                "scenarios",
+                "sheet",
+                str(tmp_path / "out"),
+                "-o",
+                str(tmp_path / "again"),
+                *arguments,
+            ],
         )
         assert again.exit_code == 0, again.output
         assert sheet(tmp_path / "again") == sheet(tmp_path / "out")[:rows]
@@ -125,7 +134,7 @@ def test_tables_for_people_and_a_dry_run(briefs: Path, tmp_path: Path) -> None:
 
 def test_results_of_another_kind_have_no_sheet(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"candidates": []}\n', encoding="utf-8")
-    result = CliRunner().invoke(app, ["scenarios", "sheet", str(tmp_path), "-o", str(tmp_path)])
+    result = CliRunner().invoke(app, ["research", "scenarios", "sheet", str(tmp_path), "-o", str(tmp_path)])
     assert (result.exit_code, "has results of scripts" in result.stderr) == (2, True)
 
 

@@ -37,7 +37,7 @@ async def test_verdicts_are_read_by_align_labels(tmp_path: Path) -> None:
             read = [row for _, row in read_table(sheet)]
             assert {row["annotator"] for row in read} == {"ann", "bob"}
             assert {row["label"] for row in read} == {"PASS", "FAIL"}
-        measured = await dramaturg("align", "labels", sheet, "--json", "--resamples", "0")
+        measured = await dramaturg("labels", "align", "labels", sheet, "--json", "--resamples", "0")
         assert measured.code == 0, measured.err
         assert measured.json["groups"]
 
@@ -50,7 +50,7 @@ async def test_preferences_are_read_by_align_preferences(tmp_path: Path) -> None
         sheet.write_text(await service.export(label_set), encoding="utf-8")
         rows = [json.loads(line) for line in sheet.read_text().splitlines()]
         assert all(row["first"] != row["second"] for row in rows)
-        measured = await dramaturg("align", "preferences", sheet, "--json", "--resamples", "0")
+        measured = await dramaturg("labels", "align", "preferences", sheet, "--json", "--resamples", "0")
         assert measured.code == 0, measured.err
 
 
@@ -65,7 +65,7 @@ async def test_ratings_stand_beside_those_of_the_judge(tmp_path: Path) -> None:
         rows = [json.loads(line) for line in sheet.read_text().splitlines()]
         assert [row["human"] for row in rows] == [3.5, 5.0, 8.5, 10.0]
         assert all(1 <= row["judge"] <= 10 for row in rows)
-        measured = await dramaturg("align", "scores", sheet, "--json", "--resamples", "0")
+        measured = await dramaturg("labels", "align", "scores", sheet, "--json", "--resamples", "0")
         assert measured.code == 0, measured.err
 
 
@@ -97,7 +97,7 @@ async def test_judgements_with_labels_are_read_by_align_estimate(tmp_path: Path)
     rows = [row for _, row in read_table(sheet)]
     assert len(rows) == label_set.population_count
     assert sum(row["label"] != "" for row in rows) == 60
-    measured = await dramaturg("align", "estimate", sheet, "--cluster", "task", "--json")
+    measured = await dramaturg("labels", "align", "estimate", sheet, "--cluster", "task", "--json")
     assert measured.code == 0, measured.err
     means = {one["system"]: one for one in measured.json["means"]}
     assert sum(one["labels"] for one in means.values()) == 60
@@ -135,7 +135,9 @@ async def test_reviews_and_choices_are_read_by_scenarios_review(tmp_path: Path) 
                 await service.write(chosen, annotator, item.position, item.choices[item.position % 3])
         choices = await service.export(chosen, sheet=pb.LABEL_SHEET_REVIEW)
     for sheet in sheets.values():
-        found = await dramaturg("scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json")
+        found = await dramaturg(
+            "research", "scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json"
+        )
         assert found.code == 0, found.err
         # Two annotators who disagree, and items without a label, leave the status open.
         assert found.json["statuses"] == {"accepted": 4, "not reviewed": 2, "rejected": 2}
@@ -144,6 +146,8 @@ async def test_reviews_and_choices_are_read_by_scenarios_review(tmp_path: Path) 
     sheet = tmp_path / "choices.jsonl"
     accepted = [{**row, "status": "accepted", "level": "easy"} for row in rows]
     sheet.write_text("".join(f"{json.dumps(row)}\n" for row in accepted), encoding="utf-8")
-    found = await dramaturg("scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json")
+    found = await dramaturg(
+        "research", "scenarios", "review", sheet, "--out", tmp_path / "decisions.jsonl", "--json"
+    )
     assert found.code == 0, found.err
     assert {one["observed_agreement"] for one in found.json["agreement"]} == {1.0}

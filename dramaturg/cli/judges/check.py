@@ -1,4 +1,4 @@
-"""``dramaturg conformance``: checks that a server keeps its contract."""
+"""``dramaturg judges check``: checks that a server keeps its contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dramaturg.cli.terminal import Terminal
 app = typer.Typer()
 
 
-@app.command("conformance")
+@app.command("check")
 def conformance(
     role: Annotated[
         str,
@@ -58,11 +58,11 @@ def conformance(
     planted faults are reported and do not change the exit code.
 
     Examples:
-        dramaturg conformance critic --target localhost:50099
+        dramaturg judges check critic --target localhost:50099
 
-        dramaturg conformance critic --command "python judge.py --port {port}"
+        dramaturg judges check critic --command "python judge.py --port {port}"
 
-        dramaturg conformance judge --criterion polite --target localhost:50099 --junit conformance.xml
+        dramaturg judges check judge --criterion polite --target localhost:50099 --junit conformance.xml
     """
     try:
         checked = kit.checked_role(role, criteria or ())

@@ -1,4 +1,4 @@
-"""``dramaturg datasets``: datasets that a gateway keeps for runs."""
+"""``dramaturg runs datasets``: datasets that a gateway keeps for runs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Uploads datasets to a gateway for runs, lists and deletes them. Exit codes: 0 fine, 1 the gateway "
-    "did not answer, 2 wrong usage or refused.",
+    help="Uploads datasets to a gateway for runs, lists and deletes them.\n\n"
+    "Exit codes: 0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
 )
 
 DatasetId = Annotated[str, typer.Argument(metavar="DATASET", help="The SHA-256 of the dataset's content.")]
@@ -44,7 +44,7 @@ def upload(
 
     For example:
 
-        dramaturg datasets upload tasks.jsonl
+        dramaturg runs datasets upload tasks.jsonl
     """
     wanted = DATASET_FORMAT_UNSPECIFIED
     if form is not None:

@@ -1,4 +1,4 @@
-"""``dramaturg summarize`` as a user runs it, against a gateway over real gRPC."""
+"""``dramaturg show`` as a user runs it, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for result, level in zip(RESULTS, ("easy", "hard"), strict=True):
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["summarize", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``dramaturg summarize``."""
+"""``dramaturg show``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dramaturg.cli.summaries import as_json, show_summary, summarize_results, su
 app = typer.Typer()
 
 
-@app.command("summarize")
-def summarize(
+@app.command("show")
+def show(
     results: Annotated[
         Path,
         typer.Argument(
@@ -41,9 +41,9 @@ def summarize(
 
     For example:
 
-        dramaturg summarize out/demo --group-by topic --group-by topic,steps
+        dramaturg show out/demo --group-by topic --group-by topic,steps
 
-        dramaturg summarize exported.jsonl --json
+        dramaturg show exported.jsonl --json
     """
     summary = run(
         summarize_results(
