@@ -53,6 +53,11 @@ _NAMES = {
 }
 
 
+def evaluation_name(result: Message) -> str | None:
+    """The member of ``RunSample.result`` that holds a result. ``None``: it is no sample of a run."""
+    return _NAMES.get(result.DESCRIPTOR.full_name)
+
+
 def count_judge_call(role: str, judge: str, failed: AbstainReason.ValueType | None, seconds: float) -> None:
     """Counts a call to a judge by the reason of its abstention. None: it answered."""
     JUDGE_CALLS.add(role, judge, "answered" if failed is None else reason_name(failed))
@@ -75,7 +80,7 @@ def count_result(result: Message, judgements: Iterable[Judgement]) -> None:
         result: The result of an evaluation.
         judgements: Its judgements, those of every judge of a panel included.
     """
-    evaluation = _NAMES.get(result.DESCRIPTOR.full_name)
+    evaluation = evaluation_name(result)
     if evaluation is None:
         return
     EVALUATIONS.add(evaluation)
@@ -102,7 +107,7 @@ _OUTCOMES = {
 
 def flat_judgements(result: Message) -> Iterable[Judgement]:
     """The flat judgements of a result, without the means of panels."""
-    kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name))
+    kind = find_kind(evaluation_name(result))
     if kind is None:
         return ()
     rows = (row for row in kind.results.rows(result, False) if not is_panel_mean(row))

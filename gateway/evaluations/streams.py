@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.service.telemetry import instruments
+from dramaturg.service.telemetry import events, instruments
+from gateway.evaluations.events import emit_result
 from gateway.evaluations.judge_answers import limit_result
 from gateway.evaluations.metrics import Judgement, count_result, flat_judgements
 
@@ -81,6 +82,8 @@ class Evaluation(ABC):
         limit_result(result)
         if instruments.counting():
             count_result(result, self.judgements(result))
+        if events.emitting():
+            emit_result(result)
         return result
 
 
