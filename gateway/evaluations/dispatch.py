@@ -1,12 +1,12 @@
-"""Plans the evaluation of any request."""
+"""Begins the evaluation of any request."""
 
 from __future__ import annotations
 
 from google.protobuf.message import Message
 
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import BY_REQUEST
+from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.evaluations.streams import Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
@@ -14,7 +14,7 @@ from gateway.processes.pool import ProcessPool
 
 
 class Evaluations:
-    """Plans the evaluation of any request.
+    """Begins the evaluation of any request.
 
     Args:
         registry: The registered judges.
@@ -36,13 +36,14 @@ class Evaluations:
         self.processes = processes
         self.context = EvaluationContext(registry, directory, timeouts, parsers)
 
-    def plan(self, request: Message) -> Evaluation:
-        """Plans the evaluation of a request that is within the contract's limits.
+    def begin(self, request: Message, scope: EvaluationScope) -> Evaluation:
+        """Plans a request that is within the contract's limits, and prepares its evaluation.
 
         Args:
             request: The request of a method of EvaluationService.
+            scope: What the calls of the evaluation share.
 
         Raises:
             ServiceError: The request is invalid; the codes are those of the method's contract.
         """
-        return BY_REQUEST[type(request)].plan(request, self.context)
+        return BY_REQUEST[type(request)].begin(request, self.context, scope)

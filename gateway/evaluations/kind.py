@@ -9,20 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted, JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import Role
 from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.checks import check_distinct
 from gateway.evaluations.estimates import PlannedCalls
 from gateway.evaluations.run_options import set_judge_options, set_judges
+from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
 from gateway.judges.directory import JudgeDirectory
@@ -41,6 +41,13 @@ class EvaluationContext:
     """The processes that parse long candidates."""
 
 
+class Plan(Protocol):
+    """What a valid request asks for, and of which judges."""
+
+    def accepted(self) -> EvaluationAccepted:
+        """The first event of the evaluation."""
+
+
 class EvaluationKind(ABC):
     """A kind of evaluation: one method of EvaluationService."""
 
@@ -52,11 +59,24 @@ class EvaluationKind(ABC):
     """The fields of the request whose elements count against quotas. Empty: a request is one item."""
 
     @abstractmethod
-    def plan(self, request: Any, context: EvaluationContext) -> Evaluation:
+    def plan(self, request: Any, context: EvaluationContext) -> Plan:
         """Plans the evaluation of a request that is within the contract's limits.
 
         Raises:
             ServiceError: The request is invalid; the codes are those of the method's contract.
+        """
+
+    @abstractmethod
+    def begin(self, request: Any, context: EvaluationContext, scope: EvaluationScope) -> Evaluation:
+        """Plans a request, and prepares its evaluation.
+
+        Args:
+            request: The request.
+            context: The judges.
+            scope: What the calls of the evaluation share.
+
+        Raises:
+            ServiceError: As of ``plan``.
         """
 
 
@@ -116,7 +136,7 @@ class RunKind(EvaluationKind):
     def _apply_options(self, request: Any, spec: RunSpec) -> None:
         """Sets the fields of a row that the options of the kind set."""
 
-    def plan_row(self, request: Any, spec: RunSpec, context: EvaluationContext) -> Evaluation:
+    def plan_row(self, request: Any, spec: RunSpec, context: EvaluationContext) -> Plan:
         """Plans a row to which the spec was applied, before any call.
 
         Raises:
@@ -138,7 +158,12 @@ class RunKind(EvaluationKind):
         """
 
     async def evaluate(
-        self, request: Any, spec: RunSpec, repeat_offset: int, context: EvaluationContext
+        self,
+        request: Any,
+        spec: RunSpec,
+        repeat_offset: int,
+        context: EvaluationContext,
+        scope: EvaluationScope,
     ) -> Message:
         """Evaluates a row to which the spec was applied.
 
@@ -146,7 +171,7 @@ class RunKind(EvaluationKind):
             ServiceError: The row is invalid, or its evaluation failed.
         """
         del spec, repeat_offset
-        result: Message = await self.plan(request, context).result()
+        result: Message = await self.begin(request, context, scope).result()
         return result
 
     def preparation(self, result: Any) -> tuple[str, Any] | None:

@@ -19,13 +19,14 @@ from dramaturg.results.names import shadow_miss_name
 from dramaturg.service import context
 from dramaturg.service.context import RequestContext
 from gateway.evaluations.metrics import SHADOW_MISSES
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
 from gateway.judges.selection import JudgeAssignment, Shadow
 
-Assess = Callable[[JudgeAssignment, Emit], Awaitable[object]]
-"""Has a shadow assess the candidates; emits each assessment."""
-Judge = Callable[[JudgeAssignment], Awaitable[ShadowJudgement]]
-"""Has a shadow judge an item."""
+Assess = Callable[[JudgeAssignment, EvaluationScope, Emit], Awaitable[object]]
+"""Has a shadow assess the candidates in a scope; emits each assessment."""
+Judge = Callable[[JudgeAssignment, EvaluationScope], Awaitable[ShadowJudgement]]
+"""Has a shadow judge an item in a scope."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +36,14 @@ class ShadowCall(ABC):
 
     Args:
         shadow: The shadow.
-        number: Tells apart the calls of the shadows of an evaluation.
+        scope: The scope of the call; it has a deadline.
         items: The items that it takes of the shadow's queue.
-        seconds: The timeout.
     """
 
-    def __init__(self, shadow: Shadow, number: int, items: int, seconds: float) -> None:
+    def __init__(self, shadow: Shadow, scope: EvaluationScope, items: int) -> None:
         self._shadow = shadow
-        self._number = number
+        self._scope = scope
         self._items = items
-        self._seconds = seconds
         self._miss: ShadowMiss.ValueType = scripts_pb2.SHADOW_MISS_LATE
         self.task = asyncio.create_task(self._call())
 
@@ -74,13 +73,11 @@ class ShadowCall(ABC):
             if not fits:
                 self._miss = scripts_pb2.SHADOW_MISS_QUEUE_FULL
                 return
-            served = context.current()
-            # An id of its own: the attempts of model calls are limited by request id.
-            request_id = f"{served.request_id if served else ''}/shadow-{self._number}"
-            deadline = time.monotonic() + self._seconds
+            scope, deadline = self._scope, self._scope.deadline
+            assert deadline is not None
             try:
-                with context.scope(RequestContext(request_id, deadline=deadline)):
-                    async with asyncio.timeout(self._seconds):
+                with context.scope(RequestContext(scope.request_id, deadline=deadline)):
+                    async with asyncio.timeout(deadline - time.monotonic()):
                         await self._work(self._shadow.assignment)
             except TimeoutError:
                 return
@@ -93,12 +90,12 @@ class AssessmentCall(ShadowCall):
     """A call about the candidates of a task."""
 
     def __init__(
-        self, shadow: Shadow, number: int, candidate_ids: Sequence[str], assess: Assess, seconds: float
+        self, shadow: Shadow, scope: EvaluationScope, candidate_ids: Sequence[str], assess: Assess
     ) -> None:
         self.candidate_ids = frozenset(candidate_ids)
         self._assess = assess
         self._assessed: dict[str, CandidateAssessment] = {}
-        super().__init__(shadow, number, len(self.candidate_ids), seconds)
+        super().__init__(shadow, scope, len(self.candidate_ids))
 
     def assessment(self, candidate_id: str) -> ShadowAssessment:
         """The assessment of a candidate as it is known now, or the reason for its absence."""
@@ -117,7 +114,7 @@ class AssessmentCall(ShadowCall):
             yield assessed.assessment.provenance.usage
 
     async def _work(self, assignment: JudgeAssignment) -> None:
-        await self._assess(assignment, self._emit)
+        await self._assess(assignment, self._scope, self._emit)
 
     def _emit(self, **event: Message) -> None:
         assessed = event["assessment"]
@@ -128,15 +125,13 @@ class AssessmentCall(ShadowCall):
 class JudgementCall(ShadowCall):
     """A call about one item."""
 
-    def __init__(
-        self, shadow: Shadow, number: int, item: ShadowJudgement, judge: Judge, seconds: float
-    ) -> None:
+    def __init__(self, shadow: Shadow, scope: EvaluationScope, item: ShadowJudgement, judge: Judge) -> None:
         self._made = ShadowJudgement()
         self._made.CopyFrom(item)
         assigned = shadow.assignment.judge
         self._made.role, self._made.judge, self._made.shadow_of = assigned.role.name, assigned.name, shadow.of
         self._judge = judge
-        super().__init__(shadow, number, 1, seconds)
+        super().__init__(shadow, scope, 1)
 
     def note_judge_latency(self, seconds: float) -> None:
         """Records the latency of the judge that is shadowed."""
@@ -154,6 +149,6 @@ class JudgementCall(ShadowCall):
 
     async def _work(self, assignment: JudgeAssignment) -> None:
         begun = time.perf_counter()
-        judged = await self._judge(assignment)
+        judged = await self._judge(assignment, self._scope)
         self._made.latency.FromNanoseconds(round((time.perf_counter() - begun) * 1e9))
         self._made.MergeFrom(judged)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableSequence, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping, MutableSequence, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowAssessment
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 from dramaturg.judge.usage import add_usage, total_usage
-from gateway.evaluations.calls import Timeouts, unnoted
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadow_calls import Assess, AssessmentCall, JudgementCall, ShadowCall
 from gateway.judges.selection import JudgeAssignment, Shadow
 
@@ -31,26 +29,6 @@ Targets = Mapping[str, MutableSequence[ShadowAssessment]]
 """The lists of a result that assessments of shadows are added to, by candidate."""
 
 _MEMBERS = ("rating", "challenge", "comparison")
-_deferred: ContextVar[list[ShadowCalls] | None] = ContextVar("deferred_shadows", default=None)
-
-
-@contextmanager
-def deferred_shadows() -> Iterator[list[ShadowCalls]]:
-    """Collects the calls of shadows that are in progress when an evaluation returns its result.
-
-    The caller calls ``ShadowCalls.finish``, which adds their assessments to the result. An exception cancels
-    them.
-    """
-    deferred: list[ShadowCalls] = []
-    token = _deferred.set(deferred)
-    try:
-        yield deferred
-    except BaseException:
-        for calls in deferred:
-            calls.cancel()
-        raise
-    finally:
-        _deferred.reset(token)
 
 
 class ShadowCalls:
@@ -61,12 +39,12 @@ class ShadowCalls:
 
     Args:
         shadows: The shadows.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, shadows: Sequence[Shadow], timeouts: Timeouts) -> None:
+    def __init__(self, shadows: Sequence[Shadow], scope: EvaluationScope) -> None:
         self._shadows = shadows
-        self._timeouts = timeouts
+        self._scope = scope
         self._assessments: list[AssessmentCall] = []
         self._judgements: list[JudgementCall] = []
         self._order: dict[JudgementCall, tuple[int, ...]] = {}
@@ -83,16 +61,14 @@ class ShadowCalls:
 
     def start(self, candidate_ids: Sequence[str], assess: Assess) -> None:
         """Starts a call of each shadow about all candidates."""
-        with unnoted():
-            for number, shadow in enumerate(self._shadows):
-                self._assessments.append(
-                    AssessmentCall(shadow, number, candidate_ids, assess, self._seconds(shadow))
-                )
+        for number, shadow in enumerate(self._shadows):
+            scope = self._scope.of_shadow(number, self._seconds(shadow))
+            self._assessments.append(AssessmentCall(shadow, scope, candidate_ids, assess))
 
     async def judged(
         self,
         assignment: JudgeAssignment,
-        judge: Callable[[JudgeAssignment], Awaitable[Answer]],
+        judge: Callable[[JudgeAssignment, EvaluationScope], Awaitable[Answer]],
         member: Literal["rating", "challenge", "comparison"],
         place: int = 0,
         **item: str,
@@ -101,7 +77,8 @@ class ShadowCalls:
 
         Args:
             assignment: The assignment of the judge.
-            judge: Has a judge judge the item. It returns its failure as an answer that abstains.
+            judge: Has a judge judge the item, in the scope of the evaluation or of a shadow. It returns its
+                failure as an answer that abstains.
             member: The member of ``ShadowJudgement`` that the answer is.
             place: The place of the item among those of this member in the request, from 0. The judgements of
                 a result stand in this order.
@@ -111,36 +88,33 @@ class ShadowCalls:
             The answer of the judge. It waits for no shadow.
         """
 
-        async def judge_as_shadow(shadow: JudgeAssignment) -> ShadowJudgement:
-            made: dict[str, Any] = {member: await judge(shadow)}
+        async def judge_as_shadow(shadow: JudgeAssignment, scope: EvaluationScope) -> ShadowJudgement:
+            made: dict[str, Any] = {member: await judge(shadow, scope)}
             return ShadowJudgement(**made)
 
         calls = []
-        with unnoted():
-            for order, shadow in enumerate(self._shadows):
-                if shadow.assignment.role != assignment.role or shadow.of != assignment.judge.name:
-                    continue
-                # A judge with several models judges an item several times, its shadow once.
-                key = (shadow.assignment, member, *item.values())
-                if key in self._items:
-                    continue
-                self._items.add(key)
-                number = len(self._judgements)
-                named: dict[str, Any] = {**item}
-                call = JudgementCall(
-                    shadow, number, ShadowJudgement(**named), judge_as_shadow, self._seconds(shadow)
-                )
-                self._judgements.append(call)
-                self._order[call] = (_MEMBERS.index(member), place, order)
-                calls.append(call)
+        for order, shadow in enumerate(self._shadows):
+            if shadow.assignment.role != assignment.role or shadow.of != assignment.judge.name:
+                continue
+            # A judge with several models judges an item several times, its shadow once.
+            key = (shadow.assignment, member, *item.values())
+            if key in self._items:
+                continue
+            self._items.add(key)
+            scope = self._scope.of_shadow(len(self._judgements), self._seconds(shadow))
+            named: dict[str, Any] = {**item}
+            call = JudgementCall(shadow, scope, ShadowJudgement(**named), judge_as_shadow)
+            self._judgements.append(call)
+            self._order[call] = (_MEMBERS.index(member), place, order)
+            calls.append(call)
         begun = time.perf_counter()
-        answer = await judge(assignment)
+        answer = await judge(assignment, self._scope)
         for call in calls:
             call.note_judge_latency(time.perf_counter() - begun)
         return answer
 
     def _seconds(self, shadow: Shadow) -> float:
-        return shadow.assignment.judge.timeout(self._timeouts.judge)
+        return shadow.assignment.judge.timeout(self._scope.timeouts.judge)
 
     async def beside(
         self,
@@ -154,8 +128,8 @@ class ShadowCalls:
 
         Args:
             work: The evaluation, which calls ``start`` or ``judged``. If it fails, the calls are cancelled.
-            wait_seconds: How long the result waits for the shadows at most. Within ``deferred_shadows`` it
-                does not wait, and has no judgements yet.
+            wait_seconds: How long the result waits for the shadows at most. If the scope has ``deferred``,
+                it does not wait, and has no judgements yet.
             targets: The lists of the result that assessments of candidates are added to.
             judged: The list of the result that judgements of items are added to.
         """
@@ -169,9 +143,9 @@ class ShadowCalls:
                 self._targets = targets(result)
             if judged is not None:
                 self._judged = judged(result)
-            deferred = _deferred.get()
+            deferred = self._scope.deferred
             if deferred is None:
-                left = self._timeouts.left()
+                left = self._scope.left()
                 await self.finish(wait_seconds if left is None else min(wait_seconds, left))
                 result.usage.CopyFrom(add_usage(result.usage, self.usage))
             else:

@@ -48,10 +48,6 @@ class Evaluation(ABC):
         """The judgements of a result that metrics count."""
         return flat_judgements(result)
 
-    def accepted(self) -> EvaluationAccepted:
-        """The event of the plan."""
-        return self._accepted()
-
     async def result(self) -> Any:
         """Runs the evaluation and returns its result. Cancellation cancels the calls to judges."""
         return self._counted(await self.work(_discard))

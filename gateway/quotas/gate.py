@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.gate import OPEN_GATE, Answered
-from gateway.evaluations.calls import noted_usage
+from dramaturg.service.rpc import Context
 from gateway.quotas.recent_calls import RecentCalls
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
@@ -69,9 +69,11 @@ class Quotas:
         self._reserved: defaultdict[str, Spending] = defaultdict(Spending)
         self._expected: dict[str, Spending] = {}
         """The moving average of the cost of an item, by tenant."""
+        self._answers: dict[Context, list[Usage]] = {}
+        """The usage of the answers of judges, by call in progress."""
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Admits a call of the current caller's tenant.
 
         Raises:
@@ -82,23 +84,32 @@ class Quotas:
         self.calls.note(tenant)
         quota = self._settings.of(tenant)
         return (
-            OPEN_GATE.passing(method, items)
+            OPEN_GATE.passing(method, items, context)
             if quota.limits_nothing
-            else self._held(tenant, quota, method, items)
+            else self._held(tenant, quota, method, items, context)
         )
+
+    def answers(self, context: Context) -> list[Usage]:
+        """The list that receives the usage of the answers of judges in a call.
+
+        What its responses do not report of it counts against the quota when the call ends.
+
+        Args:
+            context: The servicer's context of the call. Of a call that no quota limits, the list is not read.
+        """
+        return self._answers.get(context, [])
 
     def dataset_bytes(self, tenant: str) -> int | None:
         """The most bytes of a tenant's uploaded datasets together. None: any number."""
         return self._settings.of(tenant).dataset_bytes
 
     @asynccontextmanager
-    async def _held(self, tenant: str, quota: Quota, method: str, items: int) -> AsyncIterator[Answered]:
+    async def _held(
+        self, tenant: str, quota: Quota, method: str, items: int, context: Context
+    ) -> AsyncIterator[Answered]:
         self._count(tenant, quota, items)
         self._in_progress[tenant] += items
         usage = CallUsage()
-        noting: AbstractContextManager[Sequence[Usage]] = (
-            noted_usage() if _may_cost(method) else nullcontext(())
-        )
         try:
             # Starts of runs one at a time, so that each sees the runs of those before it.
             async with (
@@ -106,13 +117,17 @@ class Quotas:
                 self._reservation(tenant, quota, method, items),
             ):
                 await self._check_runs(tenant, quota, method)
-                with noting as answered:
-                    try:
-                        yield partial(self._answered, tenant, usage) if _may_cost(method) else _ignore
-                    finally:
-                        # A call that is cancelled or fails reports less than its answers cost.
-                        if (rest := usage.rest(total_usage(answered))) != Spending():
-                            self.spending.add(tenant, rest)
+                if not _may_cost(method):
+                    yield _ignore
+                    return
+                answers = self._answers[context] = []
+                try:
+                    yield partial(self._answered, tenant, usage)
+                finally:
+                    del self._answers[context]
+                    # A call that is cancelled or fails reports less than its answers cost.
+                    if (rest := usage.rest(total_usage(answers))) != Spending():
+                        self.spending.add(tenant, rest)
                 if usage.spent != Spending():
                     self._expect(tenant, usage.spent, items)
         finally:

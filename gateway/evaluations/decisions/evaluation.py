@@ -15,10 +15,11 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
-from gateway.evaluations.calls import Timeouts, ask, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.decisions.plan import CHOICES, DecisionsPlan, Question
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit, Evaluation
 
 
@@ -27,13 +28,13 @@ class DecisionsEvaluation(Evaluation):
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: DecisionsPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: DecisionsPlan, scope: EvaluationScope) -> None:
         super().__init__(EvaluateDecisionsResponse, plan.accepted)
         self._plan = plan
-        self._timeouts = timeouts
+        self._scope = scope
 
     async def work(self, emit: Emit) -> DecisionResult:
         request = self._plan.request
@@ -58,7 +59,7 @@ class DecisionsEvaluation(Evaluation):
             options=options,
         )
         stub = AuthoringServiceStub(assignment.judge.channel)
-        answer = await ask(assignment, self._timeouts, stub.ChooseOption, asked, ChooseOptionResponse)
+        answer = await ask(assignment, self._scope, stub.ChooseOption, asked, ChooseOptionResponse)
         choice = ModelChoice(model=question.model, prompt=question.prompt, options_swapped=question.swapped)
         if isinstance(answer, Failure):
             choice.abstain_reason = answer.reason

@@ -11,10 +11,11 @@ from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.judge.roles import AUTHOR
 from dramaturg.results.decisions import DECISIONS
 from gateway.evaluations.decisions.evaluation import DecisionsEvaluation
-from gateway.evaluations.decisions.plan import plan_decisions
+from gateway.evaluations.decisions.plan import DecisionsPlan, plan_decisions
 from gateway.evaluations.decisions.summary import DecisionsKindSummary
 from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scope import EvaluationScope
 
 
 class DecisionsKind(RunKind):
@@ -26,8 +27,13 @@ class DecisionsKind(RunKind):
     summary = DecisionsKindSummary()
     roles = (AUTHOR,)
 
-    def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsEvaluation:
-        return DecisionsEvaluation(plan_decisions(request, context.registry), context.timeouts)
+    def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsPlan:
+        return plan_decisions(request, context.registry)
+
+    def begin(
+        self, request: EvaluateDecisionsRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> DecisionsEvaluation:
+        return DecisionsEvaluation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: EvaluateDecisionsRequest, spec: RunSpec, context: EvaluationContext

@@ -36,7 +36,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeSe
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Timeouts, ask, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.dialogues.answers import (
     no_comparison,
     no_rating,
@@ -49,6 +49,7 @@ from gateway.evaluations.dialogues.answers import (
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import JudgeAssignment
@@ -64,14 +65,14 @@ class DialoguesEvaluation(Evaluation):
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: DialoguesPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: DialoguesPlan, scope: EvaluationScope) -> None:
         super().__init__(EvaluateDialoguesResponse, plan.accepted)
         self._plan = plan
-        self._timeouts = timeouts
-        self._shadows = ShadowCalls(plan.shadows, timeouts)
+        self._scope = scope
+        self._shadows = ShadowCalls(plan.shadows, scope)
 
     async def work(self, emit: Emit) -> DialogueResult:
         wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
@@ -124,7 +125,7 @@ class DialoguesEvaluation(Evaluation):
             options.sampling.CopyFrom(request.sampling)
         asked = ReplyRequest(utterances=request.script.utterances, options=options)
         stub = AuthoringServiceStub(assignment.judge.channel)
-        answer = await ask(assignment, self._timeouts, stub.Reply, asked, ReplyResponse)
+        answer = await ask(assignment, self._scope, stub.Reply, asked, ReplyResponse)
         if isinstance(answer, Failure):
             reply = ModelReply(model=model, abstain_reason=answer.reason)
         else:
@@ -153,7 +154,7 @@ class DialoguesEvaluation(Evaluation):
             rated.rating.CopyFrom(refusal_rating())
         else:
 
-            async def rate(judge: JudgeAssignment) -> Rating:
+            async def rate(judge: JudgeAssignment, scope: EvaluationScope) -> Rating:
                 asked = RateReplyRequest(
                     task=script.task,
                     utterances=script.utterances,
@@ -161,7 +162,7 @@ class DialoguesEvaluation(Evaluation):
                     options=judge_options(judge, self._plan.request),
                 )
                 stub = RatingJudgeServiceStub(judge.judge.channel)
-                answer = await ask(judge, self._timeouts, stub.RateReply, asked, RateReplyResponse)
+                answer = await ask(judge, scope, stub.RateReply, asked, RateReplyResponse)
                 return normalize_rating(answer, judge)
 
             answer = await self._shadows.judged(assignment, rate, "rating", place, model=reply.model)
@@ -181,7 +182,7 @@ class DialoguesEvaluation(Evaluation):
                 texts=[reply.text], options=judge_options(assignment, self._plan.request)
             )
             stub = TextScorerServiceStub(assignment.judge.channel)
-            answer = await ask(assignment, self._timeouts, stub.ScoreTexts, asked, ScoreTextsResponse)
+            answer = await ask(assignment, self._scope, stub.ScoreTexts, asked, ScoreTextsResponse)
             scored = normalize_score(answer, assignment, reply.model)
         emit(score=scored)
         return scored
@@ -199,8 +200,8 @@ class DialoguesEvaluation(Evaluation):
             compared.comparison.preference = refusal_preference(_is_refusal(first), _is_refusal(second))
         else:
 
-            async def compare(judge: JudgeAssignment) -> ComparePairResponse:
-                answer = await self._ask_pair_judge(judge, [first.text, second.text])
+            async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> ComparePairResponse:
+                answer = await self._ask_pair_judge(judge, scope, [first.text, second.text])
                 return normalize_comparison(answer, judge)
 
             models = {"model": first.model, "second_model": second.model}
@@ -210,7 +211,7 @@ class DialoguesEvaluation(Evaluation):
         return compared
 
     async def _ask_pair_judge(
-        self, assignment: JudgeAssignment, texts: Sequence[str]
+        self, assignment: JudgeAssignment, scope: EvaluationScope, texts: Sequence[str]
     ) -> ComparePairResponse | Failure:
         script = self._plan.request.script
         asked = ComparePairRequest(
@@ -222,7 +223,7 @@ class DialoguesEvaluation(Evaluation):
             rules=self._plan.request.rules if self._plan.request.HasField("rules") else None,
         )
         stub = PairJudgeServiceStub(assignment.judge.channel)
-        return await ask(assignment, self._timeouts, stub.ComparePair, asked, ComparePairResponse)
+        return await ask(assignment, scope, stub.ComparePair, asked, ComparePairResponse)
 
 
 def _is_refusal(reply: ModelReply) -> bool:

@@ -11,10 +11,11 @@ from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
 from dramaturg.results.dialogues import DIALOGUES
 from dramaturg.service.errors import Violation
 from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
-from gateway.evaluations.dialogues.plan import plan_dialogues
+from gateway.evaluations.dialogues.plan import DialoguesPlan, plan_dialogues
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary
 from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import counted_shadows
 
 
@@ -27,8 +28,13 @@ class DialoguesKind(RunKind):
     summary = DialoguesKindSummary()
     roles = (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER)
 
-    def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesEvaluation:
-        return DialoguesEvaluation(plan_dialogues(request, context.registry), context.timeouts)
+    def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesPlan:
+        return plan_dialogues(request, context.registry)
+
+    def begin(
+        self, request: EvaluateDialoguesRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> DialoguesEvaluation:
+        return DialoguesEvaluation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: EvaluateDialoguesRequest, spec: RunSpec, context: EvaluationContext

@@ -17,10 +17,10 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 )
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan
 from gateway.evaluations.graphs.predictions import GraphMaker
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory
 
@@ -31,14 +31,14 @@ class GraphsEvaluation(Evaluation):
     Args:
         plan: The plan of the evaluation.
         directory: The identities of judges.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
         super().__init__(EvaluateGraphsResponse, plan.accepted)
         self._plan = plan
-        self._timeouts = timeouts
-        self._measurer = GraphMeasurer(plan, directory, timeouts)
+        self._scope = scope
+        self._measurer = GraphMeasurer(plan, directory, scope)
 
     async def work(self, emit: Emit) -> GraphsResult:
         graphs = await gather_all(
@@ -50,7 +50,7 @@ class GraphsEvaluation(Evaluation):
         return self._result(graphs)
 
     async def _ask(self, model: str, emit: Emit) -> MeasuredGraph:
-        made = await GraphMaker(self._plan, self._timeouts, model).make()
+        made = await GraphMaker(self._plan, self._scope, model).make()
         return await self._measure(made, emit)
 
     async def _take(self, given: GivenGraph, emit: Emit) -> MeasuredGraph:

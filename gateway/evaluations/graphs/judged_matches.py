@@ -24,8 +24,8 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.results.names import abstention_name
 from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.panels import decide
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
@@ -43,7 +43,7 @@ class EventJudges:
         assignments: The judges.
         request: The request of the evaluation.
         directory: The identities of judges.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EventJudges:
         assignments: Sequence[JudgeAssignment],
         request: EvaluateGraphsRequest,
         directory: JudgeDirectory,
-        timeouts: Timeouts,
+        scope: EvaluationScope,
     ) -> None:
         self._assignments = assignments
         self._scenario = request.reference.scenario
@@ -62,7 +62,7 @@ class EventJudges:
         # The sampling and the model of the request are those of the models under test.
         self._options = EvaluateGraphsRequest(options=JudgeOptions(repeat_index=request.options.repeat_index))
         self._directory = directory
-        self._timeouts = timeouts
+        self._scope = scope
 
     async def match(self, events: Sequence[Event], matches: EventMatches) -> str:
         """Matches events one to one. Events without text match none.
@@ -102,9 +102,12 @@ class EventJudges:
             JudgeCandidate(id=str(index), text=event.text, reading=READING_TEXT)
             for index, event in enumerate(events)
         ]
-        assessor = Assessor(task, candidates, self._options, self._directory, self._timeouts)
+        assessor = Assessor(task, candidates, self._options, self._directory)
         columns = await gather_all(
-            [assessor.assess(one, self._ask, _no_reference, _discard) for one in self._assignments]
+            [
+                assessor.assess(one, self._scope, self._ask, _no_reference, _discard)
+                for one in self._assignments
+            ]
         )
         found = {}
         for index, event in enumerate(events):

@@ -15,6 +15,7 @@ from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs
 from gateway.evaluations.graphs.summary import GraphsKindSummary
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 _OPTIONS = ("task", "method", "cycle_policy", "distance_mode", "reduce", "event_matching", "vote_count")
@@ -31,9 +32,13 @@ class GraphsKind(RunKind):
     summary = GraphsKindSummary()
     roles = (AUTHOR, EDGES, GRAPH, EMBEDDING, RUBRIC_JUDGE)
 
-    def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsEvaluation:
-        plan = plan_graphs(request, context.registry)
-        return GraphsEvaluation(plan, context.directory, context.timeouts)
+    def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsPlan:
+        return plan_graphs(request, context.registry)
+
+    def begin(
+        self, request: EvaluateGraphsRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> GraphsEvaluation:
+        return GraphsEvaluation(self.plan(request, context), context.directory, scope)
 
     def planned_calls(
         self, request: EvaluateGraphsRequest, spec: RunSpec, context: EvaluationContext

@@ -11,10 +11,11 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.service.concurrency import gather_all
-from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.calls import ask
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.graphs.judged_matches import EventJudges
 from gateway.evaluations.graphs.plan import GraphsPlan
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
 
@@ -25,13 +26,13 @@ class GraphMeasurer:
     Args:
         plan: The plan of the evaluation.
         directory: The identities of judges.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
         self._plan = plan
-        self._judges = EventJudges(plan.event_judges, plan.request, directory, timeouts)
-        self._timeouts = timeouts
+        self._judges = EventJudges(plan.event_judges, plan.request, directory, scope)
+        self._scope = scope
         self._stub = GraphServiceStub(plan.measurer.judge.channel)
 
     async def measure(self, measured: MeasuredGraph) -> None:
@@ -73,7 +74,7 @@ class GraphMeasurer:
     async def _check(self, measured: MeasuredGraph) -> Sequence[str]:
         answer = await ask(
             self._plan.measurer,
-            self._timeouts,
+            self._scope,
             self._stub.CheckGraph,
             pb.CheckGraphRequest(graph=measured.graph),
             pb.CheckGraphResponse,
@@ -93,7 +94,7 @@ class GraphMeasurer:
         )
         answer = await ask(
             self._plan.measurer,
-            self._timeouts,
+            self._scope,
             self._stub.ScoreEdges,
             pb.ScoreEdgesRequest(pairs=[pair], reduce=request.reduce, report_predicted=True),
             pb.ScoreEdgesResponse,
@@ -150,7 +151,7 @@ class GraphMeasurer:
         request = self._plan.request
         threshold = request.match_threshold if request.HasField("match_threshold") else DEFAULT_THRESHOLD
         found = await match_events(
-            embedder, self._timeouts, measured.graph.events, request.reference.events, threshold
+            embedder, self._scope, measured.graph.events, request.reference.events, threshold
         )
         if isinstance(found, str):
             who = f"{embedder.role.name} {embedder.judge.name!r}"
@@ -181,7 +182,7 @@ class GraphMeasurer:
         request = self._plan.request
         answer = await ask(
             self._plan.measurer,
-            self._timeouts,
+            self._scope,
             self._stub.MeasureEditDistance,
             pb.MeasureEditDistanceRequest(
                 first=measured.graph,

@@ -25,13 +25,14 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
 )
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
-from gateway.evaluations.calls import Timeouts, ask, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.graphs.answers import Cleaned, Kept, clean_edges, clean_probabilities
 from gateway.evaluations.graphs.event_aliases import EventAliases
 from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan
 from gateway.evaluations.graphs.soundness import check_graph
 from gateway.evaluations.model_failures import is_model_failure
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 MOST_DROPPED = 100
@@ -43,13 +44,13 @@ class GraphMaker:
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
         model: The model, as named in the request.
     """
 
-    def __init__(self, plan: GraphsPlan, timeouts: Timeouts, model: str) -> None:
+    def __init__(self, plan: GraphsPlan, scope: EvaluationScope, model: str) -> None:
         self._plan = plan
-        self._timeouts = timeouts
+        self._scope = scope
         self._model = model
         self._made = MeasuredGraph(model=model)
 
@@ -91,7 +92,7 @@ class GraphMaker:
         assert assignment is not None
         answer = await ask(
             assignment,
-            self._timeouts,
+            self._scope,
             AuthoringServiceStub(assignment.judge.channel).WriteScriptGraph,
             WriteScriptGraphRequest(
                 scenario=reference.scenario,
@@ -124,7 +125,7 @@ class GraphMaker:
         aliases = EventAliases(request.reference.scenario, events)
         answer = await ask(
             assignment,
-            self._timeouts,
+            self._scope,
             EdgeServiceStub(assignment.judge.channel).PredictEdges,
             PredictEdgesRequest(
                 scenario=request.reference.scenario,
@@ -178,7 +179,7 @@ class GraphMaker:
         assignment = self._plan.measurer
         answer = await ask(
             assignment,
-            self._timeouts,
+            self._scope,
             GraphServiceStub(assignment.judge.channel).AggregatePairs,
             AggregatePairsRequest(
                 events=events,

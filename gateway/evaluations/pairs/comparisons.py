@@ -10,8 +10,9 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
-from gateway.evaluations.calls import Timeouts, call_judge, judge_options
+from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 _ORDERS = {
@@ -26,7 +27,7 @@ async def compare_pair(
     request: EvaluatePairsRequest,
     roles: Sequence[pb.Role],
     identity: Identity | None,
-    timeouts: Timeouts,
+    scope: EvaluationScope,
 ) -> pb.ComparePairResponse:
     """Compares the two texts. A judge that fails, or breaks its contract, abstains in every role.
 
@@ -35,7 +36,7 @@ async def compare_pair(
         request: The texts. Their authors and the human preference are not passed on.
         roles: The roles that vote. Empty: one vote without a role.
         identity: The identity of the judge. None: unknown.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
     question = pb.ComparePairRequest(
         source=request.source,
@@ -54,7 +55,9 @@ async def compare_pair(
         # gRPC returns None where the bytes do not parse as the response.
         return pb.ComparePairResponse() if response is None else response
 
-    answer = await call_judge(assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge)
+    answer = await call_judge(
+        scope, assignment.judge, compare, left=scope.left(), longest=scope.timeouts.judge
+    )
     if isinstance(answer, Failure):
         provenance = Provenance(contract=assignment.role.contract)
         if identity is not None:

@@ -18,11 +18,11 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.pairs.comparisons import compare_pair
 from gateway.evaluations.pairs.metrics import score_texts
 from gateway.evaluations.pairs.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, PairsPlan
 from gateway.evaluations.pairs.roles import find_roles
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory
@@ -38,15 +38,15 @@ class PairsEvaluation(Evaluation):
     Args:
         plan: The plan of the evaluation.
         directory: The identities of the judges.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: PairsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(self, plan: PairsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
         super().__init__(EvaluatePairsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
-        self._timeouts = timeouts
-        self._shadows = ShadowCalls(plan.shadows, timeouts)
+        self._scope = scope
+        self._shadows = ShadowCalls(plan.shadows, scope)
 
     async def work(self, emit: Emit) -> PairResult:
         wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
@@ -54,7 +54,7 @@ class PairsEvaluation(Evaluation):
 
     async def _evaluate(self, emit: Emit) -> PairResult:
         async with asyncio.TaskGroup() as group:
-            metrics = group.create_task(score_texts(self._plan, self._timeouts))
+            metrics = group.create_task(score_texts(self._plan, self._scope))
             roles = group.create_task(self._find(emit))
             tasks = [
                 group.create_task(self._compare(method, place, assignment, roles, emit))
@@ -68,7 +68,7 @@ class PairsEvaluation(Evaluation):
     async def _find(self, emit: Emit) -> RolesKnown:
         if self._plan.request.judging_omitted:
             return RolesKnown()
-        known = await find_roles(self._plan, self._timeouts)
+        known = await find_roles(self._plan, self._scope)
         emit(roles=known)
         return known
 
@@ -82,9 +82,9 @@ class PairsEvaluation(Evaluation):
     ) -> PairComparison:
         voters = await _voters(method, roles)
 
-        async def compare(judge: JudgeAssignment) -> pb.ComparePairResponse:
+        async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
             identity = await self._directory.identity(judge.judge)
-            return await compare_pair(judge, self._plan.request, voters, identity, self._timeouts)
+            return await compare_pair(judge, self._plan.request, voters, identity, scope)
 
         comparison = PairComparison(
             method=method,

@@ -23,6 +23,7 @@ from gateway.evaluations.pairs.plan import (
     plan_pairs,
 )
 from gateway.evaluations.pairs.summary import PairsKindSummary
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import counted_shadows
 
 GENERATED_ROLE_CHARACTERS = 120
@@ -37,8 +38,13 @@ class PairsKind(RunKind):
     summary = PairsKindSummary()
     roles = (ROLES_FINDER, PAIR_JUDGE, ALIGNMENT)
 
-    def plan(self, request: EvaluatePairsRequest, context: EvaluationContext) -> PairsEvaluation:
-        return PairsEvaluation(plan_pairs(request, context.registry), context.directory, context.timeouts)
+    def plan(self, request: EvaluatePairsRequest, context: EvaluationContext) -> PairsPlan:
+        return plan_pairs(request, context.registry)
+
+    def begin(
+        self, request: EvaluatePairsRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> PairsEvaluation:
+        return PairsEvaluation(self.plan(request, context), context.directory, scope)
 
     def planned_calls(
         self, request: EvaluatePairsRequest, spec: RunSpec, context: EvaluationContext

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.text_pb2 import ScoreTextRequest, ScoreTextResponse
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
-from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.calls import ask
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.plan import PairsPlan
+from gateway.evaluations.scope import EvaluationScope
 
 
-async def score_texts(plan: PairsPlan, timeouts: Timeouts) -> PairResult:
+async def score_texts(plan: PairsPlan, scope: EvaluationScope) -> PairResult:
     """The metrics of a result: the score of the first text less that of the second, by metric.
 
     There is no reference for texts that are compared with each other. The source takes its place, so a metric
@@ -23,7 +24,7 @@ async def score_texts(plan: PairsPlan, timeouts: Timeouts) -> PairResult:
     for text in (request.first.text, request.second.text):
         asked.pairs.add(candidate=text, reference=request.source)
     stub = AlignmentServiceStub(plan.scorer.judge.channel)
-    response = await ask(plan.scorer, timeouts, stub.ScoreText, asked, ScoreTextResponse)
+    response = await ask(plan.scorer, scope, stub.ScoreText, asked, ScoreTextResponse)
     if isinstance(response, Failure):
         result.metrics_failure = f"the alignment service {response.explanation}"
         return result

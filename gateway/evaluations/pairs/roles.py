@@ -17,16 +17,17 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.judge.role_counts import role_shortage
 from dramaturg.service.validation import violations
-from gateway.evaluations.calls import Timeouts, call_judge, judge_options
+from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.plan import PairsPlan
 from gateway.evaluations.pairs.role_figures import maps_all
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 Answer = TypeVar("Answer")
 
 
-async def find_roles(plan: PairsPlan, timeouts: Timeouts) -> RolesKnown:
+async def find_roles(plan: PairsPlan, scope: EvaluationScope) -> RolesKnown:
     """Generates and clusters the roles.
 
     A failure is reported in ``failure`` and raises no error: the roles found so far judge. Generation and
@@ -34,20 +35,20 @@ async def find_roles(plan: PairsPlan, timeouts: Timeouts) -> RolesKnown:
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
     known = RolesKnown(roles=[*plan.objective, *plan.request.roles.subjective_roles])
     failures: list[str] = []
     if plan.finder is not None and plan.generated:
-        failures += await _generate(plan, plan.finder, timeouts, known)
+        failures += await _generate(plan, plan.finder, scope, known)
     if plan.finder is not None and plan.clustered and _has_subjective(known.roles):
-        failures += await _cluster(plan, plan.finder, timeouts, known)
+        failures += await _cluster(plan, plan.finder, scope, known)
     known.failure = " ".join(failures)
     return known
 
 
 async def _generate(
-    plan: PairsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+    plan: PairsPlan, finder: JudgeAssignment, scope: EvaluationScope, known: RolesKnown
 ) -> Sequence[str]:
     """Adds generated roles; returns the reasons for the absence of some."""
     request = GenerateRolesRequest(
@@ -59,7 +60,7 @@ async def _generate(
     stub = RoleServiceStub(finder.judge.channel)
     response = await _ask(
         finder,
-        timeouts,
+        scope,
         lambda timeout: stub.GenerateRoles(request, timeout=timeout),
         GenerateRolesResponse(),
     )
@@ -79,7 +80,7 @@ async def _generate(
 
 
 async def _cluster(
-    plan: PairsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+    plan: PairsPlan, finder: JudgeAssignment, scope: EvaluationScope, known: RolesKnown
 ) -> Sequence[str]:
     """Drops similar roles; returns the reasons for keeping all."""
     wish = plan.request.roles
@@ -90,7 +91,7 @@ async def _cluster(
     )
     stub = RoleServiceStub(finder.judge.channel)
     response = await _ask(
-        finder, timeouts, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
+        finder, scope, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
     )
     if isinstance(response, Failure):
         return [f"The roles are not clustered: {finder.judge.name!r} {response.explanation}."]
@@ -107,11 +108,11 @@ async def _cluster(
 
 async def _ask(
     finder: JudgeAssignment,
-    timeouts: Timeouts,
+    scope: EvaluationScope,
     call: Callable[[float], Awaitable[Answer | None]],
     nothing: Answer,
 ) -> Answer | Failure:
-    left = timeouts.left()
+    left = scope.left()
 
     async def answer(timeout: float) -> Answer:
         response = await call(timeout)
@@ -119,7 +120,7 @@ async def _ask(
         return nothing if response is None else response
 
     return await call_judge(
-        finder.judge, answer, left=None if left is None else left / 2, longest=timeouts.judge
+        scope, finder.judge, answer, left=None if left is None else left / 2, longest=scope.timeouts.judge
     )
 
 

@@ -15,11 +15,12 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.authoring.duplicates import repeats
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
-from gateway.evaluations.calls import Timeouts, ask, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.embedding import embed_by
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.scenarios.plan import RequestedScenario, ScenariosPlan
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit, Evaluation
 
 NO_SERVICE = "no service of the role 'embedding' is registered"
@@ -31,13 +32,13 @@ class ScenarioWriting(Evaluation):
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: ScenariosPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: ScenariosPlan, scope: EvaluationScope) -> None:
         super().__init__(WriteScenariosResponse, plan.accepted)
         self._plan = plan
-        self._timeouts = timeouts
+        self._scope = scope
 
     async def work(self, emit: Emit) -> ScenariosResult:
         request = self._plan.request
@@ -69,7 +70,7 @@ class ScenarioWriting(Evaluation):
             options=options,
         )
         stub = AuthoringServiceStub(assignment.judge.channel)
-        answer = await ask(assignment, self._timeouts, stub.WriteScenario, asked, WriteScenarioResponse)
+        answer = await ask(assignment, self._scope, stub.WriteScenario, asked, WriteScenarioResponse)
         written = WrittenScenario(id=wanted.id, model=wanted.model, target=wanted.target)
         if isinstance(answer, Failure):
             written.abstain_reason = answer.reason
@@ -101,7 +102,7 @@ class ScenarioWriting(Evaluation):
             return None
         if len(texts) < 2:
             return None
-        found = await embed_by(assignment, self._timeouts, texts)
+        found = await embed_by(assignment, self._scope, texts)
         if found.failure:
             result.duplicates_unchecked = f"the embedding service {assignment.judge.name!r} {found.failure}"
         if any(found.vectors):

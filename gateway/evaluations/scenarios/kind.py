@@ -16,8 +16,9 @@ from dramaturg.results.scenarios import SCENARIOS
 from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.scenarios.evaluation import ScenarioWriting
-from gateway.evaluations.scenarios.plan import plan_scenarios
+from gateway.evaluations.scenarios.plan import ScenariosPlan, plan_scenarios
 from gateway.evaluations.scenarios.summary import ScenariosKindSummary
+from gateway.evaluations.scope import EvaluationScope
 
 
 class ScenariosKind(RunKind):
@@ -29,8 +30,13 @@ class ScenariosKind(RunKind):
     summary = ScenariosKindSummary()
     roles = (AUTHOR, EMBEDDING)
 
-    def plan(self, request: WriteScenariosRequest, context: EvaluationContext) -> ScenarioWriting:
-        return ScenarioWriting(plan_scenarios(request, context.registry), context.timeouts)
+    def plan(self, request: WriteScenariosRequest, context: EvaluationContext) -> ScenariosPlan:
+        return plan_scenarios(request, context.registry)
+
+    def begin(
+        self, request: WriteScenariosRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> ScenarioWriting:
+        return ScenarioWriting(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: WriteScenariosRequest, spec: RunSpec, context: EvaluationContext

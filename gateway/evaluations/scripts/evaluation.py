@@ -29,9 +29,9 @@ from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
 from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.scripts.gold_answer import find_gold_answer
 from gateway.evaluations.scripts.plan import ScriptsPlan
 from gateway.evaluations.scripts.reading import read_candidates
@@ -54,21 +54,21 @@ class ScriptsEvaluation(Evaluation):
     Args:
         plan: The request and its judges.
         directory: The identities of judges.
-        timeouts: How long to wait for judges.
+        scope: What the calls of the evaluation share.
         parsers: The processes that parse long candidates.
     """
 
     def __init__(
-        self, plan: ScriptsPlan, directory: JudgeDirectory, timeouts: Timeouts, parsers: ProcessPool
+        self, plan: ScriptsPlan, directory: JudgeDirectory, scope: EvaluationScope, parsers: ProcessPool
     ) -> None:
         super().__init__(EvaluateScriptsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
-        self._timeouts = timeouts
+        self._scope = scope
         self._parsers = parsers
         self._given = plan.request
         self._readings: Sequence[ParsedCandidate] = ()
-        self._shadows = ShadowCalls(plan.shadows, timeouts)
+        self._shadows = ShadowCalls(plan.shadows, scope)
 
     @staticmethod
     def judgements(result: ScriptsResult) -> Iterator[Judgement]:
@@ -89,7 +89,7 @@ class ScriptsEvaluation(Evaluation):
         )
 
     async def _evaluate(self, emit: Emit) -> ScriptsResult:
-        readings = await read_candidates(self._plan.request.candidates, self._parsers)
+        readings = await read_candidates(self._plan.request.candidates, self._parsers, self._scope.tenant)
         judged = [place for place, one in enumerate(readings) if one.reading != verdict_pb2.READING_EMPTY]
         if len(judged) < len(readings):
             self._leave_out_empty(judged)
@@ -118,7 +118,7 @@ class ScriptsEvaluation(Evaluation):
         self._plan = replace(self._plan, request=request)
 
     async def _find_gold_answer(self, emit: Emit) -> GoldAnswer | None:
-        answer = await find_gold_answer(self._plan, self._readings, self._timeouts)
+        answer = await find_gold_answer(self._plan, self._readings, self._scope)
         if answer is not None:
             emit(gold_answer=answer)
         return answer
@@ -130,7 +130,7 @@ class ScriptsEvaluation(Evaluation):
             encode_candidate(candidate, read)
             for candidate, read in zip(request.candidates, self._readings, strict=True)
         ]
-        assessor = Assessor(request.task, candidates, request, self._directory, self._timeouts)
+        assessor = Assessor(request.task, candidates, request, self._directory)
 
         async def find_reference(role: JudgeRole, identity: Identity | None) -> Script | None:
             if not (role.compares or (identity is not None and USES_REFERENCE in identity.capabilities)):
@@ -140,11 +140,11 @@ class ScriptsEvaluation(Evaluation):
 
         self._shadows.start(
             [candidate.id for candidate in candidates],
-            lambda shadow, emit: assessor.assess(shadow, self._ask, find_reference, emit),
+            lambda shadow, scope, emit: assessor.assess(shadow, scope, self._ask, find_reference, emit),
         )
         return await gather_all(
             [
-                assessor.assess(assignment, self._ask, find_reference, emit)
+                assessor.assess(assignment, self._scope, self._ask, find_reference, emit)
                 for assignment in self._plan.assignments
             ]
         )

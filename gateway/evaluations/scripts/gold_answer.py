@@ -11,14 +11,15 @@ from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, GoldAnswer
 from dramaturg.judge.steps import ParsedCandidate
-from gateway.evaluations.calls import Timeouts, call_judge, judge_options
+from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.scripts.plan import ScriptsPlan
 from gateway.judges.selection import JudgeAssignment
 
 
 async def find_gold_answer(
-    plan: ScriptsPlan, readings: Sequence[ParsedCandidate], timeouts: Timeouts
+    plan: ScriptsPlan, readings: Sequence[ParsedCandidate], scope: EvaluationScope
 ) -> GoldAnswer | None:
     """The gold answer: that of the request, or one that the synthesizer writes; None where none is wanted.
 
@@ -28,7 +29,7 @@ async def find_gold_answer(
     Args:
         plan: The evaluation.
         readings: The candidates as they were read, in order.
-        timeouts: How long to wait for judges.
+        scope: What the calls of the evaluation share.
     """
     if plan.synthesizer is not None:
         pooled = plan.source == scripts_pb2.GOLD_ANSWER_SOURCE_POOLED
@@ -37,7 +38,7 @@ async def find_gold_answer(
             for candidate, read in zip(plan.request.candidates, readings, strict=True)
             if pooled and read.reading != verdict_pb2.READING_EMPTY
         ]
-        answer = await _write(plan.synthesizer, plan.request, pool, timeouts)
+        answer = await _write(plan.synthesizer, plan.request, pool, scope)
     elif plan.source == scripts_pb2.GOLD_ANSWER_SOURCE_GIVEN:
         answer = GoldAnswer(script=plan.request.gold_answer)
     else:
@@ -50,20 +51,20 @@ async def _write(
     assignment: JudgeAssignment,
     request: EvaluateScriptsRequest,
     pool: Sequence[Candidate],
-    timeouts: Timeouts,
+    scope: EvaluationScope,
 ) -> GoldAnswer:
     question = SynthesizeRequest(
         task=request.task, candidates=pool, options=judge_options(assignment, request)
     )
     stub = SynthesizeServiceStub(assignment.judge.channel)
-    longest = timeouts.for_gold_answer()
+    longest = scope.for_gold_answer()
 
     async def synthesize(timeout: float) -> SynthesizeResponse:
         response: SynthesizeResponse | None = await stub.Synthesize(question, timeout=timeout)
         # gRPC hands over None where the bytes do not parse as the response.
         return SynthesizeResponse() if response is None else response
 
-    response = await call_judge(assignment.judge, synthesize, left=longest, longest=longest)
+    response = await call_judge(scope, assignment.judge, synthesize, left=longest, longest=longest)
     if isinstance(response, Failure):
         failure = f"The judge {assignment.judge.name!r} {response.explanation}."
         return GoldAnswer(failure=failure, failure_reason=response.reason)

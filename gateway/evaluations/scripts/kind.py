@@ -19,6 +19,7 @@ from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_J
 from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.scripts.authorship import (
     add_scripts,
     placeholders,
@@ -26,7 +27,7 @@ from gateway.evaluations.scripts.authorship import (
     write_scripts,
 )
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
-from gateway.evaluations.scripts.plan import plan_scripts
+from gateway.evaluations.scripts.plan import ScriptsPlan, plan_scripts
 from gateway.evaluations.scripts.summary import ScriptsKindSummary
 from gateway.judges.selection import counted_shadows
 
@@ -41,9 +42,13 @@ class ScriptsKind(RunKind):
     roles = (AUTHOR, SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)
     accepts_configured_roles = True
 
-    def plan(self, request: EvaluateScriptsRequest, context: EvaluationContext) -> ScriptsEvaluation:
-        plan = plan_scripts(request, context.registry)
-        return ScriptsEvaluation(plan, context.directory, context.timeouts, context.parsers)
+    def plan(self, request: EvaluateScriptsRequest, context: EvaluationContext) -> ScriptsPlan:
+        return plan_scripts(request, context.registry)
+
+    def begin(
+        self, request: EvaluateScriptsRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> ScriptsEvaluation:
+        return ScriptsEvaluation(self.plan(request, context), context.directory, scope, context.parsers)
 
     def written_fields(self, spec: RunSpec) -> Sequence[str]:
         return ("candidates",) if spec.models else ()
@@ -63,7 +68,7 @@ class ScriptsKind(RunKind):
 
     def plan_row(
         self, request: EvaluateScriptsRequest, spec: RunSpec, context: EvaluationContext
-    ) -> ScriptsEvaluation:
+    ) -> ScriptsPlan:
         if not spec.models:
             return self.plan(request, context)
         planned = EvaluateScriptsRequest()
@@ -97,16 +102,21 @@ class ScriptsKind(RunKind):
         return calls
 
     async def evaluate(
-        self, request: EvaluateScriptsRequest, spec: RunSpec, repeat_offset: int, context: EvaluationContext
+        self,
+        request: EvaluateScriptsRequest,
+        spec: RunSpec,
+        repeat_offset: int,
+        context: EvaluationContext,
+        scope: EvaluationScope,
     ) -> ScriptsResult:
         if not spec.models:
-            result: ScriptsResult = await self.plan(request, context).result()
+            result: ScriptsResult = await self.begin(request, context, scope).result()
             return result
         self.plan_row(request, spec, context)
-        scripts = await write_scripts(request, spec, repeat_offset, context.registry, context.timeouts)
+        scripts = await write_scripts(request, spec, repeat_offset, context.registry, scope)
         request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
         if request.candidates:
-            result = await self.plan(request, context).result()
+            result = await self.begin(request, context, scope).result()
         else:
             result = ScriptsResult(task=request.task, tags=request.tags, mechanism=request.mechanism)
         add_scripts(result, scripts)

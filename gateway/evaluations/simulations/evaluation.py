@@ -32,9 +32,10 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJ
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.names import abstention_name
 from dramaturg.service.validation import violations
-from gateway.evaluations.calls import Timeouts, ask, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.judge_answers import CORRECTIONS
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.simulations.cuts import cut_scripts
 from gateway.evaluations.simulations.plan import SimulationPlan
@@ -48,18 +49,18 @@ class Simulation(Evaluation):
 
     Args:
         plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: SimulationPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: SimulationPlan, scope: EvaluationScope) -> None:
         super().__init__(SimulateDialogueResponse, plan.accepted)
         self._plan = plan
-        self._timeouts = timeouts
+        self._scope = scope
         self._author = AuthoringServiceStub(plan.author.judge.channel)
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
         self._redirected: list[int] = []
-        self._shadows = ShadowCalls(plan.shadows, timeouts)
+        self._shadows = ShadowCalls(plan.shadows, scope)
 
     async def work(self, emit: Emit) -> SimulatedDialogue:
         wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
@@ -103,7 +104,7 @@ class Simulation(Evaluation):
         request = self._plan.request
         options = self._options(request.simulator_model, request.simulator_sampling)
         asked = ReplyRequest(utterances=self._utterances, options=options)
-        answer = await ask(self._plan.author, self._timeouts, self._author.Reply, asked, ReplyResponse)
+        answer = await ask(self._plan.author, self._scope, self._author.Reply, asked, ReplyResponse)
         if isinstance(answer, Failure):
             return f"the author of the simulator's answers {answer.explanation}"
         self._sign(answer.provenance, self._plan.author)
@@ -135,7 +136,7 @@ class Simulation(Evaluation):
             rejected=() if rejected is None else (rejected,),
         )
         answer = await ask(
-            self._plan.author, self._timeouts, self._author.NextUserTurn, asked, NextUserTurnResponse
+            self._plan.author, self._scope, self._author.NextUserTurn, asked, NextUserTurnResponse
         )
         if isinstance(answer, Failure):
             return f"the author of the user's requests {answer.explanation}"
@@ -156,16 +157,14 @@ class Simulation(Evaluation):
         if not turns:
             return FindChallengingTurnResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
 
-        async def find(judge: JudgeAssignment) -> FindChallengingTurnResponse:
+        async def find(judge: JudgeAssignment, scope: EvaluationScope) -> FindChallengingTurnResponse:
             asked = FindChallengingTurnRequest(
                 task=self._plan.request.task,
                 utterances=turns,
                 options=judge_options(judge, self._plan.request),
             )
             stub = ChallengeJudgeServiceStub(judge.judge.channel)
-            answer = await ask(
-                judge, self._timeouts, stub.FindChallengingTurn, asked, FindChallengingTurnResponse
-            )
+            answer = await ask(judge, scope, stub.FindChallengingTurn, asked, FindChallengingTurnResponse)
             return normalize_turn(answer, judge, len(turns) // 2)
 
         assignment = self._plan.challenge_judge

@@ -12,8 +12,9 @@ from dramaturg.results.simulations import SIMULATIONS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.simulations.evaluation import Simulation
-from gateway.evaluations.simulations.plan import plan_simulation
+from gateway.evaluations.simulations.plan import SimulationPlan, plan_simulation
 from gateway.evaluations.simulations.summary import SimulationsKindSummary
 from gateway.judges.selection import counted_shadows
 
@@ -28,8 +29,13 @@ class SimulationsKind(RunKind):
     summary = SimulationsKindSummary()
     roles = (AUTHOR, CHALLENGE_JUDGE)
 
-    def plan(self, request: SimulateDialogueRequest, context: EvaluationContext) -> Simulation:
-        return Simulation(plan_simulation(request, context.registry), context.timeouts)
+    def plan(self, request: SimulateDialogueRequest, context: EvaluationContext) -> SimulationPlan:
+        return plan_simulation(request, context.registry)
+
+    def begin(
+        self, request: SimulateDialogueRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> Simulation:
+        return Simulation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: SimulateDialogueRequest, spec: RunSpec, context: EvaluationContext

@@ -21,9 +21,9 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
 from dramaturg.service.concurrency import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.texts.plan import TextsPlan
@@ -42,15 +42,15 @@ class TextsEvaluation(Evaluation):
     Args:
         plan: The request and its judges.
         directory: The identities of judges.
-        timeouts: How long to wait for judges.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
         super().__init__(EvaluateTextsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
-        self._timeouts = timeouts
-        self._shadows = ShadowCalls(plan.shadows, timeouts)
+        self._scope = scope
+        self._shadows = ShadowCalls(plan.shadows, scope)
 
     @staticmethod
     def judgements(result: TextsResult) -> Iterator[Judgement]:
@@ -77,14 +77,16 @@ class TextsEvaluation(Evaluation):
         ]
         columns: Sequence[Sequence[CandidateAssessment]] = ()
         if candidates:
-            assessor = Assessor(request.task, candidates, request, self._directory, self._timeouts)
+            assessor = Assessor(request.task, candidates, request, self._directory)
             self._shadows.start(
                 [one.id for one in candidates],
-                lambda shadow, emit: assessor.assess(shadow, self._ask, self._find_reference, emit),
+                lambda shadow, scope, emit: assessor.assess(
+                    shadow, scope, self._ask, self._find_reference, emit
+                ),
             )
             columns = await gather_all(
                 [
-                    assessor.assess(assignment, self._ask, self._find_reference, emit)
+                    assessor.assess(assignment, self._scope, self._ask, self._find_reference, emit)
                     for assignment in self._plan.assignments
                 ]
             )

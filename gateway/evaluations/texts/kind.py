@@ -13,8 +13,9 @@ from dramaturg.service.errors import Violation
 from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.rubrics import check_rubric
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.texts.evaluation import TextsEvaluation
-from gateway.evaluations.texts.plan import plan_texts
+from gateway.evaluations.texts.plan import TextsPlan, plan_texts
 from gateway.evaluations.texts.summary import TextsKindSummary
 from gateway.judges.selection import counted_shadows
 
@@ -28,8 +29,13 @@ class TextsKind(RunKind):
     summary = TextsKindSummary()
     roles = (RUBRIC_JUDGE,)
 
-    def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsEvaluation:
-        return TextsEvaluation(plan_texts(request, context.registry), context.directory, context.timeouts)
+    def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsPlan:
+        return plan_texts(request, context.registry)
+
+    def begin(
+        self, request: EvaluateTextsRequest, context: EvaluationContext, scope: EvaluationScope
+    ) -> TextsEvaluation:
+        return TextsEvaluation(self.plan(request, context), context.directory, scope)
 
     def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
         if models:

@@ -46,7 +46,7 @@ def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
     if found is None:
         return number(None, digits, printed)
     cell = estimate_cell(found, show=lambda value: figure(value, digits))
-    return replace(cell, note="", printed=printed)
+    return replace(cell, judged=found.count or None, note="", printed=printed)
 
 
 def average(cells: Iterable[Cell], digits: int, printed: str = "") -> Cell:

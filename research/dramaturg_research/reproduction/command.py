@@ -65,12 +65,18 @@ def reproduce(
     ] = 0,
     ablations: Annotated[
         bool,
-        typer.Option("--ablations", help="Evaluate variants of the judges in one more run (abseval)."),
+        typer.Option("--ablations", help="Evaluate variants of the judges in more runs (abseval, drpe)."),
     ] = False,
     perturbations: Annotated[
         bool,
         typer.Option(
             "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
+        ),
+    ] = False,
+    single_order: Annotated[
+        bool,
+        typer.Option(
+            "--single-order", help="Show the texts of a pair in one order, drawn by the seed (drpe)."
         ),
     ] = False,
     max_output_tokens: MaxOutputTokens = None,
@@ -129,8 +135,10 @@ def reproduce(
         fail(str(error))
     except OSError as error:
         fail(f"{out}: {error.strerror or error}")
-    if ablations and (paper is not PaperName.ABSEVAL or offline):
-        fail("--ablations: only abseval has variants of judges, and they need models")
+    if ablations and (paper not in (PaperName.ABSEVAL, PaperName.DRPE) or offline):
+        fail("--ablations: only abseval and drpe have variants of judges, and they need models")
+    if single_order and (paper is not PaperName.DRPE or offline):
+        fail("--single-order: only drpe shows texts in both orders, and it needs models")
     if perturbations and (paper is not PaperName.ABSEVAL or offline):
         fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
     choices = {
@@ -172,6 +180,7 @@ def reproduce(
                 out=out,
                 ablations=ablations,
                 perturbations=perturbations,
+                single_order=single_order,
                 max_output_tokens=max_output_tokens,
                 demonstrations=shown,
                 prompts=prompts,

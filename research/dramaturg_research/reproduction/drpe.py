@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,11 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import PairsRunOptions, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_SUBJECTIVE_COARSE, Role
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    PRESENTATION_ORDER_AS_GIVEN,
+    ROLE_ORIGIN_SUBJECTIVE_COARSE,
+    Role,
+)
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.judge.role_sets import FIXED_ROLES, role_set
 from dramaturg.plots.figures import LineChart
@@ -30,8 +35,8 @@ ROLES = ("roles", "pair-judge", "alignment")
 """The roles that a gateway must serve."""
 
 TITLE = "Large Language Models are Diverse Role-Players for Summarization Evaluation (Wu et al. 2023)"
-HUMAN_STUDY = "cnn_human.json"
-"""The released human study."""
+HUMAN_STUDIES = {"CNN": "cnn_human.json", "XSum": "bbc_human.json"}
+"""The released human studies, by the name of the data set in the paper. The second one is optional."""
 COUNTS = (5, 0, 2, 4, 6)
 """The numbers of generated roles: that of section 4.1, then those of Figure 7."""
 METRICS = (
@@ -41,84 +46,126 @@ METRICS = (
 """The text metrics."""
 
 _DIGITS = 2
-_MANUAL_COUNTS = (0, 2)
 _OBJECTIVE_COUNT = 3
+_MANUAL_COUNT = 2
+"""The subjective roles of the run of ManualDRPE; 0 is DRPE without roles, and 3 is its baseline."""
 _SCORE = " (DRPEScore)"
+_SCORE_MARK = " *"
 _LLM, _MANUAL, _BERTSCORE = "llm", "fixed-roles", "bertscore"
 # Table 1: BertScore, LLM, MDRPE, DRPE.
 _TABLE_1 = {"CNN": ("0.55", "0.58", "0.75", "0.90"), "XSum": ("0.57", "0.62", "0.73", "0.87")}
-_SYSTEMS = {"brio": "36", "t0": "8", "gpt3": "58"}
-_ALPHAS = {BEST: "0.05", WORST: "0.11"}
+# Goyal et al. 2022, in percent, and their Krippendorff's alphas.
+_SYSTEMS = {"CNN": {"brio": "36", "t0": "8", "gpt3": "58"}, "XSum": {"brio": "20", "t0": "30", "gpt3": "57"}}
+_ALPHAS = {"CNN": {BEST: "0.05", WORST: "0.11"}, "XSum": {BEST: "0.18", WORST: "0.15"}}
+_PAIRS = {"CNN": "81"}
 
 
 class _Judge(NamedTuple):
-    """The runs of one model."""
+    """The runs of one model on one data set."""
 
+    data: str
+    """The name of the data set."""
     model: str
     swept: Summary
+    """The numbers of generated roles, with the baselines and the text metrics."""
     manual: Summary
-    cautioned: Summary
-    """Told that neither order nor length is a reason."""
+    cautioned: Summary | None
+    """Told that neither order nor length is a reason. None: not asked for."""
+
+    @property
+    def name(self) -> str:
+        """The data set and the model."""
+        return f"{self.data}, {self.model}"
 
 
 async def reproduce(session: Session, folder: Path) -> Reproduction:
     """Reproduces Table 1 and Figure 7."""
-    place = data_folder(folder, "drpe", HUMAN_STUDY)
-    study = _read(place / HUMAN_STUDY, session.seed)
-    made = Reproduction(
-        TITLE,
-        f"Data: {len(study.articles)} articles of {place.name}/{HUMAN_STUDY}, {len(study.requests)} pairs of "
-        f"a best and a worst summary. The order of the texts is drawn with the seed {session.seed}.",
+    place = data_folder(folder, "drpe", HUMAN_STUDIES["CNN"])
+    studies = {
+        name: _read(place / file, session.seed)
+        for name, file in HUMAN_STUDIES.items()
+        if (place / file).exists()
+    }
+    counted = "; ".join(
+        f"{name}: {len(one.articles)} articles of {place.name}/{HUMAN_STUDIES[name]}, {len(one.requests)} "
+        "pairs of a best and a worst summary"
+        for name, one in studies.items()
     )
-    pairs = session.selected(study.requests)
-    judges = [
-        _Judge(
-            model,
-            await session.run(model, _spec(model), list(_swept(pairs)), limited=False),
-            await session.run(f"{model}-manual", _spec(model), list(_manual(pairs)), limited=False),
-            await session.run(
-                f"{model}-cautioned",
-                _spec(model, cautioned=True),
-                list(_swept(pairs, COUNTS[:1])),
-                limited=False,
-            ),
-        )
-        for model in session.models
-    ]
-    if judges:
-        baselines = judges[0].swept
-    else:
-        unjudged = list(_unjudged(pairs))
-        baselines = await session.run("metrics", RunSpec(pairs=PairsRunOptions()), unjudged, limited=False)
+    made = Reproduction(
+        TITLE, f"Data: {counted}. The order of the texts is drawn with the seed {session.seed}."
+    )
+    metrics: dict[str, Summary] = {}
+    judges: list[_Judge] = []
+    for name, study in studies.items():
+        pairs = session.selected(study.requests)
+        prefix = "" if name == "CNN" else f"{name.lower()}-"
+        spec = RunSpec(pairs=PairsRunOptions())
+        scored = f"{prefix}metrics"
+        metrics[name] = await session.run(scored, spec, list(_unjudged(pairs)), limited=False)
+        judges += [await _judge(session, name, model, prefix, pairs, scored) for model in session.models]
     made.tables += [
-        _table_1(baselines, judges),
-        _methods(baselines, judges),
-        await _section_4_1(session, study),
+        _table_1(metrics, judges),
+        _methods(metrics, judges),
+        *[await _section_4_1(session, name, study) for name, study in studies.items()],
     ]
     if judges:
-        made.figures.append(_figure_7(judges))
+        made.figures += [_figure_7(name, [one for one in judges if one.data == name]) for name in studies]
     else:
         made.omissions.append(
             Omission("Table 1, LLM, MDRPE and DRPE; Figure 7", "No model is named (--offline).")
         )
-    made.omissions += [
-        Omission(
-            "Table 1, the printed correlations",
-            "text-davinci-003 is withdrawn, no outputs were released, and the paper does not state the order "
-            "of the texts.",
-        ),
-        Omission(
-            "Table 1, BertScore and MoverScore",
-            "MoverScore is not among the metrics. BERTScore has the encoder of the EmbeddingService; that of "
-            "the paper is not stated. Metrics compare with the article, for the study has no references.",
-        ),
-        Omission("Table 1, XSum", "The paper gives no number of pairs, and the data is not read here."),
-        Omission(
-            "Figure 7, ManualDRPE for 4 and 6 roles",
-            "The paper names three subjective roles of ManualDRPE. 0, 2 and 3 of them are shown.",
-        ),
-    ]
+    if "XSum" not in studies:
+        made.omissions.append(
+            Omission(
+                "Table 1 and Figure 7, XSum",
+                f"{place.name} has no {HUMAN_STUDIES['XSum']}. Pairs of this file are made by the rule "
+                "of CNN (84); the paper gives no number.",
+            )
+        )
+    made.omissions += _OMISSIONS
     return made
+
+
+_OMISSIONS = (
+    Omission(
+        "Table 1, the printed correlations",
+        "text-davinci-003 is withdrawn, no outputs were released, and the paper does not state the order "
+        "of the texts.",
+    ),
+    Omission(
+        "Table 1, BertScore and MoverScore",
+        "No maintained package has MoverScore, so it is not among the metrics. BERTScore has the encoder of "
+        "the EmbeddingService; that of the paper is not stated. Metrics compare with the article, for the "
+        "study has no references.",
+    ),
+    Omission(
+        "Figure 7, ManualDRPE for 4 and 6 roles",
+        "The paper names three subjective roles of ManualDRPE. 0, 2 and 3 of them are shown.",
+    ),
+)
+
+
+async def _judge(
+    session: Session,
+    data: str,
+    model: str,
+    prefix: str,
+    pairs: Sequence[EvaluatePairsRequest],
+    scored: str,
+) -> _Judge:
+    """The runs of a model. The metrics, of a run of their own, stand beside its methods."""
+    name = f"{prefix}{model}"
+    spec = _spec(session, model)
+    swept = await session.run(name, spec, list(_swept(pairs)), limited=False)
+    if not session.dry_run:
+        swept = await session.summarize([*await session.samples(scored), *await session.samples(name)])
+    manual = await session.run(f"{name}-manual", spec, list(_manual(pairs)), limited=False)
+    cautioned = None
+    if session.ablations:
+        spec.pairs.rules.bias_caution_omitted = False
+        rows = list(_swept(pairs, COUNTS[:1]))
+        cautioned = await session.run(f"{name}-cautioned", spec, rows, limited=False)
+    return _Judge(data, model, swept, manual, cautioned)
 
 
 def _read(file: Path, seed: int) -> Study:
@@ -135,19 +182,29 @@ def _read(file: Path, seed: int) -> Study:
     return study
 
 
-def _spec(model: str, *, cautioned: bool = False) -> RunSpec:
+def _spec(session: Session, model: str) -> RunSpec:
     spec = RunSpec(
         judges=[JudgeSelection(role=role, model=model) for role in ROLES[:2]], pairs=PairsRunOptions()
     )
     # The votes of equation 1: one of the two texts, and no word against length or order.
     spec.pairs.rules.forced_choice = True
-    spec.pairs.rules.bias_caution_omitted = not cautioned
+    spec.pairs.rules.bias_caution_omitted = True
+    if session.single_order:
+        spec.pairs.order = PRESENTATION_ORDER_AS_GIVEN
     return spec
 
 
+def _numbered(pairs: Sequence[EvaluatePairsRequest]) -> Iterator[EvaluatePairsRequest]:
+    """Copies of the rows, with their lines, by which results of one pair are joined."""
+    for line, pair in enumerate(pairs, start=1):
+        row = EvaluatePairsRequest()
+        row.CopyFrom(pair)
+        row.tags[LINE_TAG] = str(line)
+        yield row
+
+
 def _unjudged(pairs: Sequence[EvaluatePairsRequest]) -> Iterator[EvaluatePairsRequest]:
-    for pair in pairs:
-        row = _copy(pair)
+    for row in _numbered(pairs):
         row.judging_omitted = True
         row.text_metrics[:] = METRICS
         yield row
@@ -156,40 +213,36 @@ def _unjudged(pairs: Sequence[EvaluatePairsRequest]) -> Iterator[EvaluatePairsRe
 def _swept(
     pairs: Sequence[EvaluatePairsRequest], counts: Sequence[int] = COUNTS
 ) -> Iterator[EvaluatePairsRequest]:
-    """A row for each pair and number of roles; baselines and metrics are in the first."""
-    for line, pair in enumerate(pairs, start=1):
-        for roles in counts:
-            row = _copy(pair)
-            row.tags.update({LINE_TAG: str(line), COUNT_TAG: str(roles)})
+    """A row for each pair and number of roles; the baselines are in the first."""
+    for roles in counts:
+        for row in _numbered(pairs):
+            row.tags[COUNT_TAG] = str(roles)
+            row.roles.objective_roles.extend(_fixed_roles()[1])
             row.roles.coarse_count, row.roles.fine_count = (roles + 1) // 2, roles // 2
             if roles == COUNTS[0]:
                 row.baselines[:] = (_LLM, _MANUAL)
-                row.text_metrics[:] = METRICS
             yield row
 
 
 def _manual(pairs: Sequence[EvaluatePairsRequest]) -> Iterator[EvaluatePairsRequest]:
-    """A row for each pair and number of the subjective roles of ManualDRPE."""
+    """A row for each pair, with a part of the subjective roles of ManualDRPE."""
+    subjective, objective = _fixed_roles()
+    for row in _numbered(pairs):
+        row.tags[COUNT_TAG] = str(_MANUAL_COUNT)
+        row.roles.objective_roles.extend(objective)
+        row.roles.coarse_count = row.roles.fine_count = 0
+        row.roles.subjective_roles.extend(
+            Role(type=one.type, description=one.description, origin=ROLE_ORIGIN_SUBJECTIVE_COARSE)
+            for one in subjective[:_MANUAL_COUNT]
+        )
+        row.roles.clustering_omitted = True
+        yield row
+
+
+def _fixed_roles() -> tuple[Sequence[Role], Sequence[Role]]:
+    """The subjective roles of ManualDRPE, and the objective ones, which DRPE has too (section 4.1)."""
     fixed = role_set(FIXED_ROLES)
-    subjective, objective = fixed[:-_OBJECTIVE_COUNT], fixed[-_OBJECTIVE_COUNT:]
-    for line, pair in enumerate(pairs, start=1):
-        for roles in _MANUAL_COUNTS:
-            row = _copy(pair)
-            row.tags.update({LINE_TAG: str(line), COUNT_TAG: str(roles)})
-            row.roles.objective_roles.extend(objective)
-            row.roles.coarse_count = row.roles.fine_count = 0
-            row.roles.subjective_roles.extend(
-                Role(type=one.type, description=one.description, origin=ROLE_ORIGIN_SUBJECTIVE_COARSE)
-                for one in subjective[:roles]
-            )
-            row.roles.clustering_omitted = True
-            yield row
-
-
-def _copy(pair: EvaluatePairsRequest) -> EvaluatePairsRequest:
-    row = EvaluatePairsRequest()
-    row.CopyFrom(pair)
-    return row
+    return fixed[:-_OBJECTIVE_COUNT], fixed[-_OBJECTIVE_COUNT:]
 
 
 def _measures(summary: Summary) -> Mapping[str, MeasureCorrelation]:
@@ -197,31 +250,36 @@ def _measures(summary: Summary) -> Mapping[str, MeasureCorrelation]:
 
 
 def _pearson(summary: Summary, method: str, printed: str = "") -> Cell:
-    """The correlation of the scores of equation 4, or else of the shares of votes."""
+    """The correlation of the scores of equation 4, or of the shares of votes if some have no confidence.
+
+    Either is over all judged pairs.
+    """
     found = _measures(summary)
-    for name in (f"{method}{_SCORE}", method):
-        if name in found and found[name].pearson.HasField("value"):
-            return estimate(found[name].pearson, _DIGITS, printed)
-    return number(None, _DIGITS, printed)
+    shares, scores = found.get(method), found.get(f"{method}{_SCORE}")
+    if scores is not None and (shares is None or scores.pearson.count == shares.pearson.count):
+        cell = estimate(scores.pearson, _DIGITS, printed)
+        return replace(cell, text=f"{cell.text}{_SCORE_MARK}")
+    return estimate(shares.pearson if shares is not None else None, _DIGITS, printed)
 
 
-def _table_1(baselines: Summary, judges: Sequence[_Judge]) -> Table:
+def _table_1(metrics: Mapping[str, Summary], judges: Sequence[_Judge]) -> Table:
     rows = []
     for judge in judges:
         cells = [
             _pearson(judge.swept, method, printed)
             for method, printed in zip(
-                (_BERTSCORE, _LLM, _MANUAL, f"roles k={COUNTS[0]}"), _TABLE_1["CNN"], strict=True
+                (_BERTSCORE, _LLM, _MANUAL, f"roles k={COUNTS[0]}"), _TABLE_1[judge.data], strict=True
             )
         ]
-        rows.append(Row([words(f"CNN, {judge.model}"), *cells]))
+        rows.append(Row([words(judge.name), *cells]))
     if not judges:
-        cells = [_pearson(baselines, _BERTSCORE, _TABLE_1["CNN"][0])]
-        cells += [number(None, _DIGITS, printed) for printed in _TABLE_1["CNN"][1:]]
-        rows.append(Row([words("CNN, without a model"), *cells]))
+        for name, summary in metrics.items():
+            cells = [_pearson(summary, _BERTSCORE, _TABLE_1[name][0])]
+            cells += [number(None, _DIGITS, printed) for printed in _TABLE_1[name][1:]]
+            rows.append(Row([words(f"{name}, without a model"), *cells]))
     rows += [
-        Row([words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)])
-        for name, values in _TABLE_1.items()
+        Row([words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)], ruled=not index)
+        for index, (name, values) in enumerate(_TABLE_1.items())
     ]
     return Table(
         "Table 1: Pearson correlation with people",
@@ -229,48 +287,59 @@ def _table_1(baselines: Summary, judges: Sequence[_Judge]) -> Table:
         rows,
         name="table-1",
         notes=[
-            f"DRPE has {COUNTS[0]} generated roles (section 4.1). Texts are shown in both orders.",
+            f"DRPE has {COUNTS[0]} generated roles (section 4.1).",
             "BertScore compares with the article, by the encoder of the EmbeddingService.",
-            "Scores are those of equation 4 if the endpoint has log-probabilities, else shares of votes.",
+            f"{_SCORE_MARK.strip()}: scores of equation 4, for each vote has a confidence.",
+            "Without it: shares of votes. Either is over all judged pairs.",
         ],
     )
 
 
-def _methods(baselines: Summary, judges: Sequence[_Judge]) -> Table:
+def _methods(metrics: Mapping[str, Summary], judges: Sequence[_Judge]) -> Table:
     """Every method: correlations, accuracy, and the bias to position and length."""
     rows = [
-        Row(_method_cells("", one, baselines))
-        for one in baselines.pairs.methods
-        if not one.tags and not _is_judged(one)
+        Row(_method_cells(name, one, summary), ruled=not index)
+        for name, summary in metrics.items()
+        for index, one in enumerate(summary.pairs.methods)
     ]
+    notes = []
     for judge in judges:
-        sections = (
-            (judge.model, judge.swept),
-            (f"{judge.model}, manual", judge.manual),
-            (f"{judge.model}, cautioned", judge.cautioned),
-        )
-        for name, summary in sections:
-            mine = [one for one in summary.pairs.methods if not one.tags and _is_judged(one)]
+        sections = {judge.name: judge.swept, f"{judge.name}, manual": judge.manual}
+        if judge.cautioned is not None:
+            sections[f"{judge.name}, cautioned"] = judge.cautioned
+        for name, summary in sections.items():
+            mine = [one for one in summary.pairs.methods if _is_judged(one)]
             rows += [
                 Row(_method_cells(name, one, summary), ruled=not index) for index, one in enumerate(mine)
+            ]
+            notes += [
+                f"{name}: {times} pairs: {failure.rstrip('.')}."
+                for failure, times in sorted(summary.pairs.role_failures.items())
             ]
     return Table(
         "Table 1: Every method, with the bias to position and length",
         [
             Column("Model"),
             Column("Method"),
-            *map(Column, ("Pairs", "Pearson", "Spearman", "Kendall", "Accuracy", "Williams t", "p")),
+            *map(Column, ("Pairs", "Roles", "Pearson", "Spearman", "Kendall", "Accuracy")),
+            *(Column(name, "Williams") for name in ("baseline", "n", "t", "p")),
             *map(Column, ("First shown", "Orders differ", "Longer")),
         ],
         rows,
         name="table-1-methods",
         heads=2,
         notes=[
-            "Williams t compares a method of roles with the baseline of the largest Pearson correlation.",
+            "Roles: how many voted on a pair, the three objective ones included. Like roles are one.",
+            "Williams: against the baseline of the largest Pearson correlation, over the n pairs of both.",
             "First shown: the share of votes for the text shown first; 0.5 without bias.",
             "Orders differ: the share of votes that change with the order.",
-            "Cautioned: the prompt says that neither order nor length is a reason; the paper's does not.",
             "Longer: the share of preferences for the longer text, which is the better one in most pairs.",
+            *(
+                ["Cautioned: told that neither order nor length is a reason, which the paper does not say."]
+                if any(judge.cautioned is not None for judge in judges)
+                else []
+            ),
+            *notes,
         ],
     )
 
@@ -295,6 +364,7 @@ def _method_cells(model: str, one: PairMethodFigures, summary: Summary) -> Seque
         words(model),
         words(one.method),
         count(one.pair_count),
+        words(_role_counts(one)),
         *(
             estimate(getattr(found, name) if found is not None else None, _DIGITS)
             for name in ("pearson", "spearman", "kendall")
@@ -308,17 +378,28 @@ def _method_cells(model: str, one: PairMethodFigures, summary: Summary) -> Seque
     ]
 
 
+def _role_counts(one: PairMethodFigures) -> str:
+    if not one.most_role_count:
+        return ""
+    least, most = one.least_role_count, one.most_role_count
+    counted = str(most) if least == most else f"{least} to {most}"
+    wanted = one.requested_role_count + _OBJECTIVE_COUNT
+    return counted if least == wanted else f"{counted} of {wanted}"
+
+
 def _williams(difference: CorrelationDifference | None) -> Sequence[Cell]:
     if difference is None:
-        return [words(""), words("")]
+        return [words("")] * 4
     known = difference.HasField("williams_p")
     return [
-        estimate(difference.williams_t, _DIGITS),
+        words(difference.second_measure),
+        count(difference.williams_t.count),
+        number(difference.williams_t.value if difference.williams_t.HasField("value") else None, _DIGITS),
         probability(difference.williams_p if known else None, 4),
     ]
 
 
-async def _section_4_1(session: Session, study: Study) -> Table:
+async def _section_4_1(session: Session, name: str, study: Study) -> Table:
     service = AlignmentServiceStub(session.client.channel)
     try:
         alphas = {
@@ -330,12 +411,12 @@ async def _section_4_1(session: Session, study: Study) -> Table:
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     shares = {choice: vote_shares(study, choice) for choice in (BEST, WORST)}
-    rows = [Row([words("pairs"), count(len(study.requests), "81"), words("")])]
+    rows = [Row([words("pairs"), count(len(study.requests), _PAIRS.get(name, "")), words("")])]
     rows += [
         Row(
             [
                 words(f"{system} chosen by two or more, in percent"),
-                number(100 * shares[BEST][system], 0, _SYSTEMS.get(system, "")),
+                number(100 * shares[BEST][system], 0, _SYSTEMS[name].get(system, "")),
                 number(100 * shares[WORST][system], 0),
             ]
         )
@@ -345,34 +426,45 @@ async def _section_4_1(session: Session, study: Study) -> Table:
         Row(
             [
                 words("Krippendorff's alpha, MASI distance"),
-                *(estimate(alphas[choice], 3, _ALPHAS[choice]) for choice in (BEST, WORST)),
+                *(estimate(alphas[choice], 3, _ALPHAS[name][choice]) for choice in (BEST, WORST)),
             ]
         )
     )
     return Table(
-        "Section 4.1: The human study",
+        f"Section 4.1: The human study of {name}",
         [Column("Figure"), Column("best"), Column("worst")],
         rows,
-        name="section-4-1",
+        name="section-4-1" if name == "CNN" else f"section-4-1-{name.lower()}",
         printed_note="In brackets: the number of the paper (pairs) or of the study.",
     )
 
 
-def _figure_7(judges: Sequence[_Judge]) -> LineChart:
-    counts = sorted({*COUNTS[1:], *_MANUAL_COUNTS, _OBJECTIVE_COUNT})
+def _figure_7(data: str, judges: Sequence[_Judge]) -> LineChart:
+    counts = sorted({*COUNTS[1:], _MANUAL_COUNT, _OBJECTIVE_COUNT})
     series: dict[str, list[float | None]] = {}
+    notes = ["The paper prints no values beside Table 1. ManualDRPE has three subjective roles at most."]
     for judge in judges:
-        swept = [_pearson(judge.swept, f"roles k={roles}").value for roles in counts]
-        manual = {roles: _pearson(judge.manual, f"roles k={roles}").value for roles in _MANUAL_COUNTS}
-        manual[_OBJECTIVE_COUNT] = _pearson(judge.swept, _MANUAL).value
-        series[f"DRPE, {judge.model}"] = swept
-        series[f"ManualDRPE, {judge.model}"] = [manual.get(roles) for roles in counts]
+        swept = [_pearson(judge.swept, f"roles k={roles}") for roles in counts]
+        # Without subjective roles the two are the same three roles.
+        manual = {
+            0: _pearson(judge.swept, "roles k=0"),
+            _MANUAL_COUNT: _pearson(judge.manual, f"roles k={_MANUAL_COUNT}"),
+            _OBJECTIVE_COUNT: _pearson(judge.swept, _MANUAL),
+        }
+        series[f"DRPE, {judge.model}"] = [cell.value for cell in swept]
+        series[f"ManualDRPE, {judge.model}"] = [
+            manual[roles].value if roles in manual else None for roles in counts
+        ]
+        pairs = {cell.judged for cell in (*swept, *manual.values()) if cell.judged}
+        if pairs:
+            least, most = min(pairs), max(pairs)
+            notes.append(f"{judge.model}: {most if least == most else f'{least} to {most}'} pairs a point.")
     return LineChart(
-        "figure-7",
-        "Figure 7: Effect of the number of roles",
+        "figure-7" if data == "CNN" else f"figure-7-{data.lower()}",
+        f"Figure 7: Effect of the number of roles, {data}",
         list(map(str, counts)),
         series,
         value_name="Pearson correlation with people",
         label_name="subjective roles (k)",
-        notes=["The paper prints no values beside Table 1. ManualDRPE has three subjective roles at most."],
+        notes=notes,
     )

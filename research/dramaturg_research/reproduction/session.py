@@ -107,6 +107,8 @@ class Session:
     """Solved examples. Empty: they are drawn from the released data."""
     prompts: Path | None = None
     """The folder of the prompts that the services of this process use. None: the shipped ones."""
+    single_order: bool = False
+    """Whether the texts of a pair are shown in one order, the drawn one, in place of both."""
     sheets: Path | None = None
     """The folder of sheets that people complete. None: ``sheets`` in the folder of the reproduction."""
     runs: list[RunRecord] = field(default_factory=list)
@@ -187,6 +189,11 @@ class Session:
             ServiceError: The gateway failed.
         """
         return await self.client.summarize(samples, options or self.options())
+
+    async def samples(self, name: str) -> Sequence[RunSample]:
+        """The results of a run that ended, by its part."""
+        run = next(one.run for one in self.runs if one.name == name)
+        return [sample async for sample in self.client.runs.samples(run.id)]
 
     async def _complete(self, name: str, spec: RunSpec, identity: bytes) -> Run:
         """The run of this spec, ended: an earlier one, continued, or a new one."""

@@ -18,6 +18,8 @@ from dramaturg.cli.main import app
         (("choice75", "--model", "m", "--judge-model", "=x"), "--judge-model"),
         (("choice75", "--model", "m", "--perturbations"), "--perturbations: only abseval"),
         (("abseval", "--offline", "--perturbations"), "--perturbations: only abseval"),
+        (("choice75", "--model", "m", "--ablations"), "--ablations: only abseval and drpe"),
+        (("abseval", "--model", "m", "--single-order"), "--single-order: only drpe"),
     ],
 )
 def test_wrong_usage_and_data_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

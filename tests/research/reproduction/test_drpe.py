@@ -11,8 +11,8 @@ from statistics import correlation, fmean
 
 import pytest
 
-from tests.support.openai_server import Body
-from tests.support.readers import entries, prompt_of, shown
+from tests.support.openai_server import Answer, Body
+from tests.support.readers import entries, prompt_of, shown, with_tokens
 from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(540)]
@@ -36,11 +36,18 @@ def preferred(method: str, texts: tuple[str, str]) -> str:
     return one if draw % 10 < {"readers": 9, "objective": 7, "alone": 5}[method] else other
 
 
-def scripted(body: Body) -> Body:
+def has_confidence(texts: tuple[str, str]) -> bool:
+    """Whether the judge without a role has log-probabilities for its vote on these texts."""
+    return hashlib.sha256("/".join(sorted(texts)).encode()).digest()[0] % 2 == 0
+
+
+def scripted(body: Body) -> Body | Answer:
     prompt = prompt_of(body)
     properties = body["response_format"]["json_schema"]["schema"]["properties"]
     if not properties.keys() & {"vote", "votes"}:
         counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (coarse|fine)", prompt)}
+        if counts.get("coarse", 3) == 3 and counts["fine"] in (1, 3):
+            counts["fine"] -= 1  # of six roles one is missing, also when it is asked for again
         names = iter(READERS)
         return {
             kind: [
@@ -55,8 +62,11 @@ def scripted(body: Body) -> Body:
         method = "readers" if any(role.startswith("Reader") for role in seen.roles) else "objective"
     vote = "1" if preferred(method, (seen.text_1, seen.text_2)) == seen.text_1 else "2"
     if not seen.roles:
-        return {"reason": "I say so.", "vote": vote}
-    return {"votes": entries(seen, lambda *_: vote)}
+        answer = {"reason": "I say so.", "vote": vote}
+        if not has_confidence((seen.text_1, seen.text_2)):
+            return answer
+        return with_tokens(answer, lambda _: -0.1)
+    return with_tokens({"votes": entries(seen, lambda *_: vote)}, lambda _: -0.1)
 
 
 def released(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
@@ -86,24 +96,34 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
         scores = [float(preferred(method, (one, other)) == one) for one, other, _ in kept]
         return correlation(scores, human)
 
-    options = ("--model", "a", "--limit", str(LIMIT))
+    options = ("--model", "a", "--limit", str(LIMIT), "--ablations")
     finished, server = reproduce_with(scripted, "drpe", data_dir, tmp_path / "out", *options)
     assert finished.code == 0, finished.err
     check_outputs(tmp_path / "out", "drpe")
+    assert 0 < sum(has_confidence((one, other)) for one, other, _ in kept) < LIMIT
     (row, *printed) = read_csv(tmp_path / "out" / "table-1.csv")
     assert row["Metrics"] == "CNN, a"
     expected = {"LLM": "alone", "MDRPE": "objective", "DRPE": "readers"}
     for column, method in expected.items():
         assert float(row[column]) == pytest.approx(pearson(method), abs=1e-9), column
+        assert row[f"{column} (judged)"] == str(LIMIT), column
+    (shown_row,) = re.findall(
+        r"^\| CNN, a \|.*$", (tmp_path / "out" / "table-1.md").read_text(), re.MULTILINE
+    )
+    marks = ["\\*" in cell for cell in shown_row.strip("| ").split(" | ")]
+    # The score of equation 4 is shown where each vote has a confidence.
+    assert marks == [False, False, False, True, True]
     assert (row["LLM (paper)"], row["BertScore (paper)"]) == ("0.58", "0.55")
     assert [one["DRPE"] for one in printed] == ["0.9", "0.87"]
     methods = {
         (one["Model"], one["Method"]): one for one in read_csv(tmp_path / "out" / "table-1-methods.csv")
     }
     for count, method in ((0, "objective"), (2, "readers"), (4, "readers"), (5, "readers"), (6, "readers")):
-        assert float(methods["a", f"roles k={count}"]["Pearson"]) == pytest.approx(pearson(method), abs=1e-9)
+        assert float(methods["CNN, a", f"roles k={count}"]["Pearson"]) == pytest.approx(
+            pearson(method), abs=1e-9
+        )
     right = fmean((preferred("readers", (one, other)) == one) == first for one, other, first in kept)
-    found = methods["a", "roles k=5"]
+    found = methods["CNN, a", "roles k=5"]
     assert float(found["Accuracy"]) == pytest.approx(right)
     # The scripted votes do not depend on the order.
     assert (float(found["First shown"]), float(found["Orders differ"])) == (0.5, 0)
@@ -111,11 +131,23 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
         len(preferred("readers", (one, other))) == max(len(one), len(other)) for one, other, _ in kept
     )
     assert float(found["Longer"]) == pytest.approx(longer)
-    assert {"rouge-l", "longer", "meteor"} <= {name for model, name in methods if not model}
-    assert row["BertScore"] == methods["", "bertscore"]["Pearson"] != ""
-    assert ("a, manual", "roles k=2") in methods
-    cautioned = {method for model, method in methods if model == "a, cautioned"}
-    assert cautioned == {"llm", "fixed-roles", "roles k=5"}
+    assert {"rouge-l", "longer", "meteor"} <= {name for model, name in methods if model == "CNN"}
+    assert row["BertScore"] == methods["CNN", "bertscore"]["Pearson"] != ""
+    assert [method for model, method in methods if model == "CNN, a, manual"][:1] == ["roles k=2"]
+    cautioned = {method for model, method in methods if model == "CNN, a, cautioned"}
+    assert {"llm", "fixed-roles", "roles k=5"} <= cautioned
+    counts = {count: methods["CNN, a", f"roles k={count}"]["Roles"] for count in (0, 2, 4, 5, 6)}
+    # Clustering takes the like readers for one.
+    assert counts == {0: "3", 2: "5", 4: "5 of 7", 5: "5 of 8", 6: "5 of 9"}
+    notes = (tmp_path / "out" / "table-1-methods.md").read_text()
+    assert f"CNN, a: {LIMIT} pairs: 5 of 6 roles were generated." in notes
+    assert found["Williams: baseline"] in {name for model, name in methods if model == "CNN"} | {"llm"}
+    assert found["Williams: n"] == str(LIMIT)
+    asked = {tuple(shown(body).roles) for body in server.bodies if "[BEGIN roles " in prompt_of(body)}
+    # DRPE and ManualDRPE have the same objective roles.
+    assert len({roles for roles in asked if len(roles) == 3}) == 1
+    (objective,) = (roles for roles in asked if len(roles) == 3)
+    assert all(set(objective) <= set(roles) for roles in asked)
     prompts = [prompt_of(body) for body in server.bodies]
     caution = [prompt for prompt in prompts if "nor their length is a reason" in prompt]
     assert len(caution) == 2 * 3 * LIMIT
@@ -139,3 +171,36 @@ def test_without_a_model_the_study_and_the_metrics_are_reproduced(data_dir: Path
     assert methods["meteor"]["Pairs"] == str(LIMIT)
     bertscore = read_csv(tmp_path / "table-1.csv")[0]["BertScore"]
     assert -1 < float(bertscore) == float(methods["bertscore"]["Pearson"]) < 1
+
+
+@pytest.mark.slow
+def test_xsum_is_reproduced_where_its_study_is_and_one_order_is_shown_where_asked(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "data" / "drpe"
+    place.mkdir(parents=True)
+    source = (data_dir / "drpe" / "cnn_human.json").read_text()
+    (place / "cnn_human.json").write_text(source)
+    articles = dict(list(json.loads(source).items())[50:])
+    (place / "bbc_human.json").write_text(json.dumps(articles))
+    everything = released(place / "bbc_human.json")
+    kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
+    options = ("--model", "a", "--limit", str(LIMIT), "--single-order")
+    finished, server = reproduce_with(scripted, "drpe", place, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    rows = {row["Metrics"]: row for row in read_csv(tmp_path / "out" / "table-1.csv")}
+    assert list(rows) == ["CNN, a", "XSum, a", "CNN (paper)", "XSum (paper)"]
+    human = [float(first) for _, _, first in kept]
+    scores = [float(preferred("readers", (one, other)) == one) for one, other, _ in kept]
+    assert float(rows["XSum, a"]["DRPE"]) == pytest.approx(correlation(scores, human), abs=1e-9)
+    assert rows["XSum, a"]["DRPE (paper)"] == "0.87"
+    study = {row["Figure"]: row for row in read_csv(tmp_path / "out" / "section-4-1-xsum.csv")}
+    assert study["pairs"]["best"] == str(len(everything))
+    assert (tmp_path / "out" / "figure-7-xsum.png").exists()
+    assert "Table 1 and Figure 7, XSum" not in (tmp_path / "out" / "README.md").read_text()
+    # One vote of each method, and no run with a caution, which the paper has not.
+    votes = [body for body in server.bodies if "[BEGIN text 1 " in prompt_of(body)]
+    shared = {json.dumps(body, sort_keys=True) for body in votes}
+    assert len(votes) == len(shared)
+    assert len([body for body in votes if "[BEGIN roles " not in prompt_of(body)]) <= 2 * LIMIT
+    assert not [body for body in votes if "nor their length is a reason" in prompt_of(body)]
