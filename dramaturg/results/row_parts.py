@@ -36,7 +36,7 @@ def set_provenance(row: RunResult, provenance: Provenance) -> None:
 
 
 def panel_provenances(result: Message, row: RunResult) -> Iterator[Provenance]:
-    """The provenance of each judge of a panel, whose row has none; none for kinds other than scripts, texts."""
+    """The provenance of each judge of a panel, whose row has none. Only scripts and texts have panels."""
     if isinstance(result, ScriptsResult):
         entries = (one for one in result.candidates if one.candidate_id == row.candidate_id)
         given = (assessed.assessment for one in entries for assessed in one.assessments)

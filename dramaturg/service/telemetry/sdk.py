@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -52,6 +53,8 @@ EVENTS_DROPPED = Counter(
 )
 
 _GRPC, _HTTP = "grpc", "http/protobuf"
+_GRACE_SECONDS = 0.2
+"""The time in which a batch that is being sent ends once its exporter is shut down."""
 
 # Spans with prompts and answers are large. Batches of these sizes stay below the 4 MiB that collectors
 # accept, and a full queue takes 64 MiB.
@@ -99,21 +102,20 @@ class Tracing:
 
     def shutdown(self) -> None:
         """Sends the queued spans and events; blocks for at most about ``settings.flush_seconds``."""
-        timer = threading.Timer(self._flush_seconds, self._give_up)
-        timer.daemon = True
-        timer.start()
-        # Beside each other, so that a collector that hangs takes its time once.
-        events = threading.Thread(target=self._logs.shutdown, daemon=True) if self._logs else None
-        if events is not None:
-            events.start()
-        self.provider.shutdown()
-        if events is not None:
-            events.join()
-        timer.cancel()
-
-    def _give_up(self) -> None:
+        providers = [one for one in (self.provider, self._logs) if one is not None]
+        ending = [threading.Thread(target=one.shutdown, daemon=True) for one in providers]
+        for thread in ending:
+            thread.start()
+        deadline = time.monotonic() + self._flush_seconds
+        for thread in ending:
+            thread.join(max(0.0, deadline - time.monotonic()))
         for exporter in self._exporters:
             exporter.shutdown()
+        for thread in ending:
+            # A request over HTTP ends at its own time limit, so it is given up.
+            thread.join(_GRACE_SECONDS)
+        for exporter in self._exporters:
+            exporter.give_up()
 
 
 def _protocol(signal: str) -> str:
@@ -217,23 +219,42 @@ class _CountingExporter(SpanExporter, LogRecordExporter):
     def __init__(self, exporter: Any, sent: Counter, dropped: Counter, results: Any) -> None:
         self._exporter = exporter
         self._sent = sent
-        self.dropped = dropped
+        self._dropped = dropped
         self._results = results
         self._closed = False
-        self.taken = 0
+        self._admitted = self._taken = self._ended = 0
+        self._ending = threading.Lock()
+
+    def admits(self, queue_size: int) -> bool:
+        """Whether the queue has room for one more. The SDK would drop the oldest, and count none."""
+        if self._admitted - self._taken >= queue_size:
+            self._dropped.add("queue")
+            return False
+        self._admitted += 1
+        return True
 
     def export(self, batch: Sequence[Any]) -> Any:
-        self.taken += len(batch)
+        self._taken += len(batch)
         try:
             result = self._results.FAILURE if self._closed else self._exporter.export(batch)
         except Exception:
             logger.exception("telemetry cannot be sent")
             result = self._results.FAILURE
-        if result is self._results.SUCCESS:
-            self._sent.add(amount=len(batch))
-        else:
-            self.dropped.add("collector", amount=len(batch))
+        self._end(len(batch), accepted=result is self._results.SUCCESS)
         return result
+
+    def _end(self, count: int, *, accepted: bool) -> None:
+        with self._ending:
+            count = min(count, self._admitted - self._ended)  # a batch that was given up is counted
+            self._ended += count
+            if accepted:
+                self._sent.add(amount=count)
+            else:
+                self._dropped.add("collector", amount=count)
+
+    def give_up(self) -> None:
+        """Counts all that is left as refused."""
+        self._end(self._admitted - self._ended, accepted=False)
 
     def shutdown(self) -> None:
         if not self._closed:
@@ -245,33 +266,17 @@ class _CountingExporter(SpanExporter, LogRecordExporter):
         return bool(self._exporter.force_flush(timeout_millis))
 
 
-class _Queue:
-    """Counts what the queue of a processor has no room for. The SDK would drop the oldest, and count none."""
-
-    def __init__(self, exporter: _CountingExporter, size: int) -> None:
-        self._exporter = exporter
-        self._size = size
-        self._queued = 0
-
-    def admits(self) -> bool:
-        if self._queued - self._exporter.taken >= self._size:
-            self._exporter.dropped.add("queue")
-            return False
-        self._queued += 1
-        return True
-
-
 class _CountingProcessor(BatchSpanProcessor):
     """Sends spans in batches, and counts those that its queue has no room for."""
 
     def __init__(self, exporter: _CountingExporter, *, contents: bool) -> None:
         size = _number(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE_WITH_CONTENTS if contents else _QUEUE)
         batch = _number(OTEL_BSP_MAX_EXPORT_BATCH_SIZE, _BATCH_WITH_CONTENTS if contents else _BATCH)
-        self._queue = _Queue(exporter, size)
+        self._counted, self._size = exporter, size
         super().__init__(exporter, max_queue_size=size, max_export_batch_size=batch)
 
     def on_end(self, span: ReadableSpan) -> None:
-        if self._queue.admits():
+        if self._counted.admits(self._size):
             super().on_end(span)
 
 
@@ -281,9 +286,9 @@ class _CountingEvents(BatchLogRecordProcessor):
     def __init__(self, exporter: _CountingExporter, *, contents: bool) -> None:
         size = _number(OTEL_BLRP_MAX_QUEUE_SIZE, _QUEUE_WITH_CONTENTS if contents else _QUEUE)
         batch = _number(OTEL_BLRP_MAX_EXPORT_BATCH_SIZE, _BATCH_WITH_CONTENTS if contents else _BATCH)
-        self._queue = _Queue(exporter, size)
+        self._counted, self._size = exporter, size
         super().__init__(exporter, max_queue_size=size, max_export_batch_size=batch)
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
-        if self._queue.admits():
+        if self._counted.admits(self._size):
             super().on_emit(log_record)
