@@ -9,11 +9,11 @@ from opentelemetry.util.types import AttributeValue
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.kinds import find_kind
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.row_parts import panel_provenances
 from dramaturg.service.telemetry import events, tracing
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
-from gateway.evaluations.metrics import evaluation_name, reason_name
 
 RESULT = "gen_ai.evaluation.result"
 
@@ -24,13 +24,10 @@ _LABELS = {
 }
 
 
-def emit_result(result: Message) -> None:
-    """Emits an event for each judgement of a result. Results that are no samples of runs have none."""
-    kind = find_kind(evaluation_name(result))
-    if kind is None:
-        return
-    for row in kind.results.rows(result, True):
-        events.emit(RESULT, {"dramaturg.evaluation.kind": kind.results.name, **_attributes(result, row)})
+def emit_result(result: Message, kind: ResultKind) -> None:
+    """Emits an event for each judgement of a result."""
+    for row in kind.rows(result, True):
+        events.emit(RESULT, {"dramaturg.evaluation.kind": kind.name, **_attributes(result, row)})
 
 
 def _attributes(result: Message, row: RunResult) -> Mapping[str, AttributeValue]:
@@ -45,7 +42,7 @@ def _attributes(result: Message, row: RunResult) -> Mapping[str, AttributeValue]
         "dramaturg.judge.name": row.judge,
         "dramaturg.judge.version": ", ".join(dict.fromkeys(f"{one.name} {one.version}" for one in given)),
         "dramaturg.judge.prompt_sha256": sorted({prompt.sha256 for one in given for prompt in one.prompts}),
-        "dramaturg.evaluation.abstain_reason": reason_name(row.abstain_reason) if abstains else None,
+        "dramaturg.evaluation.abstain_reason": abstention_name(row.abstain_reason) if abstains else None,
         "dramaturg.evaluation.failure_reason": reason_name(row.failure_reason)
         if row.failure_reason
         else None,

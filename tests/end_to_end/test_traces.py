@@ -18,7 +18,8 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
-from gateway.evaluations.metrics import reason_name
+from dramaturg.results.names import abstention_name
+from gateway.evaluations.streams import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.ports import free_port
@@ -204,7 +205,9 @@ def check_events(result: ScriptsResult, seen: Collector) -> None:
         reasons = Counter(
             reason for event in events if (reason := event.get("dramaturg.evaluation.abstain_reason"))
         )
-        assert reasons == Counter(reason_name(one.abstain_reason) for one in verdicts if one.abstain_reason)
+        assert reasons == Counter(
+            abstention_name(one.abstain_reason) for one in verdicts if one.abstain_reason
+        )
         assert all(event["dramaturg.judge.name"] == "llm" for event in events)
         assert all(event["dramaturg.judge.prompt_sha256"] for event in events)
 

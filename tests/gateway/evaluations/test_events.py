@@ -66,7 +66,7 @@ async def test_each_verdict_is_an_event_of_the_callers_span(monkeypatch: pytest.
     clear = [one.attributes for one in events if one.attributes["gen_ai.evaluation.name"] == "clear"]
     labels = [one["gen_ai.evaluation.score.label"] for one in polite]
     assert labels == [LABELS[row.expected()["polite"]] for row in ROWS]
-    assert {one.get("dramaturg.evaluation.abstain_reason") for one in polite} == {None, "unparsable"}
+    assert {one.get("dramaturg.evaluation.abstain_reason") for one in polite} == {None, "UNPARSABLE"}
     assert clear[0]["gen_ai.evaluation.score.label"] == "1 of 1 to 5"
     assert clear[3]["gen_ai.evaluation.score.label"] == "abstain"
 
