@@ -29,8 +29,7 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, until_cancelled
-from gateway.evaluations.estimates import PlannedCalls
-from gateway.evaluations.kind import EvaluationContext
+from gateway.evaluations.kind import EvaluationContext, PlannedCalls
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Judge

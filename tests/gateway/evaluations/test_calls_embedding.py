@@ -7,7 +7,7 @@ from dramaturg.embedding import SMALL_BATCH
 from dramaturg.judge.roles import EMBEDDING
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from gateway.evaluations.embedding import embed_by
+from gateway.evaluations.calls import embed_by
 from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
