@@ -22,9 +22,9 @@ class Commands(LazyGroup):
         ),
         ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM, panel=START),
         LazyCommand(
-            "evaluate",
+            "eval",
             "dramaturg.cli.evaluate",
-            "Evaluates what language models wrote.",
+            "Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.",
             group=True,
             panel=EVALUATE,
         ),
