@@ -190,9 +190,9 @@ def export(
     sheet: Annotated[
         SheetName,
         typer.Option(
-            help="labels: a row for each label, for align labels. scores: mean labels beside the judge's "
-            "values, for align scores. estimates: all judgements with the labels, for align estimate. "
-            "review: for scenarios review."
+            help="labels: a row for each label, for labels align labels. scores: mean labels beside the "
+            "judge's values, for labels align scores. estimates: all judgements with the labels, for labels "
+            "align estimate. review: for research scenarios review."
         ),
     ] = SheetName.LABELS,
     target: RunTarget = DEFAULT_TARGET,

@@ -20,7 +20,7 @@ app = typer.Typer()
 
 
 @app.command("check")
-def conformance(
+def check_server(
     role: Annotated[
         str,
         typer.Argument(

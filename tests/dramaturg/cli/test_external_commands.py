@@ -60,7 +60,7 @@ def test_the_services_bring_the_commands_of_graphs(command: str) -> None:
     [
         (["up"], "a clone of the repository"),
         (["serve", "critic", "--port", "0"], "a clone of the repository"),
-        (["graphs", "predict", "data.json"], "install them"),
+        (["research", "graphs", "predict", "data.json"], "install them"),
     ],
 )
 def test_without_the_services_their_commands_say_so(
@@ -78,7 +78,7 @@ def test_without_research_its_commands_name_the_package(
     monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], command: str
 ) -> None:
     monkeypatch.setattr(metadata, "entry_points", entries(*values, name=command))
-    done = CliRunner().invoke(app, [*command.split("."), "write", "--seed", "7"])
+    done = CliRunner().invoke(app, ["research", *command.split("."), "write", "--seed", "7"])
     assert done.exit_code == 2
     assert "dramaturg-research" in done.stderr
 
