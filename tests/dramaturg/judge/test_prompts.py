@@ -138,7 +138,7 @@ def test_parts_that_a_prompt_lacks_come_from_another_file(folder: Path) -> None:
     prompt = load(folder, parts=parts, parts_from="criteria")
     assert list(prompt.parts) == parts
     assert prompt.parts["executable"] == "It can be done."
-    assert prompt.parts["order_correct"].startswith("Pass: whenever a step needs")
+    assert prompt.parts["order_correct"].startswith("Pass: every step comes after the steps")
     assert prompt.sha256 != load(folder).sha256
     with pytest.raises(PromptError, match="part 'polite' is missing"):
         load(folder, parts=["executable", "polite"], parts_from="criteria")
