@@ -15,7 +15,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
-from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.roles import CRITIC, JudgeRole
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import completion
 from tests.services.agents.conftest import AGENTS, Agents
@@ -74,10 +74,10 @@ async def test_criteria_that_an_answer_lacks_are_asked_for_once_more_alone(agent
     remaining = iter(answers)
     agents.generation.reply = lambda _: completion(next(remaining))
     assessment = await agents.ask("critic", candidate(*STEPS))
-    assert [verdict.criterion for verdict in assessment.verdicts] == list(AGENTS["critic"].role.criteria)
+    assert [verdict.criterion for verdict in assessment.verdicts] == list(CRITIC.criteria)
     assert outcomes(assessment) == [PASS, PASS, FAIL]
     first, second = (json.loads(one.json_format.schema)["properties"] for one in agents.generation.requests)
-    assert [*first][1:] == list(AGENTS["critic"].role.criteria)
+    assert [*first][1:] == list(CRITIC.criteria)
     assert [*second] == ["walk", "no_redundant_steps", "no_duplicate_steps"]
     assert "no_missing_steps: Pass" not in agents.generation.requests[1].messages[0].text
     assert assessment.provenance.usage.provider_call_count == 2
