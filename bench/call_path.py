@@ -2,8 +2,9 @@
 
 The request is EvaluateScripts with one candidate: a gold answer, and one call to each of the three judges.
 All services run in this process, with a scripted model, and call each other over gRPC as if they were
-apart. The caller is a bare channel, of which nothing counts. The first request loads and connects. Of the ``--repeat``
-next ones, what every one of them enters is counted, so that the background of the services does not count.
+apart. The caller is a bare channel, of which nothing counts. The first request loads and connects. Of the
+``--repeat`` next ones, what every one of them enters is counted, so that the background of the services does
+not count.
 
 A function is written with ``def`` or ``lambda``. Comprehensions and generated stubs do not count.
 

@@ -1,7 +1,8 @@
 """Enforces the limits that the contracts declare on their fields (``common/v1/limits.proto``).
 
-The limits are compiled into checks of each type of message. Only the fields are visited that can break a limit. No message of 1,000 bytes holds a text of 20,000
-characters, so there is a check for each power of two of bytes.
+The limits are compiled into checks of each type of message. Only the fields are visited that can break a
+limit. No message of 1,000 bytes holds a text of 20,000 characters, so there is a check for each power of two
+of bytes.
 """
 
 from __future__ import annotations

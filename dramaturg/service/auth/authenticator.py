@@ -1,4 +1,4 @@
-"""Authenticates callers by a bearer token, whose hash a file holds, or by the certificate of their connection."""
+"""Authenticates callers by a bearer token, or by the certificate of their connection."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from dramaturg.service.auth.authenticator import StaticTokens
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
+from dramaturg.service.interceptors import call as unread
 from dramaturg.service.interceptors import large_responses
-from dramaturg.service.interceptors import call as calls as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
 from gateway.evaluations import judge_answers
