@@ -39,7 +39,7 @@ from dramaturg.cli.runs.spec import INLINE_BYTES, EstimateUsage, MaxCost, MaxTok
 from dramaturg.cli.runs.watch import EXIT_CODES
 from dramaturg.cli.sampling_options import SamplingOptions
 from dramaturg.cli.summaries import as_json, show_summary
-from dramaturg.cli.terminal import Terminal, echo, printable
+from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import STANDARD_INPUT, RowFile
@@ -179,6 +179,7 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             evaluated = _run(job, _evaluate(job, evaluation, written, spec, folder), len(written.lines))
     if evaluated.done:
         _report(job, evaluation, folder.path, evaluated)
+        tell_next("report", folder.path)
         if not evaluated.interrupted and (problem := evaluation.problem(evaluated.summary)):
             fail(problem, 1)
     raise typer.Exit(conclude(evaluated))

@@ -22,6 +22,12 @@ class Commands(LazyGroup):
         ),
         ExternalCommand("serve", PLATFORM, "Starts services in one process.", NO_PLATFORM, panel=START),
         LazyCommand(
+            "init",
+            "dramaturg.cli.init",
+            "Writes a first evaluation into a folder: texts, a rubric and a configuration.",
+            panel=START,
+        ),
+        LazyCommand(
             "eval",
             "dramaturg.cli.evaluate",
             "Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.",

@@ -69,8 +69,9 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
         typer.echo(f"Default model: {listed.default_model or 'none'}")
     else:
         typer.echo(
-            "No provider is configured: set OPENAI_API_KEY or OPENAI_BASE_URL, and MODEL, or name one in the "
-            "file that DRAMATURG_CONFIG names."
+            "No provider is configured: set MODEL, and OPENAI_API_KEY for the key of a provider, or "
+            "OPENAI_BASE_URL for the address of a server; or name one in the file that "
+            "DRAMATURG_CONFIG names."
         )
 
 

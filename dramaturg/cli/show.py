@@ -11,6 +11,7 @@ import typer
 from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import as_json, show_summary, summarize_results, summary_options
+from dramaturg.cli.terminal import tell_next
 
 app = typer.Typer()
 
@@ -62,3 +63,4 @@ def show(
     if summary.failed_sample_count:
         failed = f"{summary.failed_sample_count} of {summary.sample_count} samples failed"
         console.print(failed, style="red")
+    tell_next("report", results)

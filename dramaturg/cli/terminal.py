@@ -9,6 +9,7 @@ that none of them changes the order of what is read. JSON needs none of this: it
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import typer
@@ -33,6 +34,11 @@ def _escaped(found: re.Match[str]) -> str:
 def echo(text: str, *, err: bool = False) -> None:
     """Writes a line to standard output, or to standard error."""
     typer.echo(printable(text), err=err)
+
+
+def tell_next(*arguments: object) -> None:
+    """Writes the command that a user is likely to want next to standard error."""
+    echo(f"next: {shlex.join(['dramaturg', *map(str, arguments)])}", err=True)
 
 
 class Terminal(Console):
