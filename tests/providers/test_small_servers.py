@@ -13,8 +13,8 @@ from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import from_rpc_error
 from tests.providers.scripted_server import Body, Reply, message, scripted_server
-from tests.providers.test_behaviours import GOOD, delta, end, provider
-from tests.support.generation import generation_service, request
+from tests.providers.test_behaviours import delta, end, provider
+from tests.support.generation import GOOD, generation_service, request
 
 NEVER = 60.0
 """Seconds that no test waits."""
