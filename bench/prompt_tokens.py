@@ -32,8 +32,8 @@ from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.meta_evaluation.answers import Connections, ask_all
 from dramaturg.meta_evaluation.cases import BenchSet
-from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
+from dramaturg.service.installed import App
 from dramaturg.testing import FakeGeneration, serve
 from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
 from services.agents.critic.judge import SPEC as CRITIC_SPEC
@@ -47,6 +47,7 @@ from services.judging.ratings.judge import SPEC as RATING_JUDGE_SPEC
 from services.judging.rubrics.judge import SPEC as RUBRIC_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
+from tests.support.judges import all_pass
 from tests.support.prompts import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +88,7 @@ def apps(target: str) -> Mapping[str, App]:
 
 async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
     """Returns one request of each prompt of a judge, and the agents' requests for the example scripts."""
-    fake = FakeGeneration()
+    fake = FakeGeneration(all_pass)
     first: dict[str, Sent] = {}
     async with AsyncExitStack() as stack:
         generation = await stack.enter_async_context(serve(fake.contract()))
