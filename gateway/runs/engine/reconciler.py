@@ -34,7 +34,7 @@ _ENDED = frozenset({"SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCE
 class RunReconciler:
     """Returns the work of lost gateways to its queues, and starts runs that no workflow executes.
 
-    The first live gateway by id does this for the whole store.
+    The first live gateway by id starts runs, for the whole store.
 
     Args:
         store: The run store.
@@ -62,6 +62,7 @@ class RunReconciler:
         """Reconciles at an interval until cancelled."""
         while True:
             try:
+                await self.take_over()
                 if await self._membership.is_leader():
                     await self.reconcile()
                 else:
@@ -80,8 +81,6 @@ class RunReconciler:
 
     async def reconcile(self) -> None:
         """Makes one pass over all active runs."""
-        if not self._membership.single:
-            await self._requeue_lost()
         runs = await self._threads(self._store.runs.active)
         metrics.show_runs(runs)
         if instruments.counting():
@@ -92,17 +91,18 @@ class RunReconciler:
         for run in runs:
             await self._check(run, orchestrators.get((run.id, run.attempt)))
 
-    async def _requeue_lost(self) -> None:
-        workflows = await self._workflows.in_progress()
-        # After the workflows: the owner of a workflow takes its lease before it claims.
+    async def take_over(self) -> None:
+        """Returns the work of lost gateways to its queues, on the first live gateway of their version."""
+        if self._membership.single or (await self._membership.peers())[0] != self._membership.executor_id:
+            return
+        owners = await self._workflows.owners()
+        # After the owners: a gateway takes its lease before it claims.
         live = await self._membership.live()
-        for workflow in workflows:
-            if workflow.executor_id in live:
-                continue
-            fields = {"workflow": workflow.workflow_id, "executor": workflow.executor_id}
-            logger.warning("a workflow of a lost gateway is requeued", extra={"fields": fields})
-            await self._workflows.requeue(workflow)
-            metrics.TAKEOVERS.add()
+        lost = {executor_id: count for executor_id, count in owners.items() if executor_id not in live}
+        if lost:
+            logger.warning("the work of lost gateways is taken over", extra={"fields": {"executors": lost}})
+            await self._workflows.recover(list(lost))
+            metrics.TAKEOVERS.add(amount=sum(lost.values()))
 
     async def _check(self, run: RunRecord, orchestrator: WorkflowStatus | None) -> None:
         if orchestrator is None:
