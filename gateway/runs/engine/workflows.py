@@ -31,7 +31,7 @@ from dbos import (
     WorkflowStatus,
 )
 
-from gateway.runs.engine.throughput import BATCHES_PER_GATEWAY
+from gateway.runs.engine.policy import BATCHES_PER_GATEWAY
 from gateway.runs.settings import RunsSettings
 
 Result = TypeVar("Result")
