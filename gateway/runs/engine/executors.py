@@ -1,4 +1,4 @@
-"""Finds gateways that ended, and runs that nobody executes.
+"""Finds gateways that ended, and runs that no workflow executes.
 
 DBOS has no fail-over: the work of a process that dies stays assigned to it. Each gateway therefore renews a
 lease in the store, and the work of a gateway without one is recovered. Runs are reconciled with the workflows

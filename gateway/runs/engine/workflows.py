@@ -294,7 +294,7 @@ def executor_id_of(settings: RunsSettings) -> str:
     """The executor id of this process: a name and the workflow version, which other gateways read from it.
 
     On PostgreSQL it is another one for each process. Under one id a predecessor that is draining could claim
-    what its successor has recovered, and leave it assigned to nobody.
+    what its successor has recovered, and leave it assigned to a process that ends.
     """
     if is_sqlite(settings.url):
         return f"{SQLITE_EXECUTOR}@{WORKFLOW_VERSION}"
