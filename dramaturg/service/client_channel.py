@@ -17,7 +17,13 @@ from dramaturg.service.connection import Connection
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.rpc import INFRASTRUCTURE
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name, target_label
+from dramaturg.service.telemetry.calls import (
+    MADE,
+    address_attributes,
+    call_attributes,
+    method_name,
+    target_label,
+)
 
 Pair = tuple[str, Any]
 """A key of metadata and its value, text or bytes."""
@@ -86,7 +92,7 @@ class ClientChannel(grpc.aio.Channel):
 
     def _callable(self, arity: str, path: str, args: Any, kwargs: Any) -> Callable[..., Any]:
         method, target = method_name(path), self._target
-        attributes = {**call_attributes(method), "server.address": target}
+        attributes = {**call_attributes(method), **address_attributes(target)}
         is_observed = not path.startswith(INFRASTRUCTURE)
         newest: grpc.aio.Channel | None = None
         make: Any = None
