@@ -57,7 +57,7 @@ $(SERVERS)/.transformers: | $(UV)
 	@touch $@
 
 HARNESSES := .tools/harnesses
-test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI and promptfoo and tests judges in them.
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI, Jupyter and promptfoo and tests judges in them.
 	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
 
 .tools/promptfoo/.installed:
@@ -66,7 +66,7 @@ test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed
 
 $(HARNESSES)/.installed: pyproject.toml | $(UV)
 	@$(PYTHON) -m venv --without-pip $(HARNESSES)
-	@$(INSTALL) $(HARNESSES)/bin/python -e '.[mlflow,inspect]'
+	@$(INSTALL) $(HARNESSES)/bin/python -e '.[mlflow,inspect]' nbclient ipykernel ipywidgets tqdm
 	@touch $@
 
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
