@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from dramaturg import evaluate_texts
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+
 from dramaturg.report.card import card
 from tests.support.evaluation_samples import RESULTS, samples
 from tests.support.harness_rows import CRITERIA, ROWS, gateway
@@ -59,5 +61,5 @@ def test_a_sample_of_every_kind_has_a_card(kind: str) -> None:
 
 def test_a_sample_that_failed_shows_its_error() -> None:
     sample = RunSample(sample_id="s1")
-    sample.error.code, sample.error.message = 3, "is too long"
+    sample.error.code, sample.error.message = STATUS_CODE_INVALID_ARGUMENT, "is too long"
     assert "INVALID_ARGUMENT: is too long" in Read(card(sample)).text
