@@ -10,7 +10,6 @@ import pytest
 from dramaturg import evaluate_texts
 from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-
 from dramaturg.report.card import card
 from tests.support.evaluation_samples import RESULTS, samples
 from tests.support.harness_rows import CRITERIA, ROWS, gateway
