@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as run_service
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
@@ -20,6 +21,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstr
 from dramaturg.cli.evaluation_runs import continue_run
 from dramaturg.client import DramaturgClient
 from dramaturg.run_client import ENDED
+from dramaturg.summaries.labels import HumanLabels
 
 LABEL = "reproduction"
 """The label of every run of a reproduction. Its value identifies the spec."""
@@ -101,6 +103,10 @@ class Session:
     """Whether variants of the judges are evaluated too."""
     perturbations: bool = False
     """Whether scripts with planted faults are evaluated too."""
+    tasks: Sequence[Task] = ()
+    """Tasks in place of the released ones. Empty: the released ones."""
+    people: HumanLabels | None = None
+    """Labels of people on the scripts of the models, by TASK/MODEL and criterion. None: there are none."""
     max_output_tokens: int | None = None
     """The token cap of answers of the models under test. None: that of the service."""
     demonstrations: Sequence[DecisionDemonstration] = ()

@@ -12,17 +12,19 @@ import grpc
 
 from dramaturg.api.alignment.v1 import ranking_pb2, text_pb2
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.common.v1.script_pb2 import Script, Task
 from dramaturg.api.evaluation.v1 import scripts_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.rules import RULES
-from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
+from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.summaries.labels import AmbiguousLabelsError
 from dramaturg.tables.model import Table
+from dramaturg_research.ablations.agreement import labelled_outcomes, measure_agreement, read_verdicts
 from dramaturg_research.ablations.variants import VARIANTS, played_roles
 from dramaturg_research.formats.coscript import convert, read_file
 from dramaturg_research.perturbations.originals import Originals
@@ -30,6 +32,7 @@ from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
 from dramaturg_research.reproduction.abseval.figures import (
     ablation_figures,
     make_figures,
+    people_figures,
     ranks_figure,
     steps_figure,
 )
@@ -40,13 +43,14 @@ from dramaturg_research.reproduction.abseval.tables import (
     BERTSCORE,
     METRICS,
     SINGLE,
-    TABLE_3_AS_PRINTED,
     Scores,
     ablations_table,
     figure_5,
     figure_6,
     figure_12,
+    people_table,
     table_2,
+    table_3,
     table_4,
     table_5,
 )
@@ -54,6 +58,7 @@ from dramaturg_research.reproduction.paper import DataError, Omission, Reproduct
 from dramaturg_research.reproduction.session import Session, evenly
 
 if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
 
 
@@ -89,9 +94,10 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             Omission("The rows of models in Table 5; Figure 6", "No model is named (--offline).")
         )
     else:
-        released = _released(folder)
+        released = [_request(task) for task in session.tasks] or _released(folder)
         rows = [_without_candidates(row) for row in released]
-        made = Reproduction(TITLE, f"Data: {len(rows)} tasks of CoScript; MCScript was not released.")
+        source = "tasks of --tasks" if session.tasks else "tasks of CoScript; MCScript was not released"
+        made = Reproduction(TITLE, f"Data: {len(rows)} {source}.")
         for name, mechanism in (
             (AGENTS, scripts_pb2.MECHANISM_AGENTS),
             (SINGLE, scripts_pb2.MECHANISM_SINGLE_JUDGE),
@@ -121,12 +127,15 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     rates = {name: model_rates(summary, session.models) for name, summary in summaries.items()}
     ranks: Table | None = None
     try:
+        agreement = await _agreement(service, session) if ablated is not None else {}
         if accuracies is not None:
-            made.tables.append(await table_2(service, accuracies))
-        made.tables += [TABLE_3_AS_PRINTED, table_4(perturbed)]
+            made.tables.append(await table_2(service, accuracies, session, agreement))
+        made.tables += [table_3(agreement), table_4(perturbed)]
         made.tables.append(await table_5(service, session, summaries, rates, printed))
         if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
-            references = [row.candidates[0].script for row in session.selected(released)]
+            references = [
+                row.candidates[0].script if row.candidates else None for row in session.selected(released)
+            ]
             scores = await _text_scores(service, session, references)
             ranks, correlations = await figure_6(service, rates, scores)
             made.tables += [ranks, correlations]
@@ -138,12 +147,16 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     if ablated is not None:
         made.tables.append(ablations_table(ablated))
         made.figures += ablation_figures(ablated)
+        if agreement:
+            made.tables.append(people_table(agreement))
+            made.figures += people_figures(agreement)
     sizes = accuracies["fig5_heat_size_by_metric"] if accuracies is not None else None
     if AGENTS in summaries:
         by_steps = figure_12(summaries[AGENTS])
         made.tables += [figure_5(session, summaries[AGENTS], sizes), by_steps]
         made.figures.append(steps_figure(by_steps))
-    made.figures += make_figures(summaries, rates, printed, heat_map, accuracies)
+    topics = [row.task.topic for row in session.selected(rows)] if summaries else []
+    made.figures += make_figures(summaries, rates, printed, heat_map, accuracies, topics)
     if ranks is not None:
         made.figures.append(ranks_figure(ranks))
     made.figures.sort(key=lambda figure: int(_NUMBER.findall(figure.name)[0]))
@@ -158,9 +171,9 @@ _OMISSIONS = (
         "are shown beside.",
     ),
     Omission(
-        "Tables 2 and 3, Figures 4 and 7, agreement with people",
+        "Tables 2 and 3, Figures 4 and 7, the paper's annotations",
         "The 200 annotated scripts were not released, so the printed values are shown. --ablations measures "
-        'the agreement of variants with the base; "dramaturg ablate" measures it with own labels.',
+        "the agreement of variants with the base, --labels with labels of people on the scripts of a run.",
     ),
     Omission(
         "Table 4, the paper's perturbed scripts",
@@ -189,6 +202,10 @@ def _released(folder: Path) -> Sequence[EvaluateScriptsRequest]:
     if not conversion.requests:
         raise DataError(f"{file}: has no tasks")
     return conversion.requests
+
+
+def _request(task: Task) -> EvaluateScriptsRequest:
+    return EvaluateScriptsRequest(task=task, tags={"topic": task.topic} if task.topic else {})
 
 
 def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
@@ -229,21 +246,42 @@ def _varied(rows: Sequence[EvaluateScriptsRequest], session: Session) -> Sequenc
     return found
 
 
+async def _agreement(
+    service: AlignmentServiceAsyncStub, session: Session
+) -> Mapping[str, Mapping[str, AccuracyGroup]]:
+    """The agreement of each variant with people, by criterion. Empty: there are no labels."""
+    if session.people is None or session.dry_run:
+        return {}
+    samples: dict[str, list[RunSample]] = {}
+    for sample in await session.samples(_ABLATIONS):
+        if sample.HasField("scripts"):
+            samples.setdefault(sample.scripts.tags[VARIANT_TAG], []).append(sample)
+    verdicts = {name: read_verdicts(of_variant) for name, of_variant in samples.items()}
+    try:
+        labels = labelled_outcomes(verdicts.get(BASE, {}), session.people)
+    except AmbiguousLabelsError as error:
+        raise DataError(f"--labels: {error}") from error
+    found, problem = await measure_agreement(service, verdicts, labels)
+    if not found:
+        unknown = "no label is of a script of this run: an item is TASK/MODEL"
+        raise DataError(f"--labels: {problem or unknown}")
+    return found
+
+
 async def _text_scores(
-    service: AlignmentServiceAsyncStub, session: Session, references: Sequence[Script]
+    service: AlignmentServiceAsyncStub, session: Session, references: Sequence[Script | None]
 ) -> Scores:
-    """Scores the written scripts against those of the data."""
+    """Scores the written scripts against those of the data, where it has one for the task."""
     run = next(one.run for one in session.runs if one.name == AGENTS)
     items: list[ranking_pb2.RankedItem] = []
     pairs: list[text_pb2.TextPair] = []
     async for sample in session.client.runs.samples(run.id):
         for one in sample.scripts.candidates:
-            if one.script.steps:
+            reference = references[sample.index]
+            if one.script.steps and reference is not None:
                 tags = {"criterion": _TEXTS}
                 items.append(ranking_pb2.RankedItem(id=str(sample.index), system=one.model, tags=tags))
-                pairs.append(
-                    text_pb2.TextPair(candidate=_text(one.script), reference=_text(references[sample.index]))
-                )
+                pairs.append(text_pb2.TextPair(candidate=_text(one.script), reference=_text(reference)))
     method = missing = ""
     for start in range(0, len(pairs), _SCORED_AT_ONCE):
         request = text_pb2.ScoreTextRequest(pairs=pairs[start : start + _SCORED_AT_ONCE], metrics=METRICS)
