@@ -318,6 +318,7 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
 def _label_categories(axes: Axes, labels: Sequence[str], places: Sequence[int] | None = None) -> None:
     at = range(len(labels)) if places is None else places
     if max(map(len, labels), default=0) > _UPRIGHT:
-        axes.set_xticks(at, list(labels), rotation=35, ha="right")
+        # Names stand steeper where many of them are close to each other.
+        axes.set_xticks(at, list(labels), rotation=35 if len(labels) <= _UPRIGHT else 60, ha="right")
     else:
         axes.set_xticks(at, list(labels))

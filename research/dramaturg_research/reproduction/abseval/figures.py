@@ -70,12 +70,12 @@ def make_figures(
         gold = recovered["fig4_radar_gold_answer.svg"]
         shown = {name: gold[name] for name in ("with gold", "without gold")}
         title = "Figure 4: Agreement with people by gold answer, as printed"
-        yield _criteria_bars("figure-4", title, shown, _AGREEMENT)
+        yield _criteria_bars("figure-4", title, shown, _AGREEMENT, printed_from=0)
         yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
         line = recovered["fig6_line_plot.svg"]
         shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
         title = "Figure 7: Agreement with people by mechanism, as printed"
-        yield _criteria_bars("figure-7", title, shown, _AGREEMENT)
+        yield _criteria_bars("figure-7", title, shown, _AGREEMENT, printed_from=0)
     if summaries:
         yield from _topic_maps(summaries[AGENTS], list(own))
         yield _overall(summaries[AGENTS])
@@ -186,6 +186,7 @@ def _criteria_bars(
     value_name: str = _RATE,
     bounds: Mapping[str, Bounds] = MappingProxyType({}),
     printed: Sequence[str] = (),
+    printed_from: int | None = None,
 ) -> BarChart:
     return BarChart(
         name,
@@ -196,6 +197,7 @@ def _criteria_bars(
         limits=(0, 1),
         bounds=bounds,
         printed=printed,
+        printed_from=printed_from,
     )
 
 
