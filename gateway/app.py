@@ -17,21 +17,19 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.front import Front
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.settings import ServerSettings, SettingsError
-from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.contract_checks import ContractChecks
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
+from gateway.evaluations.scope import Timeouts
 from gateway.evaluations.scripts.reading import PARSER_LIMITS, PARSER_PROCESSES
-from gateway.judges.directory import JudgeDirectory
+from gateway.judges.directory import IdentityChecks, JudgeDirectory
 from gateway.judges.files import JudgeFiles
-from gateway.judges.identity_checks import IdentityChecks
 from gateway.judges.quarantine import QuarantineRules
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.processes.pool import ProcessPool
 from gateway.processes.process import ProcessLimits
 from gateway.proxy import proxy_contracts
-from gateway.quotas.gate import Quotas
-from gateway.quotas.items import with_items
+from gateway.quotas.gate import Quotas, with_items
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.estimator import Estimator
 from gateway.runs.settings import RunsSettings
@@ -138,7 +136,7 @@ class App:
             evaluation = Contract.make(
                 evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                 evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-                evaluation_servicer(evaluations, estimator.estimate),
+                evaluation_servicer(evaluations, estimator.estimate, quotas.answers),
                 name="gateway",
                 version=version("dramaturg"),
                 description="Evaluates the output of language models through registered judges.",

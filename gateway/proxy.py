@@ -23,13 +23,14 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.judge.streams import MAX_UNREQUESTED
+from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid, to_error_status
 from gateway.evaluations.calls import refusal
 from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
 from gateway.judges.registry import Judge, Registry
-from gateway.quotas.items import count_items
+from gateway.quotas.gate import count_items
 
 ROLE_METADATA = "dramaturg-role"
 """The metadata key of the role, for contracts that several roles share."""
@@ -154,7 +155,7 @@ async def _pass_stream(
 @asynccontextmanager
 async def _calling(judge: Judge) -> AsyncIterator[None]:
     """Holds a slot of a judge that may be called; raises the errors of its service as they are."""
-    async with judge.slots:
+    async with judge.gate.call(current().tenant):
         await _admit(judge)
         try:
             yield

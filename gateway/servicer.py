@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2_grpc
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest, EstimateRunResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest, SummarizeResponse
@@ -33,9 +34,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
-from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.given_samples import NEXT, summarize_given
-from gateway.evaluations.kinds import KINDS
+from gateway.evaluations.kinds import KINDS, Evaluations
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.statistics import call_service
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
@@ -48,16 +49,23 @@ MAX_SUMMARIZED_SAMPLES = 1_000_000
 """The most samples of one call of ``Summarize``. Decisions and pairs keep a label of each in memory."""
 
 
-Estimate = Callable[[EstimateRunRequest, str], Awaitable[EstimateRunResponse]]
-"""Estimates a run of a tenant."""
+Estimate = Callable[[EstimateRunRequest, EvaluationScope], Awaitable[EstimateRunResponse]]
+"""Estimates a run of the tenant of a scope."""
 
 
-def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> EvaluationServiceServicer:
+AnswersOf = Callable[[ServicerContext], list[Usage]]
+"""The list that receives the usage of the answers of judges in a call (``Quotas.answers``)."""
+
+
+def evaluation_servicer(
+    evaluations: Evaluations, estimate: Estimate, answers: AnswersOf
+) -> EvaluationServiceServicer:
     """``evaluation.v1.EvaluationService``: the method of each kind streams the events of an evaluation."""
 
     async def evaluate(servicer: Any, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
-        del servicer, context
-        async with aclosing(evaluations.plan(request).events()) as events:
+        del servicer
+        scope = EvaluationScope.of_call(evaluations.context.timeouts, answers(context))
+        async with aclosing(evaluations.begin(request, scope).events()) as events:
             async for event in events:
                 yield event
 
@@ -71,7 +79,9 @@ def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> Evaluat
         servicer: Any, request: EstimateRunRequest, context: ServicerContext
     ) -> EstimateRunResponse:
         del servicer
-        return await estimate(request, tenant_of(context))
+        return await estimate(
+            request, EvaluationScope.of_call(evaluations.context.timeouts, answers(context))
+        )
 
     methods: dict[str, Any] = {kind.method: evaluate for kind in KINDS}
     methods |= {"Summarize": summarize, "EstimateRun": estimate_run}

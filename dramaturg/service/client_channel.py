@@ -17,7 +17,7 @@ from dramaturg.service.connection import Connection
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.rpc import INFRASTRUCTURE
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name
+from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name, target_label
 
 Pair = tuple[str, Any]
 """A key of metadata and its value, text or bytes."""
@@ -112,7 +112,7 @@ class ClientChannel(grpc.aio.Channel):
 
                 def ended(done: grpc.aio.Call) -> None:
                     code = _code(done)
-                    MADE.observe(time.perf_counter() - begun, method, target, code)
+                    MADE.observe(time.perf_counter() - begun, method, target_label(method, target), code)
                     if span.is_recording():
                         tracing.set_code(span, code, failed=code != grpc.StatusCode.OK.name)
                         span.end()

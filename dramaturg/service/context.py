@@ -54,6 +54,7 @@ class RequestContext(NamedTuple):
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
+# A context variable: the interceptors of a channel, and the formatter of logs, get no argument for it.
 _current: ContextVar[RequestContext | None] = ContextVar("dramaturg_request", default=None)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from dramaturg.service.rpc import Context
+
 Answered = Callable[[Any], None]
 """Called with each response of a call."""
 
@@ -13,12 +15,13 @@ Answered = Callable[[Any], None]
 class Gate(Protocol):
     """Encloses the calls of a contract, after authorization and admission."""
 
-    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Encloses a call by ``async with``.
 
         Args:
             method: The full name of the method.
             items: The number of items in the request (``Contract.weights``), at least 1.
+            context: The context that the servicer gets, which tells the call from others.
 
         Raises:
             ServiceError: When entered: the call is refused.
@@ -38,9 +41,9 @@ class OpenGate:
 
     _pass = _Pass()
 
-    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Lets the call pass."""
-        del method, items
+        del method, items, context
         return self._pass
 
 

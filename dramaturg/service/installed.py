@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, cast, get_args, get_type_hints
@@ -30,6 +30,11 @@ class AppClass(Protocol):
 def service_names() -> Sequence[str]:
     """The names of all installed services, sorted."""
     return sorted(_services())
+
+
+def sections() -> Collection[str]:
+    """The sections of the settings of all installed services, without importing them."""
+    return {*service_names(), "quotas", "runs"}
 
 
 def find_app(name: str) -> AppClass:

@@ -28,9 +28,10 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.calls import Request, Timeouts, judge_options, read_judge, record_answer
+from gateway.evaluations.calls import Request, judge_options, read_judge, record_answer
 from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered, unsupported
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
+from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
 from gateway.evaluations.verdict_normalization import breach_of, normalize
 from gateway.judges.directory import JudgeDirectory
@@ -67,7 +68,6 @@ class Assessor:
         candidates: The candidates, with the steps as they were read.
         request: Has the options of the judges.
         directory: The identities of judges.
-        timeouts: How long to wait for judges.
     """
 
     def __init__(
@@ -76,16 +76,19 @@ class Assessor:
         candidates: Sequence[JudgeCandidate],
         request: Request,
         directory: JudgeDirectory,
-        timeouts: Timeouts,
     ) -> None:
         self._task = task
         self._candidates = candidates
         self._request = request
         self._directory = directory
-        self._timeouts = timeouts
 
     async def assess(
-        self, assignment: JudgeAssignment, ask: Ask, find_reference: FindReference, emit: Emit
+        self,
+        assignment: JudgeAssignment,
+        scope: EvaluationScope,
+        ask: Ask,
+        find_reference: FindReference,
+        emit: Emit,
     ) -> Sequence[CandidateAssessment]:
         """The assessments of all candidates by one judge, in their order.
 
@@ -94,13 +97,14 @@ class Assessor:
 
         Args:
             assignment: The judge.
+            scope: What its calls share with those of the evaluation, or of a shadow.
             ask: The criteria of the judge.
             find_reference: Waits for the reference.
             emit: Hands on events.
         """
         role = assignment.role
         assert isinstance(role, JudgeRole)
-        identity = assignment.judge.identity.known or await self._identity(assignment.judge)
+        identity = assignment.judge.identity.known or await self._identity(assignment.judge, scope)
         asked = ask(role, identity)
         request = JudgeRequest(
             task=self._task,
@@ -113,8 +117,9 @@ class Assessor:
         calls = [
             _Call(
                 assignment,
+                scope,
                 identity,
-                partial(self._identity, assignment.judge),
+                partial(self._identity, assignment.judge, scope),
                 asked,
                 request,
                 [self._candidates[index] for index in part],
@@ -122,13 +127,13 @@ class Assessor:
             )
             for part in split_by_size(sizes, MAX_CANDIDATES, room)
         ]
-        parts = await gather_all([call.assess(self._timeouts) for call in calls])
+        parts = await gather_all([call.assess() for call in calls])
         return [one for part in parts for one in part]
 
-    async def _identity(self, judge: Judge) -> Identity | None:
+    async def _identity(self, judge: Judge, scope: EvaluationScope) -> Identity | None:
         """The identity of a judge; None where it does not answer in time."""
         try:
-            async with asyncio.timeout(self._timeouts.left()):
+            async with asyncio.timeout(scope.left()):
                 return await self._directory.identity(judge)
         except TimeoutError:
             return None
@@ -140,6 +145,7 @@ class _Call:
     def __init__(
         self,
         assignment: JudgeAssignment,
+        scope: EvaluationScope,
         identity: Identity | None,
         find_identity: Callable[[], Awaitable[Identity | None]],
         asked: AskedCriteria,
@@ -148,6 +154,7 @@ class _Call:
         emit: Emit,
     ) -> None:
         self._assignment = assignment
+        self._scope = scope
         self._identity = identity
         self._find_identity = find_identity
         self._asked = asked
@@ -162,7 +169,7 @@ class _Call:
         self._doubtful: dict[str, Assessment] = {}
         """The assessments that state another name or version than the identity."""
 
-    async def assess(self, timeouts: Timeouts) -> Sequence[CandidateAssessment]:
+    async def assess(self) -> Sequence[CandidateAssessment]:
         """The assessments of its candidates, in their order."""
         ids = [candidate.id for candidate in self._request.candidates]
         if self._asked.requested is None:
@@ -170,7 +177,8 @@ class _Call:
                 self._abstain(candidate_id, unsupported())
             return [self._assessed[candidate_id] for candidate_id in ids]
         judge = self._assignment.judge
-        left = timeouts.left()
+        scope = self._scope
+        left = scope.left()
         stub = JudgeServiceStub(judge.channel)
         ends = None if left is None else time.monotonic() + left
 
@@ -186,7 +194,7 @@ class _Call:
             return collect_responses(missing, call, lambda response: response.candidate_id)
 
         self._begun = time.perf_counter()
-        failure = await read_judge(judge, stream, self._take, left=left, longest=timeouts.judge)
+        failure = await read_judge(scope, judge, stream, self._take, left=left, longest=scope.timeouts.judge)
         if self._doubtful:
             await self._settle()
         for candidate_id in ids:
@@ -223,7 +231,7 @@ class _Call:
             self._receive(candidate_id, result, identity)
 
     def _receive(self, candidate_id: str, result: Assessment, identity: Identity | None) -> None:
-        record_answer(self._assignment.judge, None, self._begun)
+        record_answer(self._scope, self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
         asked = self._asked
         assessment = normalize(result, asked.expected, identity, steps, asked.scales)
@@ -234,7 +242,7 @@ class _Call:
     def _fail(self, candidate_id: str, failure: Failure) -> None:
         # The verdict of a panel tells whether the failure of a member leaves a gap.
         noted = self._assignment.panel is None
-        record_answer(self._assignment.judge, failure, self._begun, noted=noted)
+        record_answer(self._scope, self._assignment.judge, failure, self._begun, noted=noted)
         self._abstain(candidate_id, failure)
 
     def _abstain(self, candidate_id: str, failure: Failure) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -17,13 +17,10 @@ from dramaturg.judge.roles import ROLES, JudgeRole, Role, role_table
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
-from gateway.judges.call_gate import CallGate
+from gateway.judges.call_gate import CallGate, JudgeRetries, ShadowQueue
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity import JudgeIdentity, deviation
-from gateway.judges.pending_calls import noted
 from gateway.judges.quarantine import Quarantine, QuarantineRules
-from gateway.judges.retries import JudgeRetries
-from gateway.judges.shadow_queue import ShadowQueue
 from gateway.settings import JudgeEntry, JudgeTables
 
 logger = logging.getLogger(__name__)
@@ -75,11 +72,6 @@ class Judge:
         """How the version of its known identity deviates from the expected one. Empty: it does not."""
         identity = self.identity.known
         return "" if identity is None else deviation(self.entry.expect_version, identity)
-
-    @property
-    def slots(self) -> AbstractAsyncContextManager[None]:
-        """Holds a slot for a call of the current tenant within an ``async with`` block."""
-        return noted(self.gate.call(current().tenant), self.role.name, self.name)
 
 
 class Registry:

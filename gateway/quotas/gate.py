@@ -1,32 +1,103 @@
-"""Holds tenants to their quotas."""
+"""Holds tenants to their quotas.
+
+Items, the judgements and model calls that a request asks for, count against quotas and against
+``server.max_concurrent_calls`` before the request starts any work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
+from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.gate import OPEN_GATE, Answered
-from gateway.evaluations.calls import noted_usage
-from gateway.quotas.recent_calls import RecentCalls
+from dramaturg.service.rpc import Context
+from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings
-from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
-from gateway.quotas.token_bucket import TokenBucket
-from gateway.quotas.usage import CallUsage
+from gateway.quotas.spending import CallUsage, DailySpending, seconds_until_tomorrow
 from gateway.runs.records import Spending
+
+RECENT_SECONDS = 1.0
+SHARE = 0.3
+"""The part of the time for which long work of a tenant computes beside calls of others."""
+
+
+class _Caller(NamedTuple):
+    tenant: str
+    time: float
+
+
+class RecentCalls:
+    """The last calls of two tenants."""
+
+    def __init__(self) -> None:
+        self._last: _Caller | None = None
+        self._other: _Caller | None = None
+        """The last call of another tenant than that of the last call."""
+
+    def note(self, tenant: str) -> None:
+        """Notes a call."""
+        if self._last is not None and self._last.tenant != tenant:
+            self._other = self._last
+        self._last = _Caller(tenant, time.monotonic())
+
+    def has_others(self, tenant: str) -> bool:
+        """Whether another tenant made a call within the last second."""
+        last = self._last
+        if last is not None and last.tenant == tenant:
+            last = self._other
+        return last is not None and time.monotonic() - last.time < RECENT_SECONDS
+
+
+_MINUTE = 60.0
+
+
+class TokenBucket:
+    """Allows a minute's calls at once, and then refills evenly.
+
+    Args:
+        calls_per_minute: The limit.
+        clock: The time in seconds.
+    """
+
+    def __init__(self, calls_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = calls_per_minute
+        self._clock = clock
+        self._left = float(calls_per_minute)
+        self._updated = clock()
+
+    def take(self, count: int = 1) -> float:
+        """Takes calls. Returns 0, or the seconds until they are available if they are not.
+
+        More calls than a minute's are taken when a minute's are available; the wait for the next ones is
+        longer accordingly.
+        """
+        now = self._clock()
+        self._left = min(self._limit, self._left + (now - self._updated) * self._limit / _MINUTE)
+        self._updated = now
+        wanted = min(count, self._limit)
+        if self._left >= wanted:
+            self._left -= count
+            return 0.0
+        return (wanted - self._left) * _MINUTE / self._limit
+
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
 _STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunSamples", f"{_RUNS}/ExtendRun"})
@@ -69,9 +140,11 @@ class Quotas:
         self._reserved: defaultdict[str, Spending] = defaultdict(Spending)
         self._expected: dict[str, Spending] = {}
         """The moving average of the cost of an item, by tenant."""
+        self._answers: dict[Context, list[Usage]] = {}
+        """The usage of the answers of judges, by call in progress."""
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Admits a call of the current caller's tenant.
 
         Raises:
@@ -82,23 +155,32 @@ class Quotas:
         self.calls.note(tenant)
         quota = self._settings.of(tenant)
         return (
-            OPEN_GATE.passing(method, items)
+            OPEN_GATE.passing(method, items, context)
             if quota.limits_nothing
-            else self._held(tenant, quota, method, items)
+            else self._held(tenant, quota, method, items, context)
         )
+
+    def answers(self, context: Context) -> list[Usage]:
+        """The list that receives the usage of the answers of judges in a call.
+
+        What its responses do not report of it counts against the quota when the call ends.
+
+        Args:
+            context: The servicer's context of the call. Of a call that no quota limits, the list is not read.
+        """
+        return self._answers.get(context, [])
 
     def dataset_bytes(self, tenant: str) -> int | None:
         """The most bytes of a tenant's uploaded datasets together. None: any number."""
         return self._settings.of(tenant).dataset_bytes
 
     @asynccontextmanager
-    async def _held(self, tenant: str, quota: Quota, method: str, items: int) -> AsyncIterator[Answered]:
+    async def _held(
+        self, tenant: str, quota: Quota, method: str, items: int, context: Context
+    ) -> AsyncIterator[Answered]:
         self._count(tenant, quota, items)
         self._in_progress[tenant] += items
         usage = CallUsage()
-        noting: AbstractContextManager[Sequence[Usage]] = (
-            noted_usage() if _may_cost(method) else nullcontext(())
-        )
         try:
             # Starts of runs one at a time, so that each sees the runs of those before it.
             async with (
@@ -106,13 +188,17 @@ class Quotas:
                 self._reservation(tenant, quota, method, items),
             ):
                 await self._check_runs(tenant, quota, method)
-                with noting as answered:
-                    try:
-                        yield partial(self._answered, tenant, usage) if _may_cost(method) else _ignore
-                    finally:
-                        # A call that is cancelled or fails reports less than its answers cost.
-                        if (rest := usage.rest(total_usage(answered))) != Spending():
-                            self.spending.add(tenant, rest)
+                if not _may_cost(method):
+                    yield _ignore
+                    return
+                answers = self._answers[context] = []
+                try:
+                    yield partial(self._answered, tenant, usage)
+                finally:
+                    del self._answers[context]
+                    # A call that is cancelled or fails reports less than its answers cost.
+                    if (rest := usage.rest(total_usage(answers))) != Spending():
+                        self.spending.add(tenant, rest)
                 if usage.spent != Spending():
                     self._expect(tenant, usage.spent, items)
         finally:
@@ -240,3 +326,29 @@ def quota_exhausted(quota: str, limit: float, what: str, retry_after: float | No
 def _plain(number: float) -> str:
     """A number without an exponent, for programs that read it."""
     return f"{Decimal(repr(number)):f}".removesuffix(".0")
+
+
+ITEM_FIELDS: Mapping[str, Sequence[str]] = {
+    **{kind.request_type.DESCRIPTOR.name: kind.items for kind in KINDS if kind.items},
+    "JudgeRequest": ("candidates",),
+    "GenerateBatchRequest": ("requests",),
+    "ScoreTextsRequest": ("texts",),
+}
+"""The fields whose elements are items, by the name of the request. Any other request is one item."""
+
+
+def count_items(request: Any) -> int:
+    """The number of items in a request, at least 1."""
+    if isinstance(request, EstimateRunRequest):
+        return max(1, request.pilot_sample_count)
+    return max(1, sum(len(getattr(request, name)) for name in ITEM_FIELDS.get(request.DESCRIPTOR.name, ())))
+
+
+def with_items(contract: Contract) -> Contract:
+    """The contract with ``count_items`` as the weight of its batches."""
+    weights = {
+        method.name: count_items
+        for method in contract.descriptor.methods
+        if method.input_type.name in {*ITEM_FIELDS, EstimateRunRequest.DESCRIPTOR.name}
+    }
+    return replace(contract, weights=weights)

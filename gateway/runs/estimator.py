@@ -29,9 +29,9 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, until_cancelled
-from gateway.evaluations.estimates import PlannedCalls
-from gateway.evaluations.kind import EvaluationContext
+from gateway.evaluations.kind import EvaluationContext, PlannedCalls
 from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Judge
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
@@ -88,13 +88,13 @@ class Estimator:
         self._threads = DatasetThreads()
         self.store: RunStore | None = None
 
-    async def estimate(self, request: EstimateRunRequest, tenant: str) -> EstimateRunResponse:
-        """Estimates a run.
+    async def estimate(self, request: EstimateRunRequest, scope: EvaluationScope) -> EstimateRunResponse:
+        """Estimates a run of the tenant of a scope, which the samples of a pilot share.
 
         Raises:
             ServiceError: The spec or its rows are invalid; or the plan exceeds the budget before a pilot.
         """
-        spec = request.spec
+        spec, tenant = request.spec, scope.tenant
         check_spec(spec, self._context.registry)
         access = self._access.of(tenant)
         check_dataset(spec.dataset, access)
@@ -113,7 +113,7 @@ class Estimator:
         if request.pilot_sample_count:
             if response.budget_exceeded:
                 raise _over_budget(response.budget_exceeded)
-            await self._add_pilot(response, spec, rows)
+            await self._add_pilot(response, spec, rows, scope)
             response.budget_exceeded[:] = _exceeded(spec, response)
         return response
 
@@ -244,7 +244,9 @@ class Estimator:
         estimate.prompt_usd_per_million = check.prompt_usd_per_million
         estimate.completion_usd_per_million = check.completion_usd_per_million
 
-    async def _add_pilot(self, response: EstimateRunResponse, spec: RunSpec, rows: _Rows) -> None:
+    async def _add_pilot(
+        self, response: EstimateRunResponse, spec: RunSpec, rows: _Rows, scope: EvaluationScope
+    ) -> None:
         """Replaces the planned figures by those of a pilot."""
         kind = run_kind(spec)
         concurrency = concurrent_samples(spec.limits)
@@ -255,7 +257,7 @@ class Estimator:
             kind.apply_spec(request, spec)
             async with slots:
                 begun = time.monotonic()
-                result: Any = await kind.evaluate(request, spec, 0, self._context)
+                result: Any = await kind.evaluate(request, spec, 0, self._context, scope)
                 return result.usage, time.monotonic() - begun
 
         outcomes = await asyncio.gather(*map(evaluate, rows.first), return_exceptions=True)

@@ -141,3 +141,9 @@ def test_the_command_line_computes_no_figures() -> None:
         if any(is_within(module, one) for one in STATISTICS)
     }
     assert not offenders
+
+
+def test_what_an_evaluation_needs_is_an_argument() -> None:
+    """The gateway passes an ``EvaluationScope``; a context variable would hide the way of a request."""
+    modules = sorted((ROOT / "gateway").rglob("*.py"))
+    assert [path.name for path in modules if "contextvars.ContextVar" in imported_modules(path)] == []

@@ -16,7 +16,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
-from gateway.evaluations.metrics import reason_name
+from gateway.evaluations.streams import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.ports import free_port

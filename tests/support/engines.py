@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.testing import serve
-from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
+from gateway.evaluations.scope import Timeouts
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
 from gateway.processes.pool import ProcessPool

@@ -27,7 +27,9 @@ REFLECTION = "/grpc.reflection."
 """The prefix of the names of reflection's methods, which exist in several versions."""
 
 
-# The caller of the call being served, by its metadata. None: the certificate identifies it.
+# The caller of the call being served, by its metadata. None: the certificate identifies it. It is a context
+# variable: gRPC has no other way from an interceptor, which sees the metadata before the request is read, to
+# the handler of the same call.
 _authenticated: ContextVar[Caller | UnauthenticatedError | None] = ContextVar(
     "dramaturg_authenticated", default=None
 )

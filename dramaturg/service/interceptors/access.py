@@ -53,7 +53,7 @@ class Gates:
         if gate is None:
             await proceed(call)
             return
-        async with gate.passing(call.method, self._weigh(call)) as answered:
+        async with gate.passing(call.method, self._weigh(call), call.context) as answered:
             call.send = partial(_send, call.send, answered)
             await proceed(call)
 

@@ -23,6 +23,7 @@ MAX_CALLS = 16
 MAX_UNAUTHENTICATED_CALLS = 4
 """The same for callers that are not authenticated: a message is received whole."""
 
+# A context variable: gRPC calls the deserializer of a method with the bytes of a message alone.
 _dropped: ContextVar[bool] = ContextVar("dramaturg_dropped", default=False)
 
 

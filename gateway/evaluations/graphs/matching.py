@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_EMBEDDINGS, EventMatches
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
-from gateway.evaluations.calls import Timeouts
-from gateway.evaluations.embedding import embed_by
+from gateway.evaluations.calls import embed_by
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 DEFAULT_THRESHOLD = 0.75
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 async def match_events(
     assignment: JudgeAssignment,
-    timeouts: Timeouts,
+    scope: EvaluationScope,
     events: Sequence[Event],
     reference: Sequence[Event],
     threshold: float,
@@ -33,7 +33,7 @@ async def match_events(
 
     Args:
         assignment: The embedding service.
-        timeouts: The timeouts of calls.
+        scope: What the calls of the evaluation share.
         events: The events of the model.
         reference: The events of the reference.
         threshold: The least cosine of two matched events.
@@ -50,7 +50,7 @@ async def match_events(
         return matches
     if max(len(mine), len(theirs)) > MAX_EVENTS:
         return f"was not called: more than {MAX_EVENTS} events are not matched by meaning"
-    found = await embed_by(assignment, timeouts, [event.text for event in (*mine, *theirs)])
+    found = await embed_by(assignment, scope, [event.text for event in (*mine, *theirs)])
     if found.failure:
         return found.failure
     vectors = np.array(found.vectors, np.float64)

@@ -29,10 +29,11 @@ from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import add_usage
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import invalid_fields
-from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.calls import ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.run_options import set_seed
+from gateway.evaluations.kind import set_seed
+from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, select_judges
 
@@ -56,7 +57,7 @@ async def write_scripts(
     spec: RunSpec,
     repeat_offset: int,
     registry: Registry,
-    timeouts: Timeouts,
+    scope: EvaluationScope,
 ) -> Sequence[WrittenScript]:
     """Requests a script for a row's task from each model of a run, concurrently.
 
@@ -65,7 +66,7 @@ async def write_scripts(
         spec: The spec of the run.
         repeat_offset: Added to the repeat index, so that a rerun requests new completions.
         registry: The registered judges.
-        timeouts: The timeouts of calls.
+        scope: What the calls of the evaluation share.
 
     Raises:
         ServiceError: The role author is not served: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN; or
@@ -78,7 +79,7 @@ async def write_scripts(
         options = writing_options(spec, model, repeat_offset)
         asked = WriteScriptRequest(task=request.task, options=options)
         stub = AuthoringServiceStub(assignment.judge.channel)
-        answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
+        answer = await ask(assignment, scope, stub.WriteScript, asked, WriteScriptResponse)
         return _read(Candidate(id=names[model], model=model), assignment, answer)
 
     async with asyncio.TaskGroup() as group:

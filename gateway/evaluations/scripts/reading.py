@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.text_pool import MAX_INLINE_LENGTH
-from dramaturg.service.auth.caller import current
 from gateway.processes.pool import ProcessPool, no_answer
 from gateway.processes.process import Ask, ProcessLimits
 
@@ -22,7 +21,7 @@ PARSER_LIMITS = ProcessLimits(128 << 20, modules=(__name__,))
 
 
 async def read_candidates(
-    candidates: Sequence[Candidate], processes: ProcessPool
+    candidates: Sequence[Candidate], processes: ProcessPool, tenant: str
 ) -> Sequence[ParsedCandidate]:
     """Reads the candidates of a request: short ones here, others in processes, one turn for each.
 
@@ -31,6 +30,7 @@ async def read_candidates(
     Args:
         candidates: The candidates.
         processes: The processes.
+        tenant: The tenant that they parse for.
     """
     if sum(len(candidate.text) for candidate in candidates) <= MAX_INLINE_LENGTH:
         return [*map(parse_candidate, candidates)]
@@ -41,14 +41,16 @@ async def read_candidates(
         part.append(candidate)
         length += len(candidate.text)
         if length > MAX_INLINE_LENGTH:
-            found += await _read_elsewhere(part, processes)
+            found += await _read_elsewhere(part, processes, tenant)
             part, length = [], 0
     return [*found, *map(parse_candidate, part)]
 
 
-async def _read_elsewhere(candidates: Sequence[Candidate], processes: ProcessPool) -> list[ParsedCandidate]:
+async def _read_elsewhere(
+    candidates: Sequence[Candidate], processes: ProcessPool, tenant: str
+) -> list[ParsedCandidate]:
     texts = [candidate.text for candidate in candidates]
-    content = await processes.result(current().tenant, no_answer, parse_texts, texts)
+    content = await processes.result(tenant, no_answer, parse_texts, texts)
     return [
         # A candidate with separate steps has no text, and is not parsed.
         ParsedCandidate(candidate.id, tuple(steps), candidate.text, reading, preamble, notes)

@@ -15,7 +15,7 @@ from dramaturg.database.errors import StoreError
 from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import ThreadPool
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.orchestrator import RunOrchestrator

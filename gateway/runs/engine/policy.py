@@ -20,7 +20,7 @@ from dramaturg.results.abstentions import NOT_ASKED, abstention_words, judgement
 from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, describe_unjudged, failure_name
 from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.results.names import reason_name
-from gateway.evaluations.calls import SeenIdentity
+from gateway.evaluations.scope import SeenIdentity
 from gateway.runs.records import Counts, Incident, SeenJudge
 
 logger = logging.getLogger(__name__)

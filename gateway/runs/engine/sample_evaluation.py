@@ -18,13 +18,11 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.service import context
+from dramaturg.service.auth.caller import current
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.calls import SeenIdentity, noted_failures, noted_identities, noted_usage
-from gateway.evaluations.dispatch import Evaluations
-from gateway.evaluations.kinds import run_kind
-from gateway.evaluations.shadows import ShadowCalls, deferred_shadows
-from gateway.judges.pending_calls import PendingCalls
+from gateway.evaluations.kinds import Evaluations, run_kind
+from gateway.evaluations.scope import DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
 from gateway.runs.engine import policy
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
 from gateway.runs.records import Incident
@@ -59,8 +57,8 @@ class SampleEvaluation:
     """Whether the last attempt failed, or its result lacks something for a transient reason."""
     identities: Collection[SeenIdentity] = ()
     """The identities of the judges that were called."""
-    shadows: Sequence[ShadowCalls] = ()
-    """The calls of shadows in progress, which add to the result (``ShadowCalls.finish``)."""
+    shadows: Sequence[DeferredShadows] = ()
+    """The calls of shadows in progress, which add to the result (``DeferredShadows.finish``)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class _Attempt:
     """The error, or the gap in the result. Empty: none."""
     may_improve: bool
     retry_after: float
-    shadows: Sequence[ShadowCalls] = ()
+    shadows: Sequence[DeferredShadows] = ()
 
 
 class SampleEvaluator:
@@ -109,21 +107,27 @@ class SampleEvaluator:
             failures: Records the outcome of each attempt.
             interrupted: Receives the usage of all answers if the evaluation is cancelled.
         """
-        with noted_identities() as identities, noted_usage() as spent:
-            try:
-                evaluated = await self._evaluate(row, spec, repeat_offset, request_id, failures)
-            except asyncio.CancelledError:
-                interrupted += spent
-                raise
-        return replace(evaluated, identities=frozenset(identities))
+        scope = EvaluationScope(
+            self._evaluations.context.timeouts,
+            current().tenant,
+            request_id,
+            identities=set(),
+            pending=failures.pending,
+        )
+        try:
+            evaluated = await self._evaluate(row, spec, repeat_offset, scope, failures)
+        except asyncio.CancelledError:
+            interrupted += scope.usage
+            raise
+        return replace(evaluated, identities=frozenset(scope.identities or ()))
 
     async def _evaluate(
-        self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, failures: FailureLog
+        self, row: bytes, spec: RunSpec, repeat_offset: int, scope: EvaluationScope, failures: FailureLog
     ) -> SampleEvaluation:
         attempts, usage, first_failure = 0, Usage(), None
         while True:
             attempts += 1
-            attempt = await self._attempt(row, spec, repeat_offset, request_id)
+            attempt = await self._attempt(row, spec, repeat_offset, scope)
             usage = add_usage(usage, attempt.usage)
             if not attempt.may_improve:
                 self._outage.end()
@@ -152,32 +156,37 @@ class SampleEvaluator:
             shadows=attempt.shadows,
         )
 
-    async def _attempt(self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str) -> _Attempt:
+    async def _attempt(
+        self, row: bytes, spec: RunSpec, repeat_offset: int, sample: EvaluationScope
+    ) -> _Attempt:
+        """Evaluates a row once, in a scope of its own, whose usage is added to that of the sample."""
         deadline = time.monotonic() + policy.sample_seconds(spec.policy)
-        with (
-            context.scope(RequestContext(request_id, deadline=deadline)),
-            noted_failures() as failures,
-            noted_usage() as spent,
-            deferred_shadows() as shadows,
-        ):
-            try:
-                result = await self._result(row, spec, repeat_offset)
-            except ServiceError as error:
-                return _failed(error, total_usage(spent))
-            except Exception:
-                # A defect of the gateway fails this sample alone.
-                logger.exception("a sample could not be evaluated", extra={"fields": {"sample": request_id}})
-                return _failed(_internal(), total_usage(spent))
-        waits = [failure.retry_after or 0 for failure in failures]
-        usage = cast("Any", result).usage
-        gap = transient_gap(result, failures, run_kind(spec).preparation(result))
-        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows)
-
-    async def _result(self, row: bytes, spec: RunSpec, repeat_offset: int) -> Message:
+        shadows: list[DeferredShadows] = []
+        scope = replace(sample, deadline=deadline, failures=[], usage=[], deferred=shadows)
         kind = run_kind(spec)
-        request = kind.request_type.FromString(row)
-        kind.apply_spec(request, spec, repeat_offset)
-        return await kind.evaluate(request, spec, repeat_offset, self._evaluations.context)
+        try:
+            with context.scope(RequestContext(scope.request_id, deadline=deadline)):
+                request = kind.request_type.FromString(row)
+                kind.apply_spec(request, spec, repeat_offset)
+                shared = self._evaluations.context
+                result = await kind.evaluate(request, spec, repeat_offset, shared, scope)
+        except ServiceError as error:
+            return _failed(error, total_usage(scope.usage))
+        except Exception:
+            # A defect of the gateway fails this sample alone.
+            fields = {"sample": scope.request_id}
+            logger.exception("a sample could not be evaluated", extra={"fields": fields})
+            return _failed(_internal(), total_usage(scope.usage))
+        except BaseException:  # such as a cancellation of the run
+            for calls in shadows:
+                calls.cancel()
+            raise
+        finally:
+            sample.usage.extend(scope.usage)
+        waits = [failure.retry_after or 0 for failure in scope.failures]
+        usage = cast("Any", result).usage
+        gap = transient_gap(result, scope.failures, kind.preparation(result))
+        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows)
 
 
 class OutageTracker:

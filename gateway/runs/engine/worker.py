@@ -18,7 +18,7 @@ from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.fair_semaphore import FairSemaphore
-from gateway.evaluations.shadows import ShadowCalls
+from gateway.evaluations.scope import DeferredShadows
 from gateway.runs.engine import metrics
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.outcomes import (
@@ -227,7 +227,7 @@ class LocalRunExecution:
         self._judges = JudgeWatch(run.id, lambda seen: call(store.note_judge, run.id, seen))
         self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
-        self._shadows: set[ShadowCalls] = set()
+        self._shadows: set[DeferredShadows] = set()
         """The calls that evaluated samples wait for."""
         self._interrupted: list[Usage] = []
         """The usage of samples without an outcome that is not in the store."""
@@ -300,7 +300,7 @@ class LocalRunExecution:
                 raise end
 
     async def _drain(self, queue: SampleQueue, shadowed: set[asyncio.Task[None]]) -> None:
-        with on_behalf_of(self.run.tenant), self._failures.pending.noting():
+        with on_behalf_of(self.run.tenant):
             while self._may_start():
                 async with self._slots.slot(self._share):
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:

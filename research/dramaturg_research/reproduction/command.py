@@ -95,6 +95,12 @@ def reproduce(
             help="Tasks in place of the released ones (abseval), as tasks review writes them.",
         ),
     ] = None,
+    pairwise: Annotated[
+        bool,
+        typer.Option(
+            "--pairwise", help="Predict edges also pair by pair: a call for each ordered pair (proscript)."
+        ),
+    ] = False,
     single_order: Annotated[
         bool,
         typer.Option(
@@ -161,6 +167,8 @@ def reproduce(
         fail(f"{out}: has the results of {known}; name these models with --model, or another folder")
     if ablations and (paper not in (PaperName.ABSEVAL, PaperName.DRPE) or offline):
         fail("--ablations: only abseval and drpe have variants of judges, and they need models")
+    if pairwise and (paper is not PaperName.PROSCRIPT or offline):
+        fail("--pairwise: only proscript predicts edges, and models are needed")
     if single_order and (paper is not PaperName.DRPE or offline):
         fail("--single-order: only drpe shows texts in both orders, and it needs models")
     if perturbations and (paper is not PaperName.ABSEVAL or offline):
@@ -216,6 +224,7 @@ def reproduce(
                 tasks=own,
                 people=people,
                 perturbations=perturbations,
+                pairwise=pairwise,
                 single_order=single_order,
                 max_output_tokens=max_output_tokens,
                 demonstrations=shown,

@@ -113,6 +113,8 @@ class Session:
     """Solved examples. Empty: they are drawn from the released data."""
     prompts: Path | None = None
     """The folder of the prompts that the services of this process use. None: the shipped ones."""
+    pairwise: bool = False
+    """Whether edges are also predicted pair by pair."""
     single_order: bool = False
     """Whether the texts of a pair are shown in one order, the drawn one, in place of both."""
     sheets: Path | None = None

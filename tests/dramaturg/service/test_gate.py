@@ -11,6 +11,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.gate import Answered
+from dramaturg.service.rpc import Context
 from dramaturg.testing import serve, until
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request
 
@@ -28,7 +29,7 @@ class Turnstile:
         self.within = 0
 
     @asynccontextmanager
-    async def passing(self, method: str, items: int) -> AsyncIterator[Answered]:
+    async def passing(self, method: str, items: int, context: Context) -> AsyncIterator[Answered]:
         if not self.left:
             reason = error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED
             raise ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason, "no more", retry_after=7)

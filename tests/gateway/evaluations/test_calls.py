@@ -7,7 +7,8 @@ import grpc
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.roles import CRITIC
-from gateway.evaluations.calls import call_judge, noted_failures
+from gateway.evaluations.calls import call_judge
+from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
 from gateway.judges.registry import Judge
@@ -30,7 +31,7 @@ async def test_a_failure_is_noted_with_the_judge_that_it_is_of() -> None:
     async def never(timeout: float) -> None:
         await asyncio.sleep(timeout + 10)
 
-    with noted_failures() as noted:
-        answered = await call_judge(judge, never, left=None, longest=0.01)
-    assert noted == [answered._replace(judge="critic 'strict'")]  # type: ignore[union-attr]
-    assert noted[0].reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT
+    scope = EvaluationScope(Timeouts(1, 1, 1))
+    answered = await call_judge(scope, judge, never, left=None, longest=0.01)
+    assert scope.failures == [answered._replace(judge="critic 'strict'")]  # type: ignore[union-attr]
+    assert scope.failures[0].reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.rpc import Context
 from dramaturg.testing import until
 from gateway.quotas import spending
 from gateway.quotas.gate import Quotas
@@ -59,7 +61,7 @@ async def call(
     """One evaluation, which ends with an event; returns whether it was admitted."""
     with on_behalf_of(TENANT):
         try:
-            async with quotas.passing(EVALUATE, 1) as answered:
+            async with quotas.passing(EVALUATE, 1, cast("Context", object())) as answered:
                 if decided is not None:
                     decided.put_nowait(True)
                 if end is not None:

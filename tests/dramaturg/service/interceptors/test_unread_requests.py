@@ -42,7 +42,7 @@ class Refusing:
 class ClosedGate:
     """Lets no call pass."""
 
-    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int, context: Any) -> AbstractAsyncContextManager[Answered]:
         raise ServiceError(
             grpc.StatusCode.RESOURCE_EXHAUSTED, reasons.ERROR_REASON_QUOTA_EXHAUSTED, "no call is left"
         )

@@ -32,19 +32,19 @@ async def test_long_candidates_are_read_as_short_ones(pool: ProcessPool) -> None
     script = Script(steps=[Step(text="Boil."), Step(text=" ")])
     candidates[1:1] = [Candidate(id="separate", script=script), Candidate(id="empty", text="")]
     assert sum(map(len, texts)) > 3 * MAX_INLINE_LENGTH
-    assert await read_candidates(candidates, pool) == [parse_candidate(one) for one in candidates]
+    assert await read_candidates(candidates, pool, "") == [parse_candidate(one) for one in candidates]
 
 
 async def test_short_candidates_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = [Candidate(id=str(number), text="x" * (MAX_INLINE_LENGTH // 2)) for number in range(2)]
     pool = ProcessPool(1, PARSER_LIMITS)
     before = worker_processes()
-    assert len(await read_candidates(candidates, pool)) == 2
+    assert len(await read_candidates(candidates, pool, "")) == 2
     assert worker_processes() == before
     parsed: list[int] = []
     monkeypatch.setattr(reading, "parse_candidate", lambda one: parsed.append(os.getpid()))
     candidates[0].text += "x"
-    await read_candidates(candidates, pool)
+    await read_candidates(candidates, pool, "")
     assert parsed == []
     assert len(worker_processes()) == len(before) + 1
     pool.close()

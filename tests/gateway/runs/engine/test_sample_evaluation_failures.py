@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.errors import ServiceError
-from gateway.judges import pending_calls
+from gateway.evaluations import scope
 from gateway.runs.engine import policy, sample_evaluation
 from gateway.runs.engine.orchestrator import RunOrchestrator
 from gateway.runs.engine.sample_evaluation import FailureLog
@@ -29,7 +30,7 @@ from tests.support.gateway import Fake, all_pass
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(sample_evaluation, "time", made)
-    monkeypatch.setattr(pending_calls, "time", made)
+    monkeypatch.setattr(scope, "time", made)
     return made
 
 
@@ -53,15 +54,15 @@ def test_what_lasts_is_told_every_few_seconds_with_what_was_not_told_yet(clock: 
 
 
 def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: Clock) -> None:
-    log, (first, second, third) = FailureLog(), (object(), object(), object())
-    log.pending.begin("synthesize 'quick'", third)
-    log.pending.end("synthesize 'quick'", third)
+    log, slow, slower, execute = FailureLog(), ExitStack(), ExitStack(), ExitStack()
+    with log.pending.call("synthesize 'quick'"):
+        pass
     clock.now += 5
-    log.pending.begin("critic 'slow'", first)
+    slow.enter_context(log.pending.call("critic 'slow'"))
     clock.now += 10
-    log.pending.begin("execute 'slow'", second)
+    execute.enter_context(log.pending.call("execute 'slow'"))
     clock.now += 1
-    log.pending.begin("critic 'slow'", third)
+    slower.enter_context(log.pending.call("critic 'slow'"))
     clock.now += 43.9
     assert log.report() is None
     clock.now += 0.1
@@ -69,7 +70,7 @@ def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: C
     assert log.report() == Incident(said, failures=0, lasted=60.0, wait=None)
     clock.now += 59
     assert log.report() is None
-    log.pending.end("critic 'slow'", first)
+    slow.close()
     clock.now += 1
     again = log.report()
     assert again is not None
@@ -77,8 +78,8 @@ def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: C
     log.succeeded()
     clock.now += 59
     assert log.report() is None
-    log.pending.end("critic 'slow'", third)
-    log.pending.end("execute 'slow'", second)
+    slower.close()
+    execute.close()
     # Nobody is asked.
     clock.now += 60
     assert log.report() is None

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.quotas.recent_calls import RECENT_SECONDS, RecentCalls
+from gateway.quotas.gate import RECENT_SECONDS, RecentCalls
 
 
 def test_calls_of_others_count_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

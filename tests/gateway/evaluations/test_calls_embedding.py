@@ -7,8 +7,8 @@ from dramaturg.embedding import SMALL_BATCH
 from dramaturg.judge.roles import EMBEDDING
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from gateway.evaluations.calls import Timeouts, noted_failures
-from gateway.evaluations.embedding import embed_by
+from gateway.evaluations.calls import embed_by
+from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
 from gateway.judges.registry import Judge
@@ -41,12 +41,10 @@ async def test_only_a_failure_that_is_not_recovered_is_noted() -> None:
             identity=JudgeIdentity(channel, EMBEDDING.contract),
             entry=JudgeEntry(role="embedding", name="slow", target=server.target),
         )
-        assignment, timeouts = JudgeAssignment(judge, ""), Timeouts(0.5, 1, 1)
-        with noted_failures() as noted:
-            found = await embed_by(assignment, timeouts, texts)
-        assert (found.failure, len(found.vectors), noted) == ("", len(texts), [])
-        with noted_failures() as noted:
-            found = await embed_by(assignment, timeouts, [*texts, "never in time"])
+        assignment, scope = JudgeAssignment(judge, ""), EvaluationScope(Timeouts(0.5, 1, 1))
+        found = await embed_by(assignment, scope, texts)
+        assert (found.failure, len(found.vectors), scope.failures) == ("", len(texts), [])
+        found = await embed_by(assignment, scope, [*texts, "never in time"])
     assert found.failure == "did not answer in time"
     assert [vector is None for vector in found.vectors] == [False] * SMALL_BATCH + [True] * 2
-    assert len(noted) == 2
+    assert len(scope.failures) == 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from dramaturg.testing import until
-from gateway.launch.activation import Activations
+from gateway.launch.launcher import Activations
 
 
 @dataclass

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.gate import TokenBucket
 
 
 class Clock:

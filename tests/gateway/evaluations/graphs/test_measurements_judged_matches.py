@@ -29,7 +29,7 @@ from dramaturg.service.errors import ServiceError
 from dramaturg.summaries.graphs import Counts
 from dramaturg.testing import FakeJudge, serve
 from gateway.app import App as Gateway
-from gateway.evaluations.graphs.judged_matches import MAX_EVENTS
+from gateway.evaluations.graphs.measurements import MAX_EVENTS
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.evaluations import contract
 from tests.support.graph_evaluations import GENERATE, asked, eggs, graphs_result, only_graph, writing

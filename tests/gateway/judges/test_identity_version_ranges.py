@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.judges.version_ranges import VersionRange
+from gateway.judges.identity import VersionRange
 
 
 @pytest.mark.parametrize(

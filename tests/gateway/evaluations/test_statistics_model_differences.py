@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS
-from gateway.evaluations.model_differences import MAX_MODELS, SampleMeans
+from gateway.evaluations.statistics import MAX_MODELS, SampleMeans
 from tests.dramaturg.report.many import MODELS, many
 from tests.dramaturg.report.samples import summarized
 

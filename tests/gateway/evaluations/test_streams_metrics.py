@@ -15,9 +15,8 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, Scripts
 from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.verdicts import abstained, passed
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.metrics import count_result
-from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
-from gateway.evaluations.streams import Evaluation
+from gateway.evaluations.scripts.kind import ScriptsEvaluation
+from gateway.evaluations.streams import Evaluation, count_result
 from tests.support.gateway import Fake, agents, all_pass, evaluate_result, gateway_client, scripts_request
 from tests.support.telemetry import counted
 
