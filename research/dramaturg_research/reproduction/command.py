@@ -77,6 +77,12 @@ def reproduce(
             "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
         ),
     ] = False,
+    perturbation_model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="A model plants the faults in place of rules. Implies --perturbations."
+        ),
+    ] = "",
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -171,6 +177,7 @@ def reproduce(
         fail("--pairwise: only proscript predicts edges, and models are needed")
     if single_order and (paper is not PaperName.DRPE or offline):
         fail("--single-order: only drpe shows texts in both orders, and it needs models")
+    perturbations = perturbations or bool(perturbation_model)
     if perturbations and (paper is not PaperName.ABSEVAL or offline):
         fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
     for name, file in (("--labels", labels), ("--tasks", tasks)):
@@ -224,6 +231,7 @@ def reproduce(
                 tasks=own,
                 people=people,
                 perturbations=perturbations,
+                perturbation_model=perturbation_model,
                 pairwise=pairwise,
                 single_order=single_order,
                 max_output_tokens=max_output_tokens,
@@ -258,6 +266,8 @@ def reproduce(
         console.print(NO_PLOTS, style="yellow")
     drawn = len(made.figures) if can_draw() else 0
     parts = f"{counted(len(made.tables), 'table')} and {counted(drawn, 'figure')}"
+    for part in session.cut_short:
+        console.print(f"partial: {part}", style="yellow", soft_wrap=True)
     console.print(f"{parts}: {out / INDEX}", soft_wrap=True)
     raise typer.Exit(_exit_code(session))
 
@@ -285,4 +295,4 @@ def _exit_code(session: Session) -> int:
     failed = any(one.run.progress.failed_count for one in session.runs)
     if 1 in codes or failed:
         return 1
-    return PARTIAL if PARTIAL in codes else 0
+    return PARTIAL if PARTIAL in codes or session.cut_short else 0

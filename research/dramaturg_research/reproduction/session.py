@@ -103,6 +103,8 @@ class Session:
     """Whether variants of the judges are evaluated too."""
     perturbations: bool = False
     """Whether scripts with planted faults are evaluated too."""
+    perturbation_model: str = ""
+    """The model that plants the faults. Empty: rules do."""
     tasks: Sequence[Task] = ()
     """Tasks in place of the released ones. Empty: the released ones."""
     people: HumanLabels | None = None
@@ -121,6 +123,8 @@ class Session:
     """The folder of sheets that people complete. None: ``sheets`` in the folder of the reproduction."""
     runs: list[RunRecord] = field(default_factory=list)
     """The runs so far."""
+    cut_short: list[str] = field(default_factory=list)
+    """What the budget ended before it was whole, besides runs."""
     estimates: list[Estimate] = field(default_factory=list)
     """The estimates of a dry run."""
 

@@ -270,6 +270,11 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     # Each model writes a script for a task once, for both mechanisms.
     writings = [one for one in server.requests if "response_format" not in one.body]
     assert len(writings) == LIMIT * len(MODELS)
+    # A gold answer is made once of all scripts of a task, by which faults are judged, and once directly.
+    synthesized = [one for one in server.bodies if "considerations" in str(one.get("response_format"))]
+    assert len(synthesized) == 2 * LIMIT
+    note = f"The gold answer of {LIMIT} of {LIMIT} scripts is that of the run"
+    assert note in (tmp_path / "out" / "table-4.md").read_text()
     assert set(server.calls.values()) == {1}
     assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()

@@ -17,18 +17,15 @@ from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.labels import AmbiguousLabelsError
 from dramaturg.tables.model import Table
 from dramaturg_research.ablations.agreement import labelled_outcomes, measure_agreement, read_verdicts
-from dramaturg_research.ablations.variants import VARIANTS, played_roles
+from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.formats.coscript import convert, read_file
-from dramaturg_research.perturbations.originals import Originals
-from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
+from dramaturg_research.reproduction.abseval.faults import AGENT_ROLES, Faults, name_judges, plant_faults
 from dramaturg_research.reproduction.abseval.figures import (
     ablation_figures,
     make_figures,
@@ -55,7 +52,7 @@ from dramaturg_research.reproduction.abseval.tables import (
     table_5,
 )
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction
-from dramaturg_research.reproduction.session import Session, evenly
+from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
@@ -72,12 +69,10 @@ RECOVERED = ("abseval/fig9_heatmap_topic_by_model_recovered.json", "abseval/fig6
 """Values recovered from the figures of the paper: Figure 9; Figures 4 to 7. Optional."""
 
 _JUDGES = {
-    AGENTS: ("synthesize", "critic", "execute", "commonsense"),
+    AGENTS: AGENT_ROLES,
     SINGLE: ("script-judge",),
 }
 _ABLATIONS, _PERTURBATIONS = "ablations", "perturbations"
-# Section 4.2: the scripts that each fault is put into.
-_PERTURBED = 50
 _SCORED_AT_ONCE = 500
 _TEXTS = "texts"
 _NUMBER = re.compile(r"\d+")
@@ -88,6 +83,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     heat_map, accuracies = (_recovered(folder / name) for name in RECOVERED)
     service = AlignmentServiceStub(session.client.channel)
     summaries: dict[str, Summary] = {}
+    faults = Faults([], [])
     if session.offline:
         made = Reproduction(TITLE, "Data: the printed Table 5, and values recovered from the figures.")
         made.omissions.append(
@@ -115,11 +111,11 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
                 limited=False,
             )
         if session.perturbations:
+            faults = await plant_faults(session, released, await _gold_answers(session, released))
             summaries[_PERTURBATIONS] = await session.run(
                 _PERTURBATIONS,
                 RunSpec(scripts=ScriptsRunOptions(mechanism=scripts_pb2.MECHANISM_AGENTS)),
-                _perturbed(released, session),
-                judge_roles=_JUDGES[AGENTS],
+                faults.rows,
                 limited=False,
             )
     ablated, perturbed = (summaries.pop(name, None) for name in (_ABLATIONS, _PERTURBATIONS))
@@ -130,7 +126,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         agreement = await _agreement(service, session) if ablated is not None else {}
         if accuracies is not None:
             made.tables.append(await table_2(service, accuracies, session, agreement))
-        made.tables += [table_3(agreement), table_4(perturbed)]
+        made.tables += [table_3(agreement), table_4(perturbed, faults.notes)]
         made.tables.append(await table_5(service, session, summaries, rates, printed))
         if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
             references = [
@@ -179,7 +175,7 @@ _OMISSIONS = (
         "Table 4, the paper's perturbed scripts",
         "They were not released: GPT-4-turbo inserted the faults into scripts without errors. "
         "--perturbations inserts the faults by rules into CoScript's scripts, which may have other errors; "
-        '"dramaturg perturb write" takes labels of people, or a model that inserts the faults.',
+        '--perturbation-model inserts them by a model, and "dramaturg perturb write" takes labels of people.',
     ),
     Omission(
         "Figure 6, the paper's scripts",
@@ -215,33 +211,27 @@ def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
     return found
 
 
-def _perturbed(
-    released: Sequence[EvaluateScriptsRequest], session: Session
-) -> Sequence[EvaluateScriptsRequest]:
-    """The rows of some released scripts, each unchanged and with the fault of each rule that applies."""
-    originals = Originals.read(DatasetRow(line, row) for line, row in enumerate(released, start=1))
-    wanted = min(_PERTURBED, session.limit or _PERTURBED, len(originals.scripts))
-    others, vocabulary, skipped = originals.of_other_goals(), originals.vocabulary(), Skipped()
-    found: list[EvaluateScriptsRequest] = []
-    for one in evenly(originals.scripts, wanted):
-        made = by_rule(one, tuple(RULES), others, vocabulary, session.seed, skipped)
-        variants = (Variant(one, one.steps), *made)
-        found += [variant.row(keep_others=False) for variant in variants]
-    return found
+async def _gold_answers(session: Session, rows: Sequence[EvaluateScriptsRequest]) -> Mapping[str, Script]:
+    """The pooled gold answers of the agents' run, by the id of the task."""
+    if session.dry_run:
+        # Any script stands for the one that the run makes.
+        return {row.task.id: row.candidates[0].script for row in rows if row.candidates}
+    return {
+        sample.scripts.task.id: sample.scripts.gold_answer.script
+        for sample in await session.samples(AGENTS)
+        if sample.scripts.gold_answer.script.steps
+    }
 
 
 def _varied(rows: Sequence[EvaluateScriptsRequest], session: Session) -> Sequence[EvaluateScriptsRequest]:
-    """The rows of each variant. Each names the judges of its own mechanism: a run's would be in all rows."""
+    """The rows of each variant."""
     found: list[EvaluateScriptsRequest] = []
     for name, (mechanism, source) in VARIANTS.items():
         for line, row in enumerate(rows, start=1):
             varied = EvaluateScriptsRequest(mechanism=mechanism, gold_answer_source=source)
             varied.MergeFrom(row)
             varied.tags.update({VARIANT_TAG: name, LINE_TAG: str(line)})
-            played = played_roles(varied)
-            for role in (*_JUDGES[AGENTS], *_JUDGES[SINGLE]):
-                if role in played and (model := session.judge_model(role)):
-                    varied.judges.add(role=role, model=model)
+            name_judges(varied, session, (*_JUDGES[AGENTS], *_JUDGES[SINGLE]))
             found.append(varied)
     return found
 

@@ -206,8 +206,13 @@ def _squared_errors(groups: Mapping[str, accuracy_pb2.AccuracyGroup]) -> Sequenc
     return [estimate(turned, _DIGITS), count(found.count), words(ABSENT), words(ABSENT)]
 
 
-def table_4(perturbed: Summary | None) -> Table:
-    """The detection of faults by category; the printed one alone without a run."""
+def table_4(perturbed: Summary | None, notes: Sequence[str]) -> Table:
+    """The detection of faults by category; the printed one alone without a run.
+
+    Args:
+        perturbed: The figures of the run.
+        notes: How the faults were made.
+    """
     if perturbed is None or not perturbed.scripts.HasField("perturbations"):
         return Table(
             "Table 4: Accuracy on perturbations, as printed",
@@ -247,10 +252,10 @@ def table_4(perturbed: Summary | None) -> Table:
         rows,
         name="table-4",
         notes=[
-            f"Rules inserted the faults into {found.unperturbed_count} scripts of CoScript.",
+            *notes,
             "Acc.: the share of scripts with the fault that fail its criterion.",
             "False alarms: the share of unchanged scripts that fail the criterion; the paper states none.",
-            "The gold answer is made of the judged script alone. Verdicts that abstain are left out.",
+            "Verdicts that abstain are left out.",
             *missing_gold_answers(perturbed),
         ],
     )
