@@ -39,7 +39,8 @@ from gateway.settings import GatewaySettings
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
     "dramaturg.database.database",
-    "gateway.runs.store.sql_store",
+    "gateway.runs.store.results",
+    "gateway.runs.store.samples",
 )
 """The modules that processes load before their memory is limited."""
 

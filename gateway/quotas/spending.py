@@ -17,7 +17,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 
 
@@ -164,7 +164,7 @@ class DailySpending:
                 if fresh or known is None or not known.is_current:
                     now, day = time.monotonic(), start_of_day()
                     try:
-                        spent = await self._threads(self._store.spent_today, tenant)
+                        spent = await self._threads(self._store.spending.today, tenant)
                     except StoreError as error:
                         raise store_unavailable(error) from error
                     known = self._stored[tenant] = _Stored(spent, now, day)
@@ -179,7 +179,7 @@ class DailySpending:
         if self._store is None or self._threads is None:
             return 0
         try:
-            runs = await self._threads(self._store.active_runs)
+            runs = await self._threads(self._store.runs.active)
         except StoreError as error:
             raise store_unavailable(error) from error
         return sum(run.tenant == tenant for run in runs)
@@ -206,7 +206,7 @@ class DailySpending:
         failed = self._failed.pop(tenant, None)
         count = failed.size if failed else len(self._unwritten[tenant])
         spent = sum(self._unwritten[tenant][:count], Spending())
-        write = failed.repeat if failed else partial(store.add_spending, tenant, spent)
+        write = failed.repeat if failed else partial(store.spending.add, tenant, spent)
         writing = asyncio.ensure_future(threads(write))
         try:
             await asyncio.shield(writing)
