@@ -17,8 +17,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.kinds import find_kind
 from dramaturg.results import names
 from dramaturg.results.dialogues import is_panel_mean
-from dramaturg.service.telemetry import instruments
+from dramaturg.service.telemetry import events, instruments
 from dramaturg.service.telemetry.instruments import Counter, Histogram
+from gateway.evaluations.events import emit_result
 from gateway.evaluations.judge_answers import limit_result
 
 JUDGE_CALLS = Counter(
@@ -176,6 +177,9 @@ class Evaluation(ABC):
         limit_result(result)
         if instruments.counting():
             count_result(result, self.judgements(result))
+        kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name)) if events.emitting() else None
+        if kind is not None:
+            emit_result(result, kind.results)
         return result
 
 
