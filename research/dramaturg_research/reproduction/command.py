@@ -203,7 +203,7 @@ def reproduce(
     if tasks is not None:
         with checked_rows(str(tasks), WriteScriptRequest) as (task_rows, _):
             own = [row.request.task for row in task_rows]
-    people = None if labels is None else read_labels(labels, MORE_THAN_HALF, "", target)
+    people = {} if labels is None else read_labels(labels, MORE_THAN_HALF, "", target).labels
     module = find_paper(paper)
 
     store = None if target is not None or dry_run else (out / STORE).absolute()

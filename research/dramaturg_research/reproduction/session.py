@@ -21,7 +21,6 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstr
 from dramaturg.cli.evaluation_runs import continue_run
 from dramaturg.client import DramaturgClient
 from dramaturg.run_client import ENDED
-from dramaturg.summaries.labels import HumanLabels
 
 LABEL = "reproduction"
 """The label of every run of a reproduction. Its value identifies the spec."""
@@ -107,8 +106,8 @@ class Session:
     """The model that plants the faults. Empty: rules do."""
     tasks: Sequence[Task] = ()
     """Tasks in place of the released ones. Empty: the released ones."""
-    people: HumanLabels | None = None
-    """Labels of people on the scripts of the models, by TASK/MODEL and criterion. None: there are none."""
+    people: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether people pass a script of a model, by TASK/MODEL and criterion. Empty: there are no labels."""
     max_output_tokens: int | None = None
     """The token cap of answers of the models under test. None: that of the service."""
     demonstrations: Sequence[DecisionDemonstration] = ()

@@ -206,6 +206,10 @@ def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     finished = reproduce("proscript", data_dir, tmp_path, "--offline")
     assert finished.code == 0, finished.err
     check_outputs(tmp_path, "proscript", offline=True)
+    # Of the 1,085 scripts nine have a maximum degree of four and more.
+    figure_5 = (tmp_path / "figure-5.svg").read_text()
+    assert re.findall(r">(\d\+?)</text>", figure_5)[:4] == ["1", "2", "3", "4+"]
+    assert "9 of degree 4+" in (tmp_path / "README.md").read_text()
     (row,) = read_csv(tmp_path / "released-predictions.csv")
     text = (data_dir / "proscript" / "eval_summary_v4-flash.json").read_text(encoding="utf-8")
     published = json.loads(text)["overall"]["edge_metrics_mean"]

@@ -20,7 +20,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.labels import AmbiguousLabelsError
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels
 from dramaturg.tables.model import Table
 from dramaturg_research.ablations.agreement import labelled_outcomes, measure_agreement, read_verdicts
 from dramaturg_research.ablations.variants import VARIANTS
@@ -240,7 +240,7 @@ async def _agreement(
     service: AlignmentServiceAsyncStub, session: Session
 ) -> Mapping[str, Mapping[str, AccuracyGroup]]:
     """The agreement of each variant with people, by criterion. Empty: there are no labels."""
-    if session.people is None or session.dry_run:
+    if not session.people or session.dry_run:
         return {}
     samples: dict[str, list[RunSample]] = {}
     for sample in await session.samples(_ABLATIONS):
@@ -248,7 +248,7 @@ async def _agreement(
             samples.setdefault(sample.scripts.tags[VARIANT_TAG], []).append(sample)
     verdicts = {name: read_verdicts(of_variant) for name, of_variant in samples.items()}
     try:
-        labels = labelled_outcomes(verdicts.get(BASE, {}), session.people)
+        labels = labelled_outcomes(verdicts.get(BASE, {}), HumanLabels(session.people, 0, []))
     except AmbiguousLabelsError as error:
         raise DataError(f"--labels: {error}") from error
     found, problem = await measure_agreement(service, verdicts, labels)

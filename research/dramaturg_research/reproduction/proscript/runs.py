@@ -36,6 +36,7 @@ from dramaturg_research.reproduction.proscript.tables import (
     degrees,
     figure_3,
     figure_5,
+    pooled_degree,
     table_1,
     table_2,
 )
@@ -233,6 +234,8 @@ def _read(file: Path) -> Sequence[EvaluateGraphsRequest]:
     if conversion.skipped or not conversion.requests:
         first = next((f"{name}: {reason}" for _, name, reason in conversion.skipped), "there are no rows")
         raise DataError(f"{file}: {first}")
+    for row in conversion.requests:
+        row.tags[DEGREE] = pooled_degree(row.tags[DEGREE])
     return conversion.requests
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -236,6 +236,11 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
     )
 
 
+def pooled_degree(degree: str) -> str:
+    """A maximum degree, or "4+" for all from 4, which few scripts have."""
+    return degree if int(degree) < _HIGH_DEGREE else f"{_HIGH_DEGREE}+"
+
+
 def figure_3(file: Path) -> BarChart:
     """The released durations. Records without a duration are left out."""
     found = [row.record.get("minutes") for row in read_rows(file)]
@@ -258,8 +263,15 @@ def figure_3(file: Path) -> BarChart:
 
 def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> LineChart:
     """F1 of each model and of random graphs by maximum degree."""
-    groups = {group.value: group.summary.macro.f1 for group in random.groups}
-    counts = ", ".join(f"{group.summary.pair_count} of degree {group.value}" for group in random.groups)
+    scripts: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
+    for group in random.groups:
+        degree, pairs = pooled_degree(group.value), group.summary.pair_count
+        scripts[degree] += pairs
+        # Macro means are over scripts.
+        sums[degree] += group.summary.macro.f1 * pairs
+    groups = {degree: sums[degree] / count for degree, count in sorted(scripts.items())}
+    counts = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(scripts.items()))
     series: dict[str, list[float | None]] = {}
     for model in session.models if edges else ():
         found = [of_model(edges, model, degree) for degree in groups]
