@@ -27,7 +27,6 @@ from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
 from dramaturg.service import installed, logs, reflection
-from dramaturg.service.app import App
 from dramaturg.service.auth import audit
 from dramaturg.service.auth.credentials import is_loopback
 from dramaturg.service.auth.guard import Guard, guard
@@ -36,9 +35,9 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.front import Backend, Front
 from dramaturg.service.health import ContractHealth, HealthServicer
 from dramaturg.service.identity import IdentityServicer
+from dramaturg.service.installed import App
 from dramaturg.service.interceptors import server_interceptor
-from dramaturg.service.listener import Option, Registration, bind, server_options
-from dramaturg.service.probes import ProbeServer
+from dramaturg.service.listener import Option, ProbeServer, Registration, bind, server_options
 from dramaturg.service.settings import ServerSettings, SettingsError, check_names, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials

@@ -25,9 +25,8 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
-from dramaturg.service.contract import Contract
+from dramaturg.service.contract import OPEN_GATE, Answered, Contract
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.gate import OPEN_GATE, Answered
 from dramaturg.service.rpc import Context
 from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings

@@ -14,12 +14,12 @@ from dramaturg.judge import text_pool, usage
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service import logs, server
+from dramaturg.service.auth.authenticator import StaticTokens
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.interceptors import call as unread
 from dramaturg.service.interceptors import large_responses
-from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
 from gateway.evaluations import judge_answers

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.service.auth.errors import UnauthenticatedError
-from dramaturg.service.auth.tokens import MOST_TOKENS, StaticTokens
+from dramaturg.service.auth.authenticator import MOST_TOKENS, StaticTokens
+from dramaturg.service.auth.identities import UnauthenticatedError
 from dramaturg.service.settings import SettingsError
 
 SHA256 = hashlib.sha256(b"t0ken").hexdigest()

@@ -9,8 +9,8 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Answered
 from dramaturg.service.errors import ServiceError, from_rpc_error
-from dramaturg.service.gate import Answered
 from dramaturg.service.rpc import Context
 from dramaturg.testing import serve, until
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request

@@ -17,9 +17,9 @@ import pytest
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.service.contract import Answered
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
-from dramaturg.service.gate import Answered
-from dramaturg.service.interceptors import unread_requests
+from dramaturg.service.interceptors import call as calls
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
@@ -148,9 +148,9 @@ async def test_the_rest_of_a_refused_call_is_read_within_limits(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call ends, whichever status a caller then sees that writes on."""
-    monkeypatch.setattr(unread_requests, "MAX_SECONDS", 0.2 if limit == "seconds" else 60)
+    monkeypatch.setattr(calls, "MAX_SECONDS", 0.2 if limit == "seconds" else 60)
     if limit == "bytes":
-        monkeypatch.setattr(unread_requests, "MAX_BYTES", 4 << 20)
+        monkeypatch.setattr(calls, "MAX_BYTES", 4 << 20)
     if limit == "calls":
         monkeypatch.setattr("dramaturg.service.interceptors.chain.MAX_CALLS", 0)
     begun = time.monotonic()
@@ -164,7 +164,7 @@ async def test_the_rest_of_a_refused_call_is_read_within_limits(
 async def test_callers_without_an_identity_have_calls_of_their_own_to_drop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unread_requests, "MAX_SECONDS", 60)
+    monkeypatch.setattr(calls, "MAX_SECONDS", 60)
     monkeypatch.setattr("dramaturg.service.interceptors.chain.MAX_UNAUTHENTICATED_CALLS", 0)
     auth = token_settings(tmp_path, holder("team-a", "operator"))
     contract = replace(arities(_nothing), permission="serve")
