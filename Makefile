@@ -57,8 +57,12 @@ $(SERVERS)/.transformers: | $(UV)
 	@touch $@
 
 HARNESSES := .tools/harnesses
-test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed ## Installs MLflow and Inspect AI and tests the scorers in them.
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI and promptfoo and tests judges in them.
 	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
+
+.tools/promptfoo/.installed:
+	@npm install --silent --no-audit --no-fund --prefix .tools/promptfoo promptfoo@0.121.20
+	@touch $@
 
 $(HARNESSES)/.installed: pyproject.toml | $(UV)
 	@$(PYTHON) -m venv --without-pip $(HARNESSES)

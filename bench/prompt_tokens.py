@@ -32,8 +32,8 @@ from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.meta_evaluation.answers import Connections, ask_all
 from dramaturg.meta_evaluation.cases import BenchSet
-from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
+from dramaturg.service.installed import App
 from dramaturg.testing import FakeGeneration, serve
 from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
 from services.agents.critic.judge import SPEC as CRITIC_SPEC

@@ -18,20 +18,18 @@ from dramaturg.service.front import Front
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.settings import ServerSettings, SettingsError
 from gateway.evaluations.contract_checks import ContractChecks
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.evaluations.scope import Timeouts
 from gateway.evaluations.scripts.reading import PARSER_LIMITS, PARSER_PROCESSES
-from gateway.judges.directory import JudgeDirectory
+from gateway.judges.directory import IdentityChecks, JudgeDirectory
 from gateway.judges.files import JudgeFiles
-from gateway.judges.identity_checks import IdentityChecks
 from gateway.judges.quarantine import QuarantineRules
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.processes.pool import ProcessPool
 from gateway.processes.process import ProcessLimits
 from gateway.proxy import proxy_contracts
-from gateway.quotas.gate import Quotas
-from gateway.quotas.items import with_items
+from gateway.quotas.gate import Quotas, with_items
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.estimator import Estimator
 from gateway.runs.settings import RunsSettings
@@ -41,7 +39,8 @@ from gateway.settings import GatewaySettings
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
     "dramaturg.database.database",
-    "gateway.runs.store.sql_store",
+    "gateway.runs.store.results",
+    "gateway.runs.store.samples",
 )
 """The modules that processes load before their memory is limited."""
 

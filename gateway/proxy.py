@@ -30,7 +30,7 @@ from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, i
 from gateway.evaluations.calls import refusal
 from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
 from gateway.judges.registry import Judge, Registry
-from gateway.quotas.items import count_items
+from gateway.quotas.gate import count_items
 
 ROLE_METADATA = "dramaturg-role"
 """The metadata key of the role, for contracts that several roles share."""

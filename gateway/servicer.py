@@ -34,9 +34,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
-from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.given_samples import NEXT, summarize_given
-from gateway.evaluations.kinds import KINDS
+from gateway.evaluations.kinds import KINDS, Evaluations
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.statistics import call_service
 from gateway.judges.directory import JudgeDirectory

@@ -19,8 +19,8 @@ from dramaturg.formats.panel_weights import read_weights, weight_of
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings, TokenHeader
 from gateway.http.settings import HttpSettings
+from gateway.judges.identity import VersionRange
 from gateway.judges.targets import check_pattern
-from gateway.judges.version_ranges import VersionRange
 
 CRITERION_PATTERN = "^[a-z0-9]+(_[a-z0-9]+)*$"
 

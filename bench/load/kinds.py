@@ -164,7 +164,7 @@ KINDS: Mapping[str, Kind] = {
             )
         ),
         answer=json.dumps(
-            {"votes": [{"role": number, "reason": "Both say it.", "vote": "tie"} for number in (1, 2, 3)]}
+            {f"role_{number}": {"reason": "Both say it.", "vote": "tie"} for number in (1, 2, 3)}
         ),
     ),
     "decisions": Kind(

@@ -8,9 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 
 from dramaturg.cli.platform import UsageError
-from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
-from dramaturg.service.installed import UnknownServiceError, find_app
+from dramaturg.service.installed import App, UnknownServiceError, find_app
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ChannelSettings, ServerSettings
 

@@ -22,7 +22,7 @@ from dramaturg.cli.terminal import echo
 from dramaturg.judge.roles import ROLES
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import JUDGES, Case
-from dramaturg.meta_evaluation.cases import BenchSet
+from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, SET_FILE, BenchSet
 from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
 from dramaturg.service.channel import open_channel
 from dramaturg.tables.model import Table, columns
@@ -99,6 +99,9 @@ def bench(
     ] = None,
     forced_choice: ForcedChoice = False,
     no_bias_caution: NoBiasCaution = False,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="The second set, which no prompt is tuned on.")
+    ] = False,
     repeat_index: Annotated[
         int,
         typer.Option(
@@ -112,7 +115,10 @@ def bench(
     """Runs judges and authors on a labelled set and prints their rates by prompt version.
 
     The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
-    languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it.
+    languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it. A second set
+    of the same size, --held-out, has other material: prompts are changed with the first one alone.
+
+    Where the first request finds no model, the others are not sent.
 
     Exit codes: 0 fine, 1 some requests failed, 2 wrong usage.
 
@@ -130,7 +136,7 @@ def bench(
     before = _read(compare) if compare is not None else None
     if out is not None:
         check_writable(out)
-    bench_set = BenchSet()
+    bench_set = BenchSet(HELD_OUT_FILE if held_out else SET_FILE)
     cases = bench_set.cases(tuple(addresses))
     rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
@@ -197,7 +203,11 @@ async def _ask(
             for role, address in addresses.items()
             if address
         }
-        return await ask(cases, Connections(forwarding, direct), options)
+        connections = Connections(forwarding, direct)
+        first = await ask(cases[:1], connections, options)
+        if any(one.found_no_model for one in first):
+            fail(f"{cases[0].judge}: no model answers; see dramaturg providers check", code=1)
+        return [*first, *await ask(cases[1:], connections, options)]
 
 
 def _addresses(judges: Sequence[str]) -> dict[str, str]:

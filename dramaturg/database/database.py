@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -26,7 +26,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from dramaturg.database.errors import StoreError
 from dramaturg.database.tables import run_writers
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Owner = TypeVar("Owner", bound="Repository")
 Work = Callable[[sa.Connection], Result]
 
 WRITES = "dramaturg_writes"
@@ -291,6 +293,64 @@ class Database:
         state = getattr(error.orig, "sqlstate", None)
         # Without a state no server answered.
         return error.connection_invalidated or state is None or str(state).startswith(_TRANSIENT_STATES)
+
+
+class Repository:
+    """Methods on a group of tables. They block and are thread-safe.
+
+    A method with the decorator ``reading``, ``writing`` or ``inserting`` is one transaction. It is declared
+    with the connection of the transaction, called without it, and raises StoreError if the database is
+    unavailable.
+
+    Args:
+        database: The database of the tables.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+def reading(
+    method: Callable[Concatenate[Owner, sa.Connection, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """Makes a method of a repository a transaction that only reads, see ``Database.read``."""
+
+    @wraps(method)
+    def read(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return self._database.read(lambda connection: method(self, connection, *args, **kwargs))
+
+    return read
+
+
+def writing(
+    method: Callable[Concatenate[Owner, sa.Connection, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """Makes a method of a repository a transaction that takes effect once, see ``Database.write``."""
+
+    @wraps(method)
+    def write(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return self._database.write(lambda connection: method(self, connection, *args, **kwargs))
+
+    return write
+
+
+def inserting(
+    method: Callable[Concatenate[Owner, sa.Connection, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """As ``writing``, for a method that returns the existing row in place of a second one.
+
+    It is repeated where another process inserted that row after this one looked for it.
+    """
+    write = writing(method)
+
+    @wraps(write)
+    def insert_or_find(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return write(self, *args, **kwargs)
+        except sa.exc.IntegrityError:
+            return write(self, *args, **kwargs)
+
+    return insert_or_find
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:

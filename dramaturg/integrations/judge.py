@@ -209,12 +209,13 @@ def judgements(sample: RunSample) -> Iterator[tuple[RunResult, HarnessJudgement]
     from google.protobuf.json_format import MessageToDict
 
     from dramaturg.results.names import abstention_name, outcome_name, reason_name
+    from dramaturg.results.row_parts import panel_provenances
     from dramaturg.results.rows import flatten
 
+    result = getattr(sample, sample.WhichOneof("result") or "texts")
     for row in flatten(sample):
         outcome = outcome_name(row.outcome)
-        panel = _panel(sample, row.candidate_id, row.measure)
-        given = [row.provenance] if row.HasField("provenance") else panel
+        given = [row.provenance] if row.HasField("provenance") else panel_provenances(result, row)
         yield (
             row,
             HarnessJudgement(
@@ -231,13 +232,3 @@ def judgements(sample: RunSample) -> Iterator[tuple[RunResult, HarnessJudgement]
                 provenance=tuple(MessageToDict(one) for one in given),
             ),
         )
-
-
-def _panel(sample: RunSample, candidate: str, criterion: str) -> Iterator[Any]:
-    """The provenance of the judges of a panel, whose row has none."""
-    scripts = (assessment for one in sample.scripts.candidates for assessment in one.assessments)
-    texts = (assessment for one in sample.texts.texts for assessment in one.assessments)
-    for assessment in (*scripts, *texts):
-        made = assessment.assessment
-        if assessment.candidate_id == candidate and any(one.criterion == criterion for one in made.verdicts):
-            yield made.provenance

@@ -111,17 +111,23 @@ def fence_items(label: str, item: str, contents: Sequence[str], *, limit: int) -
         contents: The items.
         limit: The maximum number of shown characters of all items together.
     """
-    total = sum(map(len, contents))
-    if total <= limit and _is_plain("\n".join(contents)):
-        return _fence(label, _Excerpt(_numbered(item, contents), total, 0), total=total)
-    allowance = _allowance([len(content) for content in contents], limit)
-    excerpts = [_excerpt(content, allowance) for content in contents]
-    together = _Excerpt(
-        _numbered(item, [excerpt.text for excerpt in excerpts]),
-        sum(excerpt.shown for excerpt in excerpts),
-        sum(excerpt.escaped for excerpt in excerpts),
-    )
-    return _fence(label, together, total=total)
+    return _fence(label, _items(item, contents, limit), total=sum(map(len, contents)))
+
+
+def list_items(label: str, item: str, contents: Sequence[str], *, limit: int) -> Fenced:
+    """Numbers a list of instructions, one line each, without a fence.
+
+    No item has a line of its own, so that none can look like a marker or another item.
+
+    Args:
+        label: The label of the list, for notes on what is truncated.
+        item: The label of an item, for example "Role". Items are numbered from 1.
+        contents: The items. Line ends and repeated spaces become single spaces.
+        limit: The maximum number of shown characters of all items together.
+    """
+    lines = [" ".join(content.split()) for content in contents]
+    excerpt = _items(item, lines, limit)
+    return Fenced(label, excerpt.text, excerpt.shown, sum(map(len, lines)), excerpt.escaped)
 
 
 def visible(text: str) -> tuple[str, int]:
@@ -206,6 +212,19 @@ def _escaped(text: str, indexes: Sequence[int]) -> str:
 def _numbered(item: str, texts: Sequence[str]) -> str:
     lines = [f"{item} {number}: {text}" for number, text in enumerate(texts, start=1)]
     return "\n".join(line.replace("\n", "\n    ") for line in lines)
+
+
+def _items(item: str, contents: Sequence[str], limit: int) -> _Excerpt:
+    total = sum(map(len, contents))
+    if total <= limit and _is_plain("\n".join(contents)):
+        return _Excerpt(_numbered(item, contents), total, 0)
+    allowance = _allowance([len(content) for content in contents], limit)
+    excerpts = [_excerpt(content, allowance) for content in contents]
+    return _Excerpt(
+        _numbered(item, [excerpt.text for excerpt in excerpts]),
+        sum(excerpt.shown for excerpt in excerpts),
+        sum(excerpt.escaped for excerpt in excerpts),
+    )
 
 
 class _Excerpt(NamedTuple):

@@ -76,10 +76,13 @@ class Choice:
     """The strings."""
     hint: str = ""
     """A description of the choice. Empty: the sketch lists the strings."""
+    accepts_any: bool = False
+    """Whether any string is enough, so that one invalid choice does not invalidate the rest of an answer."""
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        del accepted
+        if accepted and self.accepts_any:
+            return {"type": "string"}
         return {"type": "string", "enum": list(self.options)}
 
     def sketch(self, indent: str = "") -> str:
@@ -112,7 +115,7 @@ class ListOf:
 
 
 def _is_optional(shape: Shape) -> bool:
-    return isinstance(shape, Text | ListOf) and shape.optional
+    return isinstance(shape, Text | ListOf | Record) and shape.optional
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +127,12 @@ class Record:
 
     members: Mapping[str, Shape]
     """The members by name."""
+    optional: bool = False
+    """Whether an answer without it is accepted."""
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
-        return type(self), *self.members.items()
+        return type(self), self.optional, *self.members.items()
 
     @cached_property
     def _hash(self) -> int:

@@ -57,7 +57,7 @@ class Model(Generic[SettingsT]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JudgeSpec(Generic[SettingsT]):
-    """One judge. Called, it is the app of the judge's service (see ``dramaturg.service.app.App``)."""
+    """One judge. Called, it is the app of the judge's service (see ``dramaturg.service.installed.App``)."""
 
     role: Role
     """The role. Its name is that of the service and of the section of the settings."""

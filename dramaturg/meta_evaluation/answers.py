@@ -72,6 +72,11 @@ class CaseAnswer:
     orders: tuple[bool, ...] = ()
     """Whether the two orders agree, for each vote of a comparison."""
 
+    @property
+    def found_no_model(self) -> bool:
+        """Whether nothing was judged because the server of the model is unavailable."""
+        return {judgement.abstain_reason for judgement in self.judgements} == {"PROVIDER_UNAVAILABLE"}
+
 
 @dataclass(frozen=True)
 class Connections:

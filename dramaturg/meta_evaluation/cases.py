@@ -25,6 +25,8 @@ from dramaturg.meta_evaluation.writing import writing_cases
 
 SET_FILE = Path(__file__).parent / "bench_set.json"
 """The shipped set."""
+HELD_OUT_FILE = SET_FILE.with_name("held_out_set.json")
+"""A set of the same kinds and size with other material. No prompt is changed to do better on it."""
 
 _ANY_LANGUAGE = ("delete", "repeat", "stop", "swap")
 """The rules whose faults do not contain English words of their own."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from google.protobuf.message import Message
+
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 
@@ -29,6 +33,21 @@ def set_provenance(row: RunResult, provenance: Provenance) -> None:
     """Sets the provenance of a row unless it is empty."""
     if provenance.ByteSize():
         row.provenance.CopyFrom(provenance)
+
+
+def panel_provenances(result: Message, row: RunResult) -> Iterator[Provenance]:
+    """The provenance of each judge of a panel, whose row has none. Only scripts and texts have panels."""
+    if isinstance(result, ScriptsResult):
+        entries = (one for one in result.candidates if one.candidate_id == row.candidate_id)
+        given = (assessed.assessment for one in entries for assessed in one.assessments)
+    elif isinstance(result, TextsResult):
+        texts = (one for one in result.texts if one.text_id == row.candidate_id)
+        given = (assessed.assessment for one in texts for assessed in one.assessments)
+    else:
+        return
+    for assessment in given:
+        if any(verdict.criterion == row.measure for verdict in assessment.verdicts):
+            yield assessment.provenance
 
 
 def comparison_rows(

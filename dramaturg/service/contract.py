@@ -1,8 +1,12 @@
-"""A served contract: a gRPC service, its implementation and its identity."""
+"""A served contract: a gRPC service, its implementation, its identity and its gate.
+
+A gate holds the admission rules of a deployment, for example quotas.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,8 +16,55 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
-from dramaturg.service.gate import OPEN_GATE, Gate
 from dramaturg.service.health import ContractHealth
+from dramaturg.service.rpc import Context
+
+Answered = Callable[[Any], None]
+"""Called with each response of a call."""
+
+
+class Gate(Protocol):
+    """Encloses the calls of a contract, after authorization and admission."""
+
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
+        """Encloses a call by ``async with``.
+
+        Args:
+            method: The full name of the method.
+            items: The number of items in the request (``Contract.weights``), at least 1.
+            context: The context that the servicer gets, which tells the call from others.
+
+        Raises:
+            ServiceError: When entered: the call is refused.
+        """
+
+
+class _Pass:
+    async def __aenter__(self) -> Answered:
+        return _ignore
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class OpenGate:
+    """Lets every call pass."""
+
+    _pass = _Pass()
+
+    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
+        """Lets the call pass."""
+        del method, items, context
+        return self._pass
+
+
+OPEN_GATE = OpenGate()
+"""The gate of contracts that have none."""
+
+
+def _ignore(message: Any) -> None:
+    del message
+
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 _NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})

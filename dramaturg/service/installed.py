@@ -1,14 +1,38 @@
-"""Installed services by name, their settings and backends."""
+"""The installed services, and the interface of a service to the code that starts it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, cast, get_args, get_type_hints
 
-from dramaturg.service.app import App
+from dramaturg.service.contract import Contract
 from dramaturg.service.settings import Settings
+
+
+class App(Protocol):
+    """A service that can be started, in a process alone or with others.
+
+    By convention a service's ``app.py`` has a class ``App``: without arguments it reads its settings from the
+    environment, with ``settings=`` it takes them as given.
+
+    A service whose callers are outside of the platform has the attribute ``public = True``: it requires
+    authentication unless it listens on loopback alone. Other services run under the batch policy of Linux
+    (sched(7)), which takes less processor time.
+
+    A service that is also served over other protocols has a method ``fronts``, which takes the settings of
+    the server and returns the ``Front`` of each.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which the service is started, for example "critic"."""
+
+    def open(self) -> AbstractAsyncContextManager[Sequence[Contract]]:
+        """Opens the resources of the service, yields its contracts, and closes the resources."""
+
 
 GROUP = "dramaturg.services"
 """The group of entry points whose names are services and whose objects are their ``App`` classes or
@@ -21,7 +45,7 @@ class UnknownServiceError(LookupError):
 
 
 class AppClass(Protocol):
-    """A service's ``App`` class (see ``dramaturg.service.app.App``) or ``dramaturg.judge.spec.JudgeSpec``."""
+    """A service's ``App`` class (see ``App``), or ``dramaturg.judge.spec.JudgeSpec``."""
 
     def __call__(self, *, settings: Settings | None = None) -> App:
         """Creates the service; without settings it reads those of the environment."""
@@ -30,6 +54,11 @@ class AppClass(Protocol):
 def service_names() -> Sequence[str]:
     """The names of all installed services, sorted."""
     return sorted(_services())
+
+
+def sections() -> Collection[str]:
+    """The sections of the settings of all installed services, without importing them."""
+    return {*service_names(), "quotas", "runs"}
 
 
 def find_app(name: str) -> AppClass:

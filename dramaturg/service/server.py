@@ -26,8 +26,7 @@ from grpc_health.v1 import health_pb2
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.service import logs, reflection
-from dramaturg.service.app import App
+from dramaturg.service import installed, logs, reflection
 from dramaturg.service.auth import audit
 from dramaturg.service.auth.credentials import is_loopback
 from dramaturg.service.auth.guard import Guard, guard
@@ -36,10 +35,10 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.front import Backend, Front
 from dramaturg.service.health import ContractHealth, HealthServicer
 from dramaturg.service.identity import IdentityServicer
+from dramaturg.service.installed import App
 from dramaturg.service.interceptors import server_interceptor
-from dramaturg.service.listener import Option, Registration, bind, server_options
-from dramaturg.service.probes import ProbeServer
-from dramaturg.service.settings import ServerSettings, SettingsError, explain
+from dramaturg.service.listener import Option, ProbeServer, Registration, bind, server_options
+from dramaturg.service.settings import ServerSettings, SettingsError, check_names, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
 
@@ -310,6 +309,7 @@ def run(
         logs.configure(settings.log_level, log_file)
         audit.configure(auth.audit)
         made = app() if callable(app) else app
+        check_names(installed.sections())
         services: Sequence[App] = made if isinstance(made, Sequence) else [made]
         ports = _ports(settings, services)
         for service in services:

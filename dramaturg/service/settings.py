@@ -7,7 +7,10 @@ Sources, the strongest first: constructor arguments, environment variables ``DRA
 from __future__ import annotations
 
 import os
+import re
 import tomllib
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -70,8 +73,7 @@ class Settings(BaseSettings):
     """The base of every service's settings.
 
     A subclass names its ``section``. An unknown key of the table is an error, to report misspelt settings.
-    Unknown variables are ignored: Kubernetes sets variables like ``<SERVICE>_PORT`` in every pod unless
-    ``enableServiceLinks`` is false.
+    ``check_names`` reports misspelt tables and variables.
     """
 
     section: ClassVar[str]
@@ -109,20 +111,78 @@ class Settings(BaseSettings):
 
 
 def _prefix(section: str) -> str:
-    return f"DRAMATURG_{section.upper().replace('-', '_')}_"
+    return f"{_COMMON}{section.upper().replace('-', '_')}_"
 
 
 def _table(section: str) -> dict[str, Any]:
+    table = _document().get(section, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{CONFIG_VARIABLE}={os.environ[CONFIG_VARIABLE]}: [{section}] is not a table")
+    return table
+
+
+def _document() -> dict[str, Any]:
     file = os.environ.get(CONFIG_VARIABLE)
     if not file:
         return {}
     try:
-        table = tomllib.loads(Path(file).read_text(encoding="utf-8")).get(section, {})
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{CONFIG_VARIABLE}={file}: {error}") from error
-    if not isinstance(table, dict):
-        raise SettingsError(f"{CONFIG_VARIABLE}={file}: [{section}] is not a table")
-    return table
+
+
+_COMMON = "DRAMATURG_"
+_SERVICE_LINK = re.compile(
+    r"\w+_SERVICE_(HOST|PORT)(_\w+)?=.*|\w+_PORT(_\d+_(TCP|UDP|SCTP))?=\w+://.*|\w+_PORT_\d+_.*"
+)
+"""The variables that Kubernetes sets in pods for the Services beside them."""
+
+
+def check_names(others: Collection[str]) -> None:
+    """Finds misspelt tables of the configuration file and misspelt variables.
+
+    A table is unknown where no settings of this process and no other section has its name. A variable of the
+    settings of this process is unknown where they have no such field; another one is taken for misspelt where
+    its name is close to that of a setting or a section. Variables of Kubernetes for its Services are ignored.
+
+    Args:
+        others: The sections of services that are not part of this process and read the same file.
+
+    Raises:
+        SettingsError: A table or a variable is unknown. The message names the nearest known one.
+    """
+    fields: dict[str, set[str]] = {}
+    for kind in _kinds(Settings):
+        fields.setdefault(kind.section, set()).update(kind.model_fields)
+    sections = {*fields, *others}
+    if unknown := sorted(_document().keys() - sections):
+        raise SettingsError(
+            f"{CONFIG_VARIABLE}={os.environ[CONFIG_VARIABLE]}: there is no section [{unknown[0]}]"
+            + _nearest(unknown[0], sections)
+        )
+    prefixes = {_prefix(section): fields.get(section) for section in sections}
+    known = {f"{prefix}{name.upper()}" for prefix, names in prefixes.items() for name in names or ()}
+    for name, value in sorted(os.environ.items()):
+        variable = name.upper().partition("__")[0]
+        is_link = _SERVICE_LINK.match(f"{variable}={value}")
+        if is_link or not variable.startswith(_COMMON) or variable in known:
+            continue
+        own = max((prefix for prefix in prefixes if variable.startswith(prefix)), key=len, default=None)
+        nearest = _nearest(variable.removeprefix(_COMMON), {name.removeprefix(_COMMON) for name in known})
+        if nearest if own is None else prefixes[own] is not None:
+            raise SettingsError(f"there is no variable {variable}" + nearest.replace("is ", f"is {_COMMON}"))
+
+
+def _kinds(base: type[Settings]) -> Iterator[type[Settings]]:
+    for kind in base.__subclasses__():
+        if hasattr(kind, "section"):
+            yield kind
+        yield from _kinds(kind)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = get_close_matches(name, list(known), n=1, cutoff=0.8)
+    return f"; is {found[0]} meant?" if found else ""
 
 
 def is_configured(section: str, field: str) -> bool:

@@ -1,16 +1,280 @@
-"""Enforces the limits that the contracts declare on their fields (``common/v1/limits.proto``)."""
+"""Enforces the limits that the contracts declare on their fields (``common/v1/limits.proto``).
+
+The limits are compiled into checks of each type of message. Only the fields are visited that can break a
+limit. No message of 1,000 bytes holds a text of 20,000 characters, so there is a check for each power of two
+of bytes.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
-from typing import cast
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter, itemgetter
+from typing import Any, cast
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-from dramaturg.service.errors import Violation, invalid_fields
-from dramaturg.service.message_checks import MAX_VIOLATIONS, message_check
+from dramaturg.api.common.v1.limits_pb2 import FieldLimits
+from dramaturg.service.errors import Fault, Violation, invalid_fields
+from dramaturg.service.value_rules import (
+    REQUIRED,
+    can_break,
+    limits_of,
+    required_rules,
+    text_rules,
+    time_fault,
+    value_rules,
+)
+
+MAX_VIOLATIONS = 1000
+"""The most violations that are found in a request."""
+_TIMES = frozenset({"google.protobuf.Duration", "google.protobuf.Timestamp"})
+
+_SHOWN_KEY_LENGTH = 40
+Check = Callable[[Any], Sequence[Violation]]
+"""Finds the violations in a message, or in what one of its fields holds; their paths are relative to it."""
+
+_known: dict[tuple[Descriptor, int], Check] = {}
+_making: set[tuple[Descriptor, int]] = set()
+_compiling = threading.RLock()
+"""Large messages are checked in threads."""
+
+
+def message_check(descriptor: Descriptor, size_bound: int) -> Check:
+    """Checks messages of a type; compiled at the first use.
+
+    Args:
+        descriptor: The type.
+        size_bound: The messages are read from fewer bytes. Few values: each is compiled for itself.
+    """
+    key = descriptor, size_bound
+    known = _known.get(key)
+    if known is None:
+        with _compiling:
+            known = _known.get(key) or _compiled(descriptor, size_bound)
+    return known
+
+
+def _compiled(descriptor: Descriptor, size_bound: int) -> Check:
+    key = descriptor, size_bound
+    if key in _making:  # a type that contains itself: the check is made by the time of its first call
+        return lambda message: message_check(descriptor, size_bound)(message)
+    if descriptor.full_name in _TIMES:
+        _known[key] = _check_time
+        return _check_time
+    _making.add(key)
+    try:
+        checks = [_field_check(field, size_bound) for field in descriptor.fields]
+    finally:
+        _making.remove(key)
+    made = _known[key] = _all([check for check in checks if check])
+    return made
+
+
+def _all(checks: Sequence[Check]) -> Check:
+    if len(checks) == 1:
+        return checks[0]
+
+    def check_all(message: Message) -> Sequence[Violation]:
+        found: Sequence[Violation] = ()
+        for check in checks:
+            if broken := check(message):
+                found = [*found, *broken]
+                if len(found) >= MAX_VIOLATIONS:
+                    break
+        return found
+
+    return check_all
+
+
+def _check_time(message: Any) -> Sequence[Violation]:
+    fault = time_fault(message)
+    return (Violation("", fault),) if fault else ()
+
+
+def _field_check(field: FieldDescriptor, size_bound: int) -> Check | None:
+    limits = limits_of(field)
+    if _is_map(field):
+        return _count_check(field, limits, size_bound, _entries_check(field, limits, size_bound))
+    if field.is_repeated:
+        return _count_check(field, limits, size_bound, _elements_check(field, limits, size_bound))
+    check = _singular_check(field, limits, size_bound)
+    return _presence_check(field, limits, check) if field.has_presence else check
+
+
+def _presence_check(field: FieldDescriptor, limits: FieldLimits, check: Check | None) -> Check | None:
+    name = field.name
+    absent = (Violation(name, REQUIRED),) if limits.required else ()
+    if check is None and not absent:
+        return None
+
+    def check_present(message: Message) -> Sequence[Violation]:
+        if not message.HasField(name):
+            return absent
+        return check(message) if check else ()
+
+    return check_present
+
+
+def _singular_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Check | None:
+    name, read = field.name, attrgetter(field.name)
+    if field.message_type is not None:
+        check_inside = None if limits.contents_unlimited else _inside(field.message_type, size_bound)
+
+        def check_message(message: Message) -> Sequence[Violation]:
+            broken = check_inside(read(message)) if check_inside else ()
+            return [Violation(_joined(name, path), text) for path, text in broken] if broken else ()
+
+        return check_message if check_inside else None
+    rules = (*(required_rules(field) if limits.required else ()), *value_rules(field, limits, size_bound))
+
+    def check_value(message: Message) -> Sequence[Violation]:
+        value = read(message)
+        found: Sequence[Violation] = ()
+        for rule in rules:
+            if (wrong := rule(value)) is not None:
+                found = (*found, Violation(name, wrong))
+        return found
+
+    return check_value if rules else None
+
+
+def _count_check(
+    field: FieldDescriptor, limits: FieldLimits, size_bound: int, check_each: Check | None
+) -> Check | None:
+    name, read = field.name, attrgetter(field.name)
+    fewest = max(limits.min_items, 1) if limits.required else limits.min_items
+    # An element takes a byte at least.
+    most = limits.max_items if 0 < limits.max_items < size_bound else sys.maxsize
+    if not fewest and most == sys.maxsize and check_each is None:
+        return None
+
+    def check_count(message: Message) -> Sequence[Violation]:
+        elements = read(message)
+        count = len(elements)
+        found: Sequence[Violation] = ()
+        if count < fewest:
+            found = (
+                Violation(name, Fault(f"has {count} elements; at least {fewest} must be there", "TOO_FEW")),
+            )
+        elif count > most:
+            found = (Violation(name, Fault(f"has {count} elements; at most {most} are allowed", "TOO_MANY")),)
+        return [*found, *check_each(elements)] if count and check_each else found
+
+    return check_count
+
+
+def _elements_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Check | None:
+    name, bound = field.name, limits.max_items or None
+    if field.message_type is None:
+        rules = tuple(value_rules(field, limits, size_bound))
+
+        def check_values(values: Sequence[Any]) -> Sequence[Violation]:
+            return [
+                Violation(f"{name}[{index}]", wrong)
+                for index, value in enumerate(islice(values, bound))
+                for rule in rules
+                if (wrong := rule(value)) is not None
+            ]
+
+        return check_values if rules else None
+    check_inside = None if limits.contents_unlimited else _inside(field.message_type, size_bound)
+    if check_inside is None:
+        return None
+    is_set = _only_field(field.message_type, size_bound, check_inside)
+
+    def check_messages(messages: Sequence[Message]) -> Sequence[Violation]:
+        found: list[Violation] = []
+        if is_set and not any(map(is_set, messages)):
+            return found
+        for index, message in enumerate(islice(messages, bound)):
+            if broken := check_inside(message):
+                found += [Violation(_joined(f"{name}[{index}]", path), text) for path, text in broken]
+                if len(found) >= MAX_VIOLATIONS:
+                    break
+        return found
+
+    return check_messages
+
+
+def _only_field(descriptor: Descriptor, size_bound: int, check: Check) -> attrgetter[Any] | None:
+    """Reads the only field that is looked at, where messages pass in which it is empty or zero."""
+    if any(field.message_type is not None or field.is_repeated for field in descriptor.fields):
+        return None
+    checked = [field for field in descriptor.fields if _field_check(field, size_bound)]
+    if len(checked) != 1:
+        return None
+    name = checked[0].name
+    unset = GetMessageClass(descriptor)(**{name: checked[0].default_value})
+    return None if check(unset) else attrgetter(name)
+
+
+def _entries_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Check | None:
+    entry = field.message_type
+    assert entry is not None
+    key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
+    rules_of_keys = tuple(text_rules(key, limits, size_bound))
+    rules_of_values = tuple(value_rules(value, limits, size_bound))
+    check_inside = _inside(value.message_type, size_bound) if value.message_type is not None else None
+    if not rules_of_keys and not rules_of_values and check_inside is None:
+        return None
+    name, bound = field.name, limits.max_items or None
+
+    def check_entries(entries: Mapping[Any, Any]) -> Sequence[Violation]:
+        found: list[Violation] = []
+        for entry_key, entry_value in sorted(islice(entries.items(), bound), key=itemgetter(0)):
+            wrong = [
+                Fault(f"has a key that {text}", text.reason)
+                for rule in rules_of_keys
+                if (text := rule(entry_key))
+            ]
+            wrong += [fault for rule in rules_of_values if (fault := rule(entry_value))]
+            found += [Violation(f"{name}[{_shown(entry_key)}]", text) for text in wrong]
+            for path, inner in check_inside(entry_value) if check_inside else ():
+                found.append(Violation(_joined(f"{name}[{_shown(entry_key)}]", path), inner))
+        return found
+
+    return check_entries
+
+
+def _inside(descriptor: Descriptor, size_bound: int) -> Check | None:
+    """The check of messages in a field; ``None`` where there is nothing to check in them, at any depth."""
+    seen, waiting = {descriptor.full_name}, [descriptor]
+    while waiting:
+        kind = waiting.pop()
+        if kind.full_name in _TIMES:
+            return message_check(descriptor, size_bound)
+        for field in kind.fields:
+            if can_break(field, size_bound):
+                return message_check(descriptor, size_bound)
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                waiting.append(inner)
+    return None
+
+
+def _joined(name: str, path: str) -> str:
+    """The path of what is in a field; the field's own where that is a time."""
+    return f"{name}.{path}" if path else name
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _shown(key: object) -> str:
+    if isinstance(key, str):
+        return json.dumps(
+            key if len(key) <= _SHOWN_KEY_LENGTH else f"{key[:_SHOWN_KEY_LENGTH]}…", ensure_ascii=False
+        )
+    return str(key)
+
 
 __all__ = ["MAX_VIOLATIONS", "validate", "violations"]
 

@@ -26,8 +26,8 @@ from dramaturg.judge.criteria import EXECUTABLE, NO_MISSING_STEPS, SATISFIES_CON
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE
 from dramaturg.judge.steps import parse_candidate, split_steps
-from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
+from dramaturg.service.installed import App
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ServerSettings
 from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC

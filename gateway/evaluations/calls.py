@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -14,6 +15,10 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_TIMED_OUT
+from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
+from dramaturg.embedding import EmbedFailure, TextVectors, embed_texts
 from dramaturg.service.errors import from_rpc_error
 from gateway.evaluations.failures import (
     Failure,
@@ -32,8 +37,8 @@ from gateway.evaluations.judge_answers import (
     provenance_of,
     states_other,
 )
-from gateway.evaluations.metrics import count_judge_call
 from gateway.evaluations.scope import EvaluationScope, SeenIdentity
+from gateway.evaluations.streams import count_judge_call
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
 
@@ -270,3 +275,29 @@ def _restart(limit: asyncio.Timeout, ends: float | None, longest: float) -> floa
         return longest
     limit.reschedule(ends)
     return ends - now
+
+
+async def embed_by(assignment: JudgeAssignment, scope: EvaluationScope, texts: Sequence[str]) -> TextVectors:
+    """Embeds texts within the time left. A service with a timeout of its own has it in every call.
+
+    Args:
+        assignment: The embedding service.
+        scope: What the calls of the evaluation share.
+        texts: The texts.
+    """
+    stub = EmbeddingServiceStub(assignment.judge.channel)
+
+    # A repeated call that succeeds leaves nothing for which the evaluation would be repeated.
+    repeated = replace(scope, failures=[])
+
+    async def embed(request: EmbedRequest, factor: float) -> EmbedResponse | EmbedFailure:
+        longer = replace(repeated, timeouts=replace(scope.timeouts, judge=factor * scope.timeouts.judge))
+        answer = await ask(assignment, longer, stub.Embed, request, EmbedResponse)
+        if isinstance(answer, Failure):
+            return EmbedFailure(answer.explanation, answer.reason == ABSTAIN_REASON_TIMED_OUT)
+        return answer
+
+    found = await embed_texts(embed, texts, assignment.model)
+    if found.failure:
+        scope.failures.extend(repeated.failures)
+    return found

@@ -1,11 +1,14 @@
-"""Checks that the requests of several evaluations share."""
+"""Checks that the requests of several evaluations share, and that of rubrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.judge.roles import Role
+from dramaturg.judge.scales import scale_problem
+from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation
 
 
@@ -38,3 +41,26 @@ def check_alone(selections: Sequence[JudgeSelection], roles: Sequence[Role]) -> 
         if selection.role in names and selection.role in seen:
             yield Violation(f"judges[{index}]", f"is a second {selection.role}: that role takes no panel")
         seen.add(selection.role)
+
+
+def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -> Iterator[Violation]:
+    """Finds invalid and repeated criteria.
+
+    Args:
+        criteria: The rubric.
+        field: The path of the rubric in its request.
+    """
+    yield from check_distinct(field, [one.id for one in criteria])
+    for index, one in enumerate(criteria):
+        path = f"{field}[{index}]"
+        if not one.HasField("scale"):
+            if is_blank(one.passes):
+                yield Violation(f"{path}.passes", "must not be blank unless the criterion has a scale")
+            continue
+        for name in ("passes", "fails"):
+            if getattr(one, name):
+                yield Violation(f"{path}.{name}", "must be empty: the criterion has a scale")
+        if is_blank(one.description) and not one.scale.anchors:
+            yield Violation(f"{path}.description", "must not be blank: the scale has no anchors")
+        if problem := scale_problem(one.scale):
+            yield Violation(f"{path}.scale", problem)

@@ -1,4 +1,9 @@
-"""Failures of judges, and the abstentions that replace their answers."""
+"""The failures of calls to judges, and those of models under test to give a usable output.
+
+A refusal, an empty output and an output that the token cap cuts off say something about the model, so they
+count against it and are no abstentions. All other reasons (failed judges and providers, timeouts, content
+filters, answers that cannot be read) remain abstentions.
+"""
 
 from __future__ import annotations
 
@@ -175,3 +180,22 @@ def without_addresses(message: str) -> str:
 def _name(error: ServiceError) -> str:
     known = error.reason != error_reason_pb2.ERROR_REASON_UNSPECIFIED
     return f"{error.code.name} ({error.reason_name})" if known else error.code.name
+
+
+MODEL_FAILURES = frozenset(
+    {
+        verdict_pb2.ABSTAIN_REASON_REFUSED,
+        verdict_pb2.ABSTAIN_REASON_EMPTY,
+        verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+    }
+)
+
+
+def is_model_failure(reason: AbstainReason.ValueType, *, abstains: bool) -> bool:
+    """Whether a missing output counts as a failure of the model under test.
+
+    Args:
+        reason: The reason of the missing output.
+        abstains: ``unusable_outputs_abstain`` of the request or of the run.
+    """
+    return reason in MODEL_FAILURES and not abstains

@@ -1,18 +1,20 @@
 """The interface of an evaluation kind.
 
-A kind is a package ``gateway.evaluations.<kind>`` whose module ``kind`` implements the interface;
-``gateway.evaluations.kinds`` lists all kinds.
+A kind is a package ``gateway.evaluations.<kind>`` whose module ``kind`` has the kind as ``KIND``;
+``gateway.evaluations.kinds`` finds all kinds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted, JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
@@ -20,14 +22,83 @@ from dramaturg.judge.roles import Role
 from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
 from gateway.evaluations.checks import check_distinct
-from gateway.evaluations.estimates import PlannedCalls
-from gateway.evaluations.run_options import set_judge_options, set_judges
 from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
 from gateway.judges.directory import JudgeDirectory
-from gateway.judges.registry import Registry
+from gateway.judges.registry import Judge, Registry
 from gateway.processes.pool import ProcessPool
+
+WRITTEN_CHARACTERS = 1000
+"""The supposed length of a text that a model is to write, where the row has no similar one."""
+
+
+class PlannedCalls(NamedTuple):
+    """Calls of one model through one judge."""
+
+    judge: Judge
+    model: str
+    """Empty: the judge's default."""
+    call_count: int
+    characters: int
+    """The length of the content of all calls together, without the judge's own prompts."""
+    prompt: str | None = ""
+    """The prompt of the calls. Empty: the longest of the judge's prompts. None: none."""
+    assumption: str = ""
+    """What the number of calls supposes, as a sentence. Empty: it follows from the request."""
+
+
+def text_length(message: Message) -> int:
+    """The characters of all texts in a message."""
+    return sum(map(len, _texts(message)))
+
+
+def _texts(message: Message) -> Iterator[str]:
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else [value]
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            continue
+        for one in values:
+            if isinstance(one, Message):
+                yield from _texts(one)
+            elif field.type == FieldDescriptor.TYPE_STRING:
+                yield one
+
+
+def set_judges(judges: MutableSequence[JudgeSelection], wanted: Sequence[JudgeSelection]) -> None:
+    """Replaces the judges of the roles that the wanted ones have."""
+    if not wanted:
+        return
+    roles = {selection.role for selection in wanted}
+    kept = [selection for selection in judges if selection.role not in roles]
+    del judges[:]
+    judges.extend([*kept, *wanted])
+
+
+def set_judge_options(options: JudgeOptions, spec: RunSpec, repeat_offset: int) -> None:
+    """Sets the members of the options that the run sets.
+
+    Args:
+        options: The options of a row, changed in place.
+        spec: The spec of the run.
+        repeat_offset: Added to the repeat index.
+    """
+    if spec.options.model:
+        options.model = spec.options.model
+    if spec.options.HasField("sampling"):
+        options.sampling.CopyFrom(spec.options.sampling)
+    options.repeat_index = (spec.options.repeat_index or options.repeat_index) + repeat_offset
+    set_seed(options, spec)
+
+
+def set_seed(options: JudgeOptions, spec: RunSpec) -> None:
+    """Sets the seed of the run unless the options have one."""
+    if not spec.HasField("seed") or options.sampling.HasField("seed"):
+        return
+    if not options.HasField("sampling"):
+        # Absent sampling means temperature 0; sampling with a seed alone does not.
+        options.sampling.temperature = 0
+    options.sampling.seed = spec.seed
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Statistics of summaries, which other services compute, and means as messages.
-
-A summary is computed in another process, which has no channels: it asks the gateway to call the services.
-"""
+"""Figures that AlignmentService computes for summaries, and comparisons of models by them."""
 
 from __future__ import annotations
 
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -13,6 +13,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dramaturg.api.alignment.v1 import alignment_service_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.alignment.v1.ranking_pb2 import RankedItem, RankSystemsRequest, RankSystemsResponse
+from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry, RunResult
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.results.means import Mean
@@ -21,6 +24,7 @@ from gateway.processes.process import Ask
 
 if TYPE_CHECKING:  # its module takes long to load, also in processes that compute summaries
     from gateway.judges.registry import Registry
+
 
 _ALIGNMENT = alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"]
 _GRAPH = graph_service_pb2.DESCRIPTOR.services_by_name["GraphService"]
@@ -108,3 +112,99 @@ async def call_service(registry: Registry, question: bytes) -> bytes:
         return _RESPONSE + bytes(await call(request))
     except grpc.aio.AioRpcError as error:
         return _PROBLEM + f"the service of the role {name!r} failed: {from_rpc_error(error).message}".encode()
+
+
+MAX_MEANS = 1_000_000
+"""The most means of samples of a comparison, as AlignmentService takes items."""
+MAX_MODELS = 100
+"""The most models of a comparison: every two are compared."""
+
+_RESAMPLES = 1999
+_METHOD = "mean"
+_TEST = "sign flips of samples"
+
+
+class SampleMeans:
+    """The mean of the values of each sample, by model and measure. It keeps 16 bytes for each."""
+
+    def __init__(self) -> None:
+        self._samples: defaultdict[tuple[str, str], array[int]] = defaultdict(lambda: array("Q"))
+        self._means: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
+
+    def add(self, sample: int, rows: Mapping[tuple[str, str], Sequence[RunResult]]) -> None:
+        """Adds the judgements of a sample.
+
+        Args:
+            sample: The number of the sample.
+            rows: Its judgements, by model and measure.
+        """
+        for key, some in rows.items():
+            values = [row.value for row in some if row.HasField("value")]
+            if values:
+                self._samples[key].append(sample)
+                self._means[key].append(sum(values) / len(values))
+
+    def request(self, models: Sequence[str], measure: str, seed: int) -> RankSystemsRequest:
+        """The request that compares every two models; the systems are their positions.
+
+        Args:
+            models: The models by rank. Differences are to the first.
+            measure: The measure that ranks.
+            seed: The seed of sign flips.
+
+        Raises:
+            ValueError: There are too many samples or models; the message names the limits.
+        """
+        means = sum(len(self._samples[model, measure]) for model in models)
+        if means > MAX_MEANS or len(models) > MAX_MODELS:
+            raise ValueError(
+                f"models are compared for at most {MAX_MEANS:,} means of samples and {MAX_MODELS} models: "
+                f"these are {means:,} means of {len(models)} models"
+            )
+        return RankSystemsRequest(
+            items=[
+                RankedItem(id=str(sample), system=_system(position), scores={_METHOD: mean})
+                for position, model in enumerate(models)
+                for sample, mean in zip(
+                    self._samples[model, measure], self._means[model, measure], strict=True
+                )
+            ],
+            baseline=_system(0),
+            resample_count=_RESAMPLES,
+            seed=seed,
+        )
+
+
+def ranked_models(leaderboard: Sequence[LeaderboardEntry]) -> Sequence[str]:
+    """The ranked models, by rank."""
+    return [entry.model for entry in leaderboard if entry.rank]
+
+
+def add_comparisons(summary: Summary, response: RankSystemsResponse, models: Sequence[str]) -> None:
+    """Adds the differences of models to the first of them, and the simultaneous ranks of the leaderboard.
+
+    Args:
+        summary: The summary.
+        response: The response to ``SampleMeans.request``.
+        models: The models of the request.
+    """
+    by_position = {int(one.system): one for one in response.groups[0].methods[0].systems}
+    entries = {entry.model: entry for entry in summary.leaderboard}
+    for position, model in enumerate(models):
+        if (found := by_position.get(position)) is None:
+            continue
+        if found.HasField("rank_lower"):
+            entry = entries[model]
+            entry.rank_lower, entry.rank_upper = int(found.rank_lower), int(found.rank_upper)
+        if not found.HasField("difference"):
+            continue
+        difference = summary.model_differences.add(
+            model=model, first_model=models[0], difference=found.difference, test=_TEST
+        )
+        if found.HasField("p_value"):
+            difference.p_value, difference.adjusted_p_value = found.p_value, found.adjusted_p_value
+
+
+def _system(position: int) -> str:
+    """The name of a model's system: names of models may be empty or long."""
+    return str(position)

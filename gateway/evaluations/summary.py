@@ -28,8 +28,7 @@ from dramaturg.results.setups import Setup, setup_of
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
-from gateway.evaluations.model_differences import SampleMeans, add_comparisons, ranked_models
-from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.statistics import SampleMeans, Statistics, add_comparisons, ranked_models
 
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""

@@ -1,4 +1,4 @@
-"""Figures of verdicts by model and criterion, which several kinds have."""
+"""Figures of verdicts, of panels of judges, and of the order in which texts are presented."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, Verdict
-from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Verdict
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, VerdictFigures
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
+from dramaturg.results.texts import score_of
 from gateway.evaluations.statistics import estimate_of
 
 TOPIC = "topic"
@@ -90,3 +94,97 @@ def _in_order(key: Key, order: Sequence[str]) -> tuple[bool, str, bool, int, str
     model, criterion = key
     place = order.index(criterion) if criterion in order else len(order)
     return model is None, model or "", not criterion, place, criterion
+
+
+@dataclass
+class _Counted:
+    items: int = 0
+    differing: int = 0
+    scored: int = 0
+    differences: float = 0.0
+
+
+class PanelCounter:
+    """Counts, by criterion, the candidates or texts on which judges differ."""
+
+    def __init__(self) -> None:
+        self._by_criterion: defaultdict[str, _Counted] = defaultdict(_Counted)
+
+    def add(
+        self, assessments: Iterable[CandidateAssessment], scales: Mapping[str, CriterionScale] | None = None
+    ) -> None:
+        """Counts the assessments of one candidate or text.
+
+        Args:
+            assessments: The assessments.
+            scales: The scales of the criteria that have one.
+        """
+        scales = scales or {}
+        given: defaultdict[str, list[float]] = defaultdict(list)
+        for assessed in assessments:
+            for verdict in assessed.assessment.verdicts:
+                scale = scales.get(verdict.criterion)
+                answer = float(verdict.outcome) if scale is None else score_of(verdict, scale)
+                if verdict.outcome != OUTCOME_ABSTAIN and answer is not None:
+                    given[verdict.criterion].append(answer)
+        for criterion, answers in given.items():
+            if len(answers) < 2:
+                continue
+            counted = self._by_criterion[criterion]
+            counted.items += 1
+            counted.differing += len(set(answers)) > 1
+            if criterion in scales:
+                counted.scored += 1
+                counted.differences += max(answers) - min(answers)
+
+    def figures(self, tags: Mapping[str, str]) -> Iterator[PanelFigures]:
+        """The figures by criterion; none without panels."""
+        for criterion, counted in sorted(self._by_criterion.items()):
+            panel = PanelFigures(
+                tags=tags,
+                criterion=criterion,
+                text_count=counted.items,
+                differing_count=counted.differing,
+                differing_share=counted.differing / counted.items,
+            )
+            if counted.scored:
+                panel.mean_difference = counted.differences / counted.scored
+            yield panel
+
+
+class OrderEffect:
+    """Counts ballots by the order of presentation."""
+
+    def __init__(self) -> None:
+        self.both = 0
+        """The votes with a preference in both orders, ties included."""
+        self._inconsistent = 0
+        self._named = 0
+        self._first_presented = 0
+
+    def add(self, ballots: Iterable[pb.Ballot]) -> None:
+        """Adds the ballots of one vote."""
+        found = {
+            ballot.order: ballot.preference
+            for ballot in ballots
+            if ballot.preference not in (pb.PREFERENCE_UNSPECIFIED, pb.PREFERENCE_ABSTAIN)
+        }
+        if len(found) > 1:
+            self.both += 1
+            self._inconsistent += len(set(found.values())) > 1
+        for order, preference in found.items():
+            if preference == pb.PREFERENCE_TIE:
+                continue
+            swapped = order == pb.PRESENTATION_ORDER_SWAPPED
+            self._named += 1
+            self._first_presented += (preference == pb.PREFERENCE_SECOND) == swapped
+
+    @property
+    def inconsistent_share(self) -> float | None:
+        """The share of votes in both orders that differ; None without such votes."""
+        return self._inconsistent / self.both if self.both else None
+
+    @property
+    def first_presented_share(self) -> float | None:
+        """The share of preferences for the text presented first; None without preferences."""
+        return self._first_presented / self._named if self._named else None

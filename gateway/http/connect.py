@@ -13,10 +13,9 @@ from google.protobuf.message import DecodeError
 
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.rpc import Metadata
-from gateway.http.bodies import envelope
+from gateway.http.bodies import Codec, envelope
 from gateway.http.forwarding import CallError, Exchange, from_service_error
 from gateway.http.headers import to_base64, to_headers
-from gateway.http.messages import Codec
 
 VERSION = "Connect-Protocol-Version"
 _END = 2

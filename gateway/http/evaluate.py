@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from dramaturg.api.common.v1.limits_pb2 import FieldLimits, limits
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from gateway.http.messages import JsonCodec, UnreadableMessageError, in_turn, parsed_object
+from gateway.http.bodies import JsonCodec, UnreadableMessageError, in_turn, parsed_object
 
 PATH = "/v1/evaluate"
 DOCUMENT_PATH = "/v1/openapi.json"

@@ -16,8 +16,8 @@ from dramaturg.service.context import REQUEST_ID_METADATA
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.rpc import Metadata
 from dramaturg.service.status import encode
+from gateway.http.bodies import UnreadableMessageError
 from gateway.http.headers import DETAILS_METADATA
-from gateway.http.messages import UnreadableMessageError
 
 # A field of an unknown length: no message can be read from it.
 _DAMAGED = b"\xff"

@@ -26,13 +26,11 @@ from dramaturg.service.front import Backend
 from dramaturg.service.interceptors.large_responses import ResponseTurns
 from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
 from gateway.http import connect, evaluate, grpc_web
-from gateway.http.bodies import ENCODINGS, Body
-from gateway.http.connections import ConnectionServer, refusals
+from gateway.http.bodies import ENCODINGS, BinaryCodec, Body, Codec, JsonCodec, UnreadableMessageError
+from gateway.http.connections import ConnectionServer, refusals, server_context
 from gateway.http.forwarding import Exchange, from_service_error
 from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
-from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
 from gateway.http.settings import ANY_ORIGIN, HttpSettings
-from gateway.http.tls import server_context
 
 if TYPE_CHECKING:
     from gateway.console.console import Console

@@ -1,11 +1,12 @@
-"""Identities and health of judges."""
+"""The identities and the health of judges, and whether judges accept the identity of the gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import grpc
@@ -13,14 +14,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    JUDGE_HEALTH_REFUSED,
     JudgeHealth,
     JudgePanel,
     JudgeShadow,
     PanelMember,
     PanelRule,
 )
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.api.identity.v1.identity_service_pb2 import (
     CheckModelRequest,
@@ -34,9 +36,11 @@ from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.health import ContractHealth
 from dramaturg.service.redaction import without_credentials
+from dramaturg.service.telemetry import tracing
 from gateway.judges.identity import deviation
-from gateway.judges.registry import Judge
+from gateway.judges.registry import Judge, Registry
 
 logger = logging.getLogger(__name__)
 
@@ -293,3 +297,52 @@ def _describe(error: object) -> str:
     assert isinstance(error, grpc.aio.AioRpcError)
     # A judge may quote the token that it is called with.
     return f"{error.code().name}: {without_credentials(error.details() or 'no details')}"
+
+
+class IdentityChecks:
+    """Reports the gateway as not serving while its identity is refused.
+
+    A single judge that refuses it is a fault of that judge. Where no default judge accepts it and at least
+    one refuses it, every evaluation would fail: a rollout with a wrong identity stops at its first replica.
+
+    Args:
+        registry: The judges. The defaults are asked.
+        directory: Asks them.
+        health: The health that is changed.
+    """
+
+    def __init__(self, registry: Registry, directory: JudgeDirectory, health: ContractHealth) -> None:
+        self._registry = registry
+        self._directory = directory
+        self._health = health
+
+    async def check(self) -> None:
+        """Asks the default judges once."""
+        defaults = [judge for judge in self._registry.all() if judge.default and judge.entry.panel is None]
+        answers = await gather_all([self._directory.inspect(judge) for judge in defaults])
+        refusing = [answer for answer in answers if answer.health == JUDGE_HEALTH_REFUSED]
+        serving = not refusing or any(answer.HasField("identity") for answer in answers)
+        if serving != self._health.serving:
+            fields = {"judges": [f"{answer.role}={answer.name}" for answer in refusing]}
+            if serving:
+                logger.info("judges accept the identity of the gateway")
+            else:
+                logger.error("judges refuse the identity of the gateway", extra={"fields": fields})
+            self._health.serving = serving
+
+    @asynccontextmanager
+    async def repeated(self, interval: float) -> AsyncIterator[None]:
+        """Checks now and at an interval within an ``async with`` block. An interval of 0: not at all."""
+        task = asyncio.create_task(self._repeat(interval)) if interval else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _repeat(self, interval: float) -> None:
+        while True:
+            with tracing.untraced():
+                await self.check()
+            await asyncio.sleep(interval)

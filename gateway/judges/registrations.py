@@ -39,7 +39,7 @@ from dramaturg.service.tls import channel_credentials
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.targets import is_permitted
 from gateway.runs.records import RegisteredJudge
-from gateway.runs.store.base import JudgeInUseError, JudgeMissingError, RunStore
+from gateway.runs.store import JudgeInUseError, JudgeMissingError, RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.settings import SHADOWED, GatewaySettings, JudgeEntry
 
@@ -123,7 +123,7 @@ class JudgeRegistrations:
             raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
         most = self._settings.max_registered_judges
         needed = self._needed(judge)
-        added = await self._call(store.register_judge, current().tenant, judge, most, needed)
+        added = await self._call(store.registrations.add, current().tenant, judge, most, needed)
         if added is None:
             raise ServiceError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -140,7 +140,7 @@ class JudgeRegistrations:
         store, tenant = self._persistent(), current().tenant
         paths = _paths(judge, mask)
         for _ in range(_ATTEMPTS):
-            found = await self._call(store.registered_judge, tenant, judge.role, judge.name)
+            found = await self._call(store.registrations.get, tenant, judge.role, judge.name)
             if found is None:
                 raise self._not_found(judge.role, judge.name)
             changed = JudgeRegistration()
@@ -150,7 +150,7 @@ class JudgeRegistrations:
             )
             self._check(changed)
             needed = self._needed(changed)
-            if await self._call(store.update_judge, tenant, changed, found.revision, needed):
+            if await self._call(store.registrations.replace, tenant, changed, found.revision, needed):
                 await self._call_refresh()
                 return
         raise ServiceError(
@@ -163,7 +163,7 @@ class JudgeRegistrations:
         """Removes a registered judge. See ``JudgeDirectoryService.RemoveJudge``."""
         store = self._persistent()
         try:
-            removed = await self._call(store.remove_judge, current().tenant, role, name)
+            removed = await self._call(store.registrations.remove, current().tenant, role, name)
         except JudgeInUseError as error:
             named = {"panels": error.panels, "shadows": error.shadows}
             users = [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
@@ -393,7 +393,7 @@ class JudgeRegistrations:
         assert self._threads is not None
         # One at a time: a read that begins before a change must not be applied after it.
         async with self._refreshing:
-            found = await self._threads(self._store.registered_judges)
+            found = await self._threads(self._store.registrations.all)
             # What is unusable is tried again: its files may be there by now.
             if found == self._known and not self._registry.unusable:
                 return

@@ -17,12 +17,10 @@ from dramaturg.judge.roles import ROLES, JudgeRole, Role, role_table
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
-from gateway.judges.call_gate import CallGate
+from gateway.judges.call_gate import CallGate, JudgeRetries, ShadowQueue
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity import JudgeIdentity, deviation
 from gateway.judges.quarantine import Quarantine, QuarantineRules
-from gateway.judges.retries import JudgeRetries
-from gateway.judges.shadow_queue import ShadowQueue
 from gateway.settings import JudgeEntry, JudgeTables
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dramaturg.service.app import App
-from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
+from dramaturg.service.installed import (
+    App,
+    UnknownServiceError,
+    backends,
+    find_app,
+    service_names,
+    settings_type,
+)
 from dramaturg.service.server import run
 
 if TYPE_CHECKING:  # a service in a separate process does not import the gateway

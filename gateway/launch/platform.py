@@ -17,8 +17,7 @@ from dramaturg.service.installed import service_names
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, is_configured
 from gateway.app import App as Gateway
-from gateway.launch.activation import Activations
-from gateway.launch.launcher import BUILT_IN, WITH_MODEL, WITHOUT_MODEL, Launcher, RunningService
+from gateway.launch.launcher import BUILT_IN, WITH_MODEL, WITHOUT_MODEL, Activations, Launcher, RunningService
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 

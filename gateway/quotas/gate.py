@@ -1,32 +1,102 @@
-"""Holds tenants to their quotas."""
+"""Holds tenants to their quotas.
+
+Items, the judgements and model calls that a request asks for, count against quotas and against
+``server.max_concurrent_calls`` before the request starts any work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
+from dramaturg.service.contract import OPEN_GATE, Answered, Contract
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.gate import OPEN_GATE, Answered
 from dramaturg.service.rpc import Context
-from gateway.quotas.recent_calls import RecentCalls
+from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings
-from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
-from gateway.quotas.token_bucket import TokenBucket
-from gateway.quotas.usage import CallUsage
+from gateway.quotas.spending import CallUsage, DailySpending, seconds_until_tomorrow
 from gateway.runs.records import Spending
+
+RECENT_SECONDS = 1.0
+SHARE = 0.3
+"""The part of the time for which long work of a tenant computes beside calls of others."""
+
+
+class _Caller(NamedTuple):
+    tenant: str
+    time: float
+
+
+class RecentCalls:
+    """The last calls of two tenants."""
+
+    def __init__(self) -> None:
+        self._last: _Caller | None = None
+        self._other: _Caller | None = None
+        """The last call of another tenant than that of the last call."""
+
+    def note(self, tenant: str) -> None:
+        """Notes a call."""
+        if self._last is not None and self._last.tenant != tenant:
+            self._other = self._last
+        self._last = _Caller(tenant, time.monotonic())
+
+    def has_others(self, tenant: str) -> bool:
+        """Whether another tenant made a call within the last second."""
+        last = self._last
+        if last is not None and last.tenant == tenant:
+            last = self._other
+        return last is not None and time.monotonic() - last.time < RECENT_SECONDS
+
+
+_MINUTE = 60.0
+
+
+class TokenBucket:
+    """Allows a minute's calls at once, and then refills evenly.
+
+    Args:
+        calls_per_minute: The limit.
+        clock: The time in seconds.
+    """
+
+    def __init__(self, calls_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = calls_per_minute
+        self._clock = clock
+        self._left = float(calls_per_minute)
+        self._updated = clock()
+
+    def take(self, count: int = 1) -> float:
+        """Takes calls. Returns 0, or the seconds until they are available if they are not.
+
+        More calls than a minute's are taken when a minute's are available; the wait for the next ones is
+        longer accordingly.
+        """
+        now = self._clock()
+        self._left = min(self._limit, self._left + (now - self._updated) * self._limit / _MINUTE)
+        self._updated = now
+        wanted = min(count, self._limit)
+        if self._left >= wanted:
+            self._left -= count
+            return 0.0
+        return (wanted - self._left) * _MINUTE / self._limit
+
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
 _STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunSamples", f"{_RUNS}/ExtendRun"})
@@ -255,3 +325,29 @@ def quota_exhausted(quota: str, limit: float, what: str, retry_after: float | No
 def _plain(number: float) -> str:
     """A number without an exponent, for programs that read it."""
     return f"{Decimal(repr(number)):f}".removesuffix(".0")
+
+
+ITEM_FIELDS: Mapping[str, Sequence[str]] = {
+    **{kind.request_type.DESCRIPTOR.name: kind.items for kind in KINDS if kind.items},
+    "JudgeRequest": ("candidates",),
+    "GenerateBatchRequest": ("requests",),
+    "ScoreTextsRequest": ("texts",),
+}
+"""The fields whose elements are items, by the name of the request. Any other request is one item."""
+
+
+def count_items(request: Any) -> int:
+    """The number of items in a request, at least 1."""
+    if isinstance(request, EstimateRunRequest):
+        return max(1, request.pilot_sample_count)
+    return max(1, sum(len(getattr(request, name)) for name in ITEM_FIELDS.get(request.DESCRIPTOR.name, ())))
+
+
+def with_items(contract: Contract) -> Contract:
+    """The contract with ``count_items`` as the weight of its batches."""
+    weights = {
+        method.name: count_items
+        for method in contract.descriptor.methods
+        if method.input_type.name in {*ITEM_FIELDS, EstimateRunRequest.DESCRIPTOR.name}
+    }
+    return replace(contract, weights=weights)

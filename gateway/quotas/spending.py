@@ -1,4 +1,4 @@
-"""What each tenant spent today (UTC): through evaluations and through runs."""
+"""What tenants spend: the usage that the responses of a call report, and what they spent today."""
 
 from __future__ import annotations
 
@@ -13,11 +13,61 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
+
+
+class CallUsage:
+    """Adds up the usage of a call as its responses come.
+
+    The assessments of a stream report what each of them cost, its result reports the total: a call that its
+    caller cancels has cost what was sent until then.
+    """
+
+    def __init__(self) -> None:
+        self.spent = Spending()
+        """The usage of the responses so far."""
+
+    def add(self, response: Any) -> Spending:
+        """The spending that a response adds."""
+        total, parts = _usages(response)
+        if total is not None:
+            return self.rest(total)
+        added = sum(map(Spending.of, parts), Spending())
+        self.spent += added
+        return added
+
+    def rest(self, total: Usage) -> Spending:
+        """The spending that a total adds."""
+        all_spent = Spending.of(total)
+        added = Spending(
+            max(0, all_spent.tokens - self.spent.tokens), max(0.0, all_spent.usd - self.spent.usd)
+        )
+        self.spent += added
+        return added
+
+
+def _usages(message: Any) -> tuple[Usage | None, list[Usage]]:
+    """The total that a message reports, or else the usage of its parts."""
+    fields = message.DESCRIPTOR.fields_by_name
+    if "usage" in fields and fields["usage"].message_type is Usage.DESCRIPTOR and message.HasField("usage"):
+        return message.usage, []
+    if "provenance" in fields and message.HasField("provenance"):
+        return None, [message.provenance.usage]
+    parts: list[Usage] = []
+    for field, value in message.ListFields():
+        if field.message_type is None or field.is_repeated:
+            continue
+        total, found = _usages(value)
+        if total is not None:
+            return total, []
+        parts += found
+    return None, parts
+
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +164,7 @@ class DailySpending:
                 if fresh or known is None or not known.is_current:
                     now, day = time.monotonic(), start_of_day()
                     try:
-                        spent = await self._threads(self._store.spent_today, tenant)
+                        spent = await self._threads(self._store.spending.today, tenant)
                     except StoreError as error:
                         raise store_unavailable(error) from error
                     known = self._stored[tenant] = _Stored(spent, now, day)
@@ -129,7 +179,7 @@ class DailySpending:
         if self._store is None or self._threads is None:
             return 0
         try:
-            runs = await self._threads(self._store.active_runs)
+            runs = await self._threads(self._store.runs.active)
         except StoreError as error:
             raise store_unavailable(error) from error
         return sum(run.tenant == tenant for run in runs)
@@ -156,7 +206,7 @@ class DailySpending:
         failed = self._failed.pop(tenant, None)
         count = failed.size if failed else len(self._unwritten[tenant])
         spent = sum(self._unwritten[tenant][:count], Spending())
-        write = failed.repeat if failed else partial(store.add_spending, tenant, spent)
+        write = failed.repeat if failed else partial(store.spending.add, tenant, spent)
         writing = asyncio.ensure_future(threads(write))
         try:
             await asyncio.shield(writing)

@@ -22,7 +22,7 @@ from dramaturg.database.errors import StoreError
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.threads import TenantThreads
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine

@@ -29,8 +29,7 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, until_cancelled
-from gateway.evaluations.estimates import PlannedCalls
-from gateway.evaluations.kind import EvaluationContext
+from gateway.evaluations.kind import EvaluationContext, PlannedCalls
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Judge
@@ -40,7 +39,7 @@ from gateway.runs.dataset_process import DatasetThreads, first_valid, sample_rea
 from gateway.runs.datasets import check_dataset
 from gateway.runs.engine.policy import concurrent_samples
 from gateway.runs.service.validation import check_spec
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import as_file, ready_dataset
 

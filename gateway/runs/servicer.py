@@ -35,7 +35,7 @@ from gateway.runs.service.pages import RunPages
 from gateway.runs.service.preflight import Preflight
 from gateway.runs.service.report_cache import ReportCache
 from gateway.runs.service.validation import check_spec
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import ready_dataset
 

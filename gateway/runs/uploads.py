@@ -17,7 +17,7 @@ from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import IsStopped, StoppedError
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.records import DatasetRecord
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 URI_PREFIX = "datasets/"
 """Stands before the id in the address of an uploaded dataset, in the manifest of a run."""
@@ -29,7 +29,7 @@ def ready_dataset(store: RunStore, dataset_id: str, tenant: str) -> DatasetRecor
     Raises:
         ServiceError: NOT_FOUND: it does not exist; FAILED_PRECONDITION: it is being uploaded.
     """
-    found = store.get_dataset(dataset_id, tenant)
+    found = store.datasets.get(dataset_id, tenant)
     if found is None:
         raise dataset_not_found(dataset_id)
     if not found.is_ready:
@@ -82,7 +82,7 @@ def as_file(
         path = Path(folder).resolve() / "content"
         try:
             with path.open("wb") as file:
-                for piece in store.dataset_content(dataset):
+                for piece in store.datasets.content(dataset):
                     if is_stopped():
                         raise StoppedError
                     file.write(piece)

@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 import grpc
 import numpy as np
 import openai
+from opentelemetry.trace import SpanKind
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.redaction import redact, secrets_of
 from dramaturg.service.settings import SettingsError
+from dramaturg.service.telemetry import tracing
+from dramaturg.service.telemetry.gen_ai import known_as
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 
+_OPERATION = "embeddings"
 _UNUSED_KEY = "none"  # the package insists on a key; endpoints without credentials ignore it
 _BLANK = " "  # the protocol has no empty input, our contract has
 _CHARACTERS_PER_TOKEN = 4
@@ -107,12 +111,25 @@ class EndpointBackend:
             await self._client.close()
 
     async def _embed(self, texts: Sequence[str]) -> Floats:
-        try:
-            response = await self._open().embeddings.create(
-                model=self._model, input=list(texts), encoding_format="float"
-            )
-        except openai.APIError as error:
-            raise self._fault(error) from None
+        attributes: tracing.Attributes = {
+            "gen_ai.operation.name": _OPERATION,
+            "gen_ai.provider.name": known_as(self._settings.base_url) or "openai",
+            "gen_ai.request.model": self._model,
+        }
+        with tracing.span(f"{_OPERATION} {self._model}", attributes, SpanKind.CLIENT) as span:
+            try:
+                response = await self._open().embeddings.create(
+                    model=self._model,
+                    input=list(texts),
+                    encoding_format="float",
+                    extra_headers=tracing.headers(),
+                )
+            except openai.APIError as error:
+                tracing.fail(span, type(error).__name__)
+                raise self._fault(error) from None
+            # Servers of other makers leave it out.
+            if isinstance(tokens := getattr(response.usage, "prompt_tokens", None), int):
+                span.set_attribute("gen_ai.usage.input_tokens", tokens)
         entries = sorted(response.data or (), key=lambda entry: entry.index)
         if [entry.index for entry in entries] != list(range(len(texts))):
             raise self._broken(f"{len(entries)} vectors for {len(texts)} texts")

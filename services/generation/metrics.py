@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dramaturg.service.telemetry.instruments import Bounded, Counter, Gauge, Histogram
-from services.generation.calls import Purchase
+from services.generation.calls import Answer, Call, Purchase
 from services.generation.limits.limiter import CallLimiter
 
 ATTEMPTS = Counter(
@@ -11,8 +13,15 @@ ATTEMPTS = Counter(
     "Calls to providers by outcome: answered, cut (at a deadline or with their caller), or how they failed.",
     ("provider", "outcome"),
 )
+_CONVENTION = ("provider", "gen_ai_operation_name", "gen_ai_provider_name")
 ATTEMPT_SECONDS = Histogram(
-    "dramaturg_provider_call_duration_seconds", "Duration of calls to providers.", ("provider",)
+    "gen_ai_client_operation_duration_seconds", "Duration of calls to providers.", _CONVENTION
+)
+TOKEN_USAGE = Histogram(
+    "gen_ai_client_token_usage",
+    "Tokens of an answered call by type: input and output.",
+    (*_CONVENTION, "gen_ai_request_model", "gen_ai_token_type"),
+    bounds=[4.0**power for power in range(14)],
 )
 RETRIES = Counter("dramaturg_provider_retries_total", "Retried calls, by cause.", ("provider", "cause"))
 LIMIT = Gauge(
@@ -59,6 +68,22 @@ LEDGER_UNWRITTEN = Gauge(
 
 # Callers name models as they like. Those counted were answered by a provider, and still they are not trusted.
 _model = Bounded(100)
+
+
+def count_call(labels: Sequence[str], seconds: float, call: Call, answer: Answer | None) -> None:
+    """Counts a call to a provider under the names of OpenTelemetry's conventions.
+
+    Args:
+        labels: The provider, the operation, and the provider's name in the conventions.
+        seconds: Its duration.
+        call: The call.
+        answer: Its answer. None: there is none.
+    """
+    ATTEMPT_SECONDS.observe(seconds, *labels)
+    if answer is not None and answer.counts is not None:
+        model = _model(call.model)
+        TOKEN_USAGE.observe(answer.counts.prompt, *labels, model, "input")
+        TOKEN_USAGE.observe(answer.counts.completion, *labels, model, "output")
 
 
 def count_purchase(purchase: Purchase) -> None:

@@ -37,7 +37,7 @@ class App:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """See ``dramaturg.service.app.App``.
+        """See ``dramaturg.service.installed.App``.
 
         Raises:
             PromptError: A prompt file cannot be used.

@@ -123,7 +123,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "inner names": around('{"reason": "', '"a": ', '", "rating": 1}'),
     "white space in JSON": around('{"reason": "a"', " ", ', "rating": 1}'),
     "broken members": around("{'reason': 'a', ", "'x': 'y', ", "}"),
-    "a list of objects": around('{"votes": [', '{"role": 1, "vote": "1"},', "]}"),
+    "a list of objects": around('{"findings": [', '{"steps": [1], "problem": "1"},', "]}"),
     "a list of numbers": around('{"rating": [', "1,", "1]}"),
     "a rating after digits": around('{"rating": "', "1", '"}'),
     "a verdict after marks": around('{"verdict": "', "*", 'pass"}'),

@@ -59,7 +59,6 @@ PACKAGE_TESTS: dict[str, set[str]] = {
 """Test modules of a whole package, by package: ``NAME`` of each ``test_NAME.py``."""
 
 TESTED_THROUGH = {
-    "dramaturg/database": "gateway/runs/store",
     "dramaturg/report/views": "dramaturg/report",
     "gateway/runs/labels/kinds": "gateway/runs/labels",
     "services/agents/commonsense": "services/agents",

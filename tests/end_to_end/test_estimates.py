@@ -99,7 +99,7 @@ def answer(body: Body) -> str:
         return "Option 1" if "Which option" in body["messages"][-1]["content"] else "yes"
     if "coarse" in members:
         return json.dumps(READERS)
-    if "votes" in members:
+    if "role_1" in members:
         return json.dumps(votes(prefer_text([GOOD, BAD]))(body))
     if "events" in members:
         events = [{"number": number, "event": f"step {number}"} for number in range(1, 5)]

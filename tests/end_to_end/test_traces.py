@@ -1,4 +1,4 @@
-"""Traces and metrics of an evaluation through separate services, each a process of its own."""
+"""Traces, events and metrics of an evaluation through separate services, each a process of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
+from google.protobuf.json_format import MessageToDict
 from opentelemetry.trace import SpanKind
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
-from gateway.evaluations.metrics import reason_name
+from dramaturg.results.names import abstention_name
+from gateway.evaluations.streams import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.ports import free_port
@@ -26,6 +29,7 @@ from tests.support.telemetry import Collector, Scrape, Span, collector, scrape
 
 pytestmark = pytest.mark.slow
 
+TRACE, CALLER = "a1" * 16, "b2" * 8
 PLANTED = "a planted sentence that is in no trace"
 ANSWERED = "Reasons are in no trace either."
 AGENTS = ("synthesize", "critic", "execute", "commonsense")
@@ -42,6 +46,8 @@ class Deployment:
     model: OpenAIServer
     collector: Collector
     metrics: Mapping[str, int]
+    url: str
+    """The gateway over HTTP."""
 
     async def scrape(self, service: str) -> Scrape:
         return await scrape(self.metrics[service])
@@ -55,17 +61,23 @@ async def answer(body: Body) -> Answer:
 
 
 @asynccontextmanager
-async def deployment(folder: Path) -> AsyncIterator[Deployment]:
+async def deployment(folder: Path, protocol: str) -> AsyncIterator[Deployment]:
     async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(OpenAIServer(answer))
+        model = await stack.enter_async_context(OpenAIServer(answer, record=True))
         collecting = await stack.enter_async_context(collector())
         metrics: dict[str, int] = {}
         config = folder / "dramaturg.toml"
         environment = {
             "DRAMATURG_CONFIG": str(config),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collecting.target}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collecting.target}"
+            if protocol == "grpc"
+            else collecting.url,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
+
+        http_port = free_port()
+        environment["DRAMATURG_GATEWAY_HTTP__PORT"] = str(http_port)
 
         def process(name: str) -> ServiceProcess:
             metrics[name] = free_port()
@@ -88,7 +100,7 @@ async def deployment(folder: Path) -> AsyncIterator[Deployment]:
             f'default_model = "test-model"\n{targets}\n{judges}\n'
         )
         await asyncio.gather(*(one.start() for one in (generation, *agents.values(), gateway)))
-        yield Deployment(gateway, model, collecting, metrics)
+        yield Deployment(gateway, model, collecting, metrics, f"http://127.0.0.1:{http_port}")
 
 
 def request() -> EvaluateScriptsRequest:
@@ -105,26 +117,45 @@ async def evaluated(target: str) -> ScriptsResult:
     return events[-1].result
 
 
-async def test_an_evaluation_is_one_tree_and_the_counters_say_what_its_result_says(tmp_path: Path) -> None:
-    async with deployment(tmp_path) as deployed:
+async def evaluated_by_http(url: str) -> None:
+    """The same over ``POST /v1/evaluate``, for a caller that has a span."""
+    async with (
+        aiohttp.ClientSession(headers={"traceparent": f"00-{TRACE}-{CALLER}-01"}) as session,
+        session.post(f"{url}/v1/evaluate", json={"scripts": MessageToDict(request())}) as response,
+    ):
+        assert response.status == 200, await response.text()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+async def test_an_evaluation_is_one_tree_and_the_counters_say_what_its_result_says(
+    protocol: str, tmp_path: Path
+) -> None:
+    async with deployment(tmp_path, protocol) as deployed:
         result = await evaluated(deployed.gateway.target)
         # The answer that is no JSON was paid for, and so was the request to repair it.
         gateway, generation = await deployed.scrape("gateway"), await deployed.scrape("generation")
         again = await evaluated(deployed.gateway.target)
         later = await deployed.scrape("generation")
+        await evaluated_by_http(deployed.url)
         seen = deployed.collector
+        received = [
+            {name.lower(): one.headers[name] for name in one.headers} for one in deployed.model.requests
+        ]
         provider_calls = sum(deployed.model.calls.values())
     # All processes have ended, and sent what they had.
     check_usage(result, generation)
     check_verdicts(result, gateway)
     hits = later.sum("dramaturg_completion_cache_hits_total")
     assert hits == again.usage.cache_hit_count > 0
-    first, second = sorted({span.trace_id for span in seen.named(EVALUATE)})
-    assert first != second
+    first, second = sorted({span.trace_id for span in seen.named(EVALUATE)} - {TRACE})
     assert provider_calls == len(seen.named("chat test-model"))
-    for trace in (first, second):
-        check_tree([span for span in seen.spans if span.trace_id == trace])
-    assert {span.trace_id for span in seen.spans} == {first, second}
+    # From the caller to the server of the provider, which is sent the span of its call.
+    sent = sorted(headers["traceparent"].split("-")[2] for headers in received)
+    assert sent == sorted(span.span_id for span in seen.named("chat test-model"))
+    check_events(result, seen)
+    for trace in (first, second, TRACE):
+        check_tree([span for span in seen.spans if span.trace_id == trace], CALLER if trace == TRACE else "")
+    assert {span.trace_id for span in seen.spans} == {first, second, TRACE}
     for secret in (PLANTED, ANSWERED, "Make a cup of tea"):
         assert not [raw for raw in seen.raw if secret.encode() in raw]
 
@@ -163,9 +194,27 @@ def check_verdicts(result: ScriptsResult, gateway: Scrape) -> None:
     assert gateway.sum("dramaturg_server_calls_in_flight") == 0
 
 
-def check_tree(spans: list[Span]) -> None:
+def check_events(result: ScriptsResult, seen: Collector) -> None:
+    """Each evaluation has an event for each verdict: of the caller's span, or of the gateway's."""
+    verdicts = [verdict for candidate in result.candidates for verdict in candidate.verdicts]
+    assert {event.name for event in seen.events} == {"gen_ai.evaluation.result"}
+    for span in seen.named(EVALUATE):
+        owner = span.parent_id or span.span_id
+        events = [event.attributes for event in seen.events if event.span_id == owner]
+        assert [event["gen_ai.evaluation.name"] for event in events] == [one.criterion for one in verdicts]
+        reasons = Counter(
+            reason for event in events if (reason := event.get("dramaturg.evaluation.abstain_reason"))
+        )
+        assert reasons == Counter(
+            abstention_name(one.abstain_reason) for one in verdicts if one.abstain_reason
+        )
+        assert all(event["dramaturg.judge.name"] == "llm" for event in events)
+        assert all(event["dramaturg.judge.prompt_sha256"] for event in events)
+
+
+def check_tree(spans: list[Span], caller: str) -> None:
     by_id = {span.span_id: span for span in spans}
-    (root,) = [span for span in spans if not span.parent_id]
+    (root,) = [span for span in spans if span.parent_id == caller]
     assert (root.name, root.kind, root.service) == (EVALUATE, SpanKind.SERVER, "gateway")
     assert all(span.parent_id in by_id for span in spans if span is not root)
     for span in spans:

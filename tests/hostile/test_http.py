@@ -21,7 +21,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import MethodDescriptor
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import DESCRIPTOR as EVALUATION
-from gateway.http.messages import JsonCodec, UnreadableMessageError
+from gateway.http.bodies import JsonCodec, UnreadableMessageError
 from gateway.http.settings import HttpSettings
 from tests.hostile.gateway import HOSTILE, PublicGateway, public_gateway, public_methods, watched
 from tests.hostile.requests import mutations
@@ -358,7 +358,7 @@ SIZE = 100_000
 def test_the_time_to_read_json_grows_with_its_length(
     form: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.http.messages.LARGE_BYTES", 1 << 30)  # its time is that of this thread
+    monkeypatch.setattr("gateway.http.bodies.LARGE_BYTES", 1 << 30)  # its time is that of this thread
     codec = JsonCodec(EVALUATION.services_by_name["EvaluationService"].methods_by_name["Summarize"])
 
     def read(data: bytes) -> None:

@@ -91,15 +91,15 @@ def store_runs(folder: Path, run_ids: Sequence[str], count: int) -> None:
     store = open_store(address_of(folder))
     for number, run_id in enumerate(run_ids):
         create(store, run_id)
-        store.add_samples(run_id, sample_rows(rows(range(count))))
-        store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-        store.take_samples(run_id, range(count), "here")
-        run = store.get_run(run_id)
+        store.samples.add(run_id, sample_rows(rows(range(count))))
+        store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+        store.samples.take(run_id, range(count), "here")
+        run = store.runs.get(run_id)
         assert run is not None
         outcomes = [judged(index, {"a": [index % 2 == number] * VERDICTS}) for index in range(count)]
         for outcome in outcomes:
             outcome.sample.scripts.task.id = outcome.sample.sample_id
-        store.finish_samples(run_id, run.attempt, outcomes)
+        store.attempts.finish(run_id, run.attempt, outcomes)
     store.close()
 
 

@@ -23,7 +23,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 FROM_PROMETHEUS = {"up"}
 """What Prometheus makes itself of every target."""
 WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-PREFIXES = ("dramaturg_", "grpc_server_", "grpc_client_", "process_", "python_", "up")
+PREFIXES = ("dramaturg_", "gen_ai_client_", "grpc_server_", "grpc_client_", "process_", "python_", "up")
 
 
 def instruments() -> list[Instrument]:
@@ -33,7 +33,7 @@ def instruments() -> list[Instrument]:
             if module.name.endswith(".metrics") or package is telemetry:
                 importlib.import_module(module.name)
     # Tests declare some of their own.
-    return [found for found in declared() if found.name.startswith(("dramaturg_", "grpc_"))]
+    return [found for found in declared() if found.name.startswith(("dramaturg_", "gen_ai_", "grpc_"))]
 
 
 def series() -> dict[str, set[str]]:
@@ -109,7 +109,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 
 def test_label_values_in_alerts_are_those_that_are_counted() -> None:
     from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
-    from gateway.evaluations.metrics import reason_name
+    from gateway.evaluations.streams import reason_name
     from services.generation.errors import FailureKind
     from services.generation.providers.instrumentation import ANSWERED, CUT
 
@@ -127,7 +127,7 @@ def test_every_metric_is_described_and_nothing_else_is() -> None:
         f"| `{found.name}` | {found.kind} | {', '.join(found.labels) or '-'} | {found.description} |"
         for found in instruments()
     ]
-    described = re.findall(r"^\| `(?:dramaturg|grpc)_.*\|$", OPERATIONS, re.MULTILINE)
+    described = re.findall(r"^\| `(?:dramaturg|gen_ai|grpc)_.*\|$", OPERATIONS, re.MULTILINE)
     assert described == expected
 
 

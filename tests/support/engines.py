@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.testing import serve
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.evaluations.scope import Timeouts
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
@@ -44,7 +44,7 @@ class Runs:
         content = rows if isinstance(rows, bytes) else lines(rows)
         if spec.dataset.WhichOneof("source") is None:
             spec.dataset.content = b""  # as CreateRun stores it: the rows stand beside the spec
-        record, _ = self.store.create_run(
+        record, _ = self.store.runs.create(
             NewRun(id=run_id or str(uuid.uuid4()), tenant="", spec=spec, content=content)
         )
         await self.engine.submit(record.id)
@@ -64,16 +64,16 @@ class Runs:
         return await self.until(run_id, lambda run: run.state not in ACTIVE)
 
     def get(self, run_id: str) -> RunRecord:
-        run = self.store.get_run(run_id)
+        run = self.store.runs.get(run_id)
         assert run is not None
         return run
 
     def samples(self, run_id: str) -> Sequence[RunSample]:
-        return self.store.list_samples(run_id, after=-1, limit=100_000)
+        return self.store.samples.page(run_id, after=-1, limit=100_000)
 
     async def change(self, run_id: str, to: Any) -> None:
         """Changes the state as RunService does, and notifies the engine."""
-        assert self.store.change_state(run_id, to, expected=ACTIVE) is not None
+        assert self.store.runs.change_state(run_id, to, expected=ACTIVE) is not None
         await self.engine.wake(run_id)
 
 

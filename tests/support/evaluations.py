@@ -28,7 +28,7 @@ from dramaturg.api.judging.v1 import (
     text_scorer_service_pb2,
     text_scorer_service_pb2_grpc,
 )
-from dramaturg.service.app import App
+from dramaturg.service.installed import App
 from dramaturg.service.server import Contract
 from dramaturg.testing import serve
 from gateway.app import App as Gateway

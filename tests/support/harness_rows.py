@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,13 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.judge.roles import JUDGE_CONTRACT
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
-from dramaturg.testing import FakeJudge, in_thread, serve_gateway
+from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import FakeJudge, in_thread, serve, serve_gateway
+from gateway.app import App
+from gateway.http.server import HttpServer
+from gateway.http.settings import HttpSettings
+from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.examples import EXAMPLES
 from tests.support.texts import judge, registered
 
@@ -82,9 +88,36 @@ def scripted(request: JudgeRequest, candidate: JudgeCandidate) -> Assessment:
 def write_rows(folder: Path) -> Path:
     """Writes the rows as the examples read them."""
     file = folder / "answers.jsonl"
-    rows = (json.dumps({"question": row.goal, "answer": row.output}) for row in ROWS)
+    rows = (
+        json.dumps({"question": row.goal, "answer": row.output, "trace_id": trace_id(number)})
+        for number, row in enumerate(ROWS)
+    )
     file.write_text("".join(f"{row}\n" for row in rows))
     return file
+
+
+def trace_id(number: int) -> str:
+    """The trace of a row."""
+    return f"{number:032x}"
+
+
+@contextmanager
+def http_gateway() -> Iterator[str]:
+    """Serves a gateway with the scripted judge over HTTP in a thread; yields its address."""
+    with in_thread(_over_http()) as url:
+        yield url
+
+
+@asynccontextmanager
+async def _over_http() -> AsyncIterator[str]:
+    front = HttpServer(HttpSettings(), 0)
+    async with serve(judge(scripted).contract()) as served:
+        entry = JudgeEntry(role="rubric-judge", name="judge-0", target=served.target)
+        async with (
+            App(GatewaySettings(judges=(entry,))).open() as contracts,
+            Server(contracts, ServerSettings.loopback(), fronts=[front]),
+        ):
+            yield front.url
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
+from dramaturg.service.installed import App
 from dramaturg.testing import completion, serve
 from dramaturg.testing.schemas import smallest_instance
 

@@ -55,16 +55,16 @@ def finished_run(
     result = listed[0].WhichOneof("result") or ""
     options: Any = {KINDS[result]: {}}
     spec = RunSpec(dataset=Dataset(content=b""), display_name=name, **options)
-    store.create_run(NewRun(id=run_id, tenant=tenant, spec=spec))
+    store.runs.create(NewRun(id=run_id, tenant=tenant, spec=spec))
     rows = [
         NewSample(one.index, one.index + 1, one.sample_id, dict(one.tags), _request(one)) for one in listed
     ]
-    store.add_samples(run_id, sample_rows(rows))
-    store.set_manifest(run_id, DatasetManifest(sha256="x"))
-    store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    store.take_samples(run_id, [one.index for one in listed], "e")
-    store.finish_samples(run_id, 1, [SampleOutcome(one, flatten(one), Usage()) for one in listed])
-    store.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    store.samples.add(run_id, sample_rows(rows))
+    store.runs.set_manifest(run_id, DatasetManifest(sha256="x"))
+    store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.samples.take(run_id, [one.index for one in listed], "e")
+    store.attempts.finish(run_id, 1, [SampleOutcome(one, flatten(one), Usage()) for one in listed])
+    store.runs.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
 
 
 def _request(sample: RunSample) -> bytes:

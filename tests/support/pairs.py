@@ -12,8 +12,8 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2_grpc as pairs_grpc
 from dramaturg.api.roles.v1 import role_service_pb2 as roles_pb
 from dramaturg.api.roles.v1 import role_service_pb2_grpc as roles_grpc
 from dramaturg.client import DramaturgClient
-from dramaturg.service.app import App
 from dramaturg.service.contract import Contract
+from dramaturg.service.installed import App
 from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry

@@ -51,18 +51,16 @@ def prompt_of(body: Body) -> str:
 def shown(body: Body) -> Shown:
     """What a request body shows."""
     prompt = prompt_of(body)
-    roles: tuple[str, ...] = ()
-    if "[BEGIN roles " in prompt:
-        roles = tuple(re.findall(r"^Role \d+: (.*)$", fenced(prompt, "roles"), re.MULTILINE))
+    roles = tuple(re.findall(r"^Role \d+: (.*)$", outside_fences(prompt), re.MULTILINE))
     return Shown(fenced(prompt, "text 1"), fenced(prompt, "text 2"), roles)
 
 
-def entries(seen: Shown, prefer: Prefer) -> list[dict[str, Any]]:
+def entries(seen: Shown, prefer: Prefer) -> dict[str, dict[str, Any]]:
     """The entries of a batch, complete and in order."""
-    return [
-        {"role": number, "reason": f"{role} says so.", "vote": prefer(seen, role)}
+    return {
+        f"role_{number}": {"reason": f"{role} says so.", "vote": prefer(seen, role)}
         for number, role in enumerate(seen.roles, start=1)
-    ]
+    }
 
 
 def votes(prefer: Prefer) -> Callable[[Body], Body]:
@@ -72,7 +70,7 @@ def votes(prefer: Prefer) -> Callable[[Body], Body]:
         seen = shown(body)
         if not seen.roles:
             return {"reason": "I say so.", "vote": prefer(seen, "")}
-        return {"votes": entries(seen, prefer)}
+        return entries(seen, prefer)
 
     return respond
 

@@ -56,9 +56,9 @@ def spec(**fields: Any) -> RunSpec:
 
 def create(store: RunStore, run_id: str = "run", samples: int = 0, **fields: Any) -> None:
     """Creates a run with so many pending samples."""
-    store.create_run(NewRun(**{"id": run_id, "tenant": "", "spec": spec(), **fields}))
+    store.runs.create(NewRun(**{"id": run_id, "tenant": "", "spec": spec(), **fields}))
     if samples:
-        store.add_samples(run_id, sample_rows(rows(range(samples))))
+        store.samples.add(run_id, sample_rows(rows(range(samples))))
 
 
 def rows(indices: Iterable[int]) -> list[NewSample]:

@@ -57,14 +57,14 @@ def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
     getattr(spec, kind).SetInParent()
     create(store, run_id, spec=spec)
     stored = zip(rows(range(len(some))), some, strict=True)
-    store.add_samples(run_id, sample_rows([replace(row, tags=dict(sample.tags)) for row, sample in stored]))
-    store.set_manifest(run_id, DatasetManifest(sha256="x"))
-    store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    run = store.get_run(run_id)
+    store.samples.add(run_id, sample_rows([replace(row, tags=dict(sample.tags)) for row, sample in stored]))
+    store.runs.set_manifest(run_id, DatasetManifest(sha256="x"))
+    store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    run = store.runs.get(run_id)
     assert run is not None
-    store.take_samples(run_id, range(len(some)), "here")
-    store.finish_samples(run_id, run.attempt, [outcome(sample) for sample in some])
-    store.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    store.samples.take(run_id, range(len(some)), "here")
+    store.attempts.finish(run_id, run.attempt, [outcome(sample) for sample in some])
+    store.runs.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""A collector of spans, and a reader of metrics."""
+"""A collector of spans and events, and a reader of metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from aiohttp import web
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
@@ -50,31 +52,68 @@ class Span:
     """All of it."""
 
 
+@dataclass(frozen=True)
+class Event:
+    """An event as it was sent."""
+
+    service: str
+    name: str
+    trace_id: str
+    span_id: str
+    attributes: Mapping[str, Any]
+
+
 @dataclass
 class Collector:
     """What a collector took.
 
     Attributes:
-        target: Where it is reached.
+        target: Where it is reached over gRPC.
+        url: Where it is reached over HTTP.
         spans: Every span, in the order in which they came.
+        events: Every event, in the order in which they came.
         raw: What came, as bytes.
         metadata: What came along, request by request.
         refusals: How many requests it will not take for now.
     """
 
     target: str = ""
+    url: str = ""
     refusals: int = 0
     spans: list[Span] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
     metadata: list[Mapping[str, Any]] = field(default_factory=list)
 
     async def Export(self, request: Any, context: Any) -> Any:
-        """Takes spans."""
+        """Takes spans or events over gRPC."""
         if self.refusals:
             self.refusals -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE)
-        self.metadata.append(dict(context.invocation_metadata()))
+        return self.take(request, dict(context.invocation_metadata()))
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Takes spans or events over HTTP."""
+        if request.content_type != "application/x-protobuf":
+            return web.Response(status=415)
+        if self.refusals:
+            self.refusals -= 1
+            return web.Response(status=503)
+        message: Any = {
+            "/v1/traces": trace_service_pb2.ExportTraceServiceRequest,
+            "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
+        }[request.path]()
+        message.ParseFromString(await request.read())
+        answer = self.take(message, {name.lower(): value for name, value in request.headers.items()})
+        return web.Response(body=answer.SerializeToString(), content_type="application/x-protobuf")
+
+    def take(self, request: Any, metadata: Mapping[str, Any]) -> Any:
+        """Keeps what a request hands over."""
+        self.metadata.append(metadata)
         self.raw.append(request.SerializeToString())
+        if isinstance(request, logs_service_pb2.ExportLogsServiceRequest):
+            self.events += _events_of(request)
+            return logs_service_pb2.ExportLogsServiceResponse()
         self.spans += spans_of(request)
         return trace_service_pb2.ExportTraceServiceResponse()
 
@@ -89,17 +128,42 @@ class Collector:
 
 @asynccontextmanager
 async def collector(refusals: int = 0) -> AsyncIterator[Collector]:
-    """Serves a collector on a free port, which takes nothing at first so many times."""
+    """Serves a collector over gRPC and HTTP, which takes nothing at first so many times."""
     server, collecting = grpc.aio.server(), Collector(refusals=refusals)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
         collecting, server
     )
+    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
+        collecting, server
+    )
     collecting.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
+    application = web.Application()
+    application.router.add_post("/v1/{signal:traces|logs}", collecting.post)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    collecting.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield collecting
     finally:
+        await runner.cleanup()
         await server.stop(0)
+
+
+def _events_of(request: logs_service_pb2.ExportLogsServiceRequest) -> list[Event]:
+    return [
+        Event(
+            attributes(resource.resource.attributes).get("service.name", ""),
+            record.event_name,
+            record.trace_id.hex(),
+            record.span_id.hex(),
+            attributes(record.attributes),
+        )
+        for resource in request.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+    ]
 
 
 def spans_of(request: trace_service_pb2.ExportTraceServiceRequest) -> list[Span]:

@@ -12,7 +12,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service import logs
 from dramaturg.service.auth.authenticator import Authenticator, for_tenant
 from dramaturg.service.auth.caller import ANONYMOUS, Caller, enter
-from dramaturg.service.auth.errors import UnauthenticatedError
+from dramaturg.service.auth.identities import UnauthenticatedError
 from dramaturg.service.auth.permissions import OPEN, RULES, SERVE, permissions_of
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract

@@ -1,4 +1,4 @@
-"""Tenants and roles by the pattern of an identity."""
+"""The callers that SPIFFE ids identify, and the error of a caller without an identity."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import re
 from collections.abc import Sequence
 
 from dramaturg.service.auth.caller import TENANT_PATTERN, Caller
-from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.settings import IdentityGrant
+
+
+class UnauthenticatedError(Exception):
+    """The credentials are missing or invalid. The message contains no part of them."""
+
 
 _HOLES = {"*": "[^/:]+", "{tenant}": f"(?P<tenant>{TENANT_PATTERN})"}
 

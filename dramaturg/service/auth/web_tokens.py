@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dramaturg.service.auth.caller import TENANT_PATTERN, Caller
-from dramaturg.service.auth.errors import UnauthenticatedError
-from dramaturg.service.auth.identities import Identities
+from dramaturg.service.auth.identities import Identities, UnauthenticatedError
 from dramaturg.service.auth.permissions import ROLES, SERVICE
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.files import ReloadingFile, read

@@ -26,16 +26,13 @@ import grpc
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.contract import Contract
-from dramaturg.service.interceptors.access import Authorization, Gates
-from dramaturg.service.interceptors.access_log import AccessLog
-from dramaturg.service.interceptors.admission import Admission
+from dramaturg.service.interceptors.access import Admission, Authorization, Gates
+from dramaturg.service.interceptors.access_log import AccessLog, CallTelemetry
 from dramaturg.service.interceptors.call import Call, DamagedMessage
 from dramaturg.service.interceptors.chain import InterceptorChain
-from dramaturg.service.interceptors.deadline import Deadlines
+from dramaturg.service.interceptors.deadline import Deadlines, RequestContexts
 from dramaturg.service.interceptors.error_mapping import ErrorMapping
 from dramaturg.service.interceptors.large_responses import LargeResponses
-from dramaturg.service.interceptors.request_context import RequestContexts
-from dramaturg.service.interceptors.telemetry import CallTelemetry
 from dramaturg.service.interceptors.validation import Validation
 from dramaturg.service.settings import ServerSettings
 

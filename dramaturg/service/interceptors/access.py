@@ -1,4 +1,8 @@
-"""Refuses calls by the caller's permissions and by the gate of the contract."""
+"""Refuses calls by the caller's permissions, by the gate of the contract, and above the limit of calls.
+
+gRPC's ``maximum_concurrent_rpcs`` also refuses health probes, so a busy pod is killed, and states neither a
+reason nor a retry delay.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,59 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.auth.guard import Guard
-from dramaturg.service.gate import OPEN_GATE, Gate
+from dramaturg.service.contract import OPEN_GATE, Gate
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.interceptors.call import Call, Proceed
+
+
+class Admission:
+    """Counts the items of the calls in progress, and refuses the call that would exceed the limit.
+
+    Args:
+        limit: The maximum of concurrent items.
+        retry_after: The retry delay of refused calls, in seconds.
+        weigh: The number of items in the request of a call.
+    """
+
+    def __init__(self, limit: int, *, retry_after: float, weigh: Callable[[Call], int]) -> None:
+        self._limit = limit
+        self._retry_after = retry_after
+        self._weigh = weigh
+        self._in_progress = 0
+
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Counts the call's items while it is served.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where they would exceed the limit.
+        """
+        items = self._weigh(call)
+        if self._in_progress + items > self._limit:
+            raise self._overloaded(items)
+        self._in_progress += items
+        try:
+            await proceed(call)
+        finally:
+            self._in_progress -= items
+
+    def _overloaded(self, items: int) -> ServiceError:
+        metadata = {"limit": str(self._limit)}
+        message = f"the server has as many calls as it takes ({self._limit})"
+        if items > 1:
+            metadata["items"] = str(items)
+            message = f"the request has {items} items, and the server has room for {self._limit} at once"
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            error_reason_pb2.ERROR_REASON_OVERLOADED,
+            message,
+            metadata=metadata,
+            # A request that exceeds the limit alone is never admitted.
+            retry_after=self._retry_after if items <= self._limit else None,
+        )
 
 
 class Authorization:
@@ -32,7 +86,7 @@ class Authorization:
 
 
 class Gates:
-    """Passes each call through the gate of its contract (see ``dramaturg.service.gate``).
+    """Passes each call through the gate of its contract (see ``dramaturg.service.contract``).
 
     Args:
         gates: The gates, by the contracts' full names.

@@ -17,10 +17,13 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
-from dramaturg.service.interceptors.call import Call, DamagedMessage, Interceptor, Proceed
-from dramaturg.service.interceptors.unread_requests import (
+from dramaturg.service.interceptors.call import (
     MAX_CALLS,
     MAX_UNAUTHENTICATED_CALLS,
+    Call,
+    DamagedMessage,
+    Interceptor,
+    Proceed,
     UnreadRequests,
     is_dropped,
 )

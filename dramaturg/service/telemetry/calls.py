@@ -11,7 +11,7 @@ from functools import cache
 
 from google.protobuf import descriptor_pool
 
-from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histogram
+from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram
 
 SERVED = Histogram(
     "grpc_server_call_duration_seconds",
@@ -27,6 +27,10 @@ MADE = Histogram(
     "Duration of calls made, including transport retries, by status.",
     ("grpc_method", "grpc_target", "grpc_status"),
 )
+MAX_TARGETS = 32
+"""The most values of ``grpc_target``: judges are registered at run time."""
+_target = Bounded(MAX_TARGETS)
+_POLLED = frozenset({"IdentityService/GetIdentity", "IdentityService/CheckModel"})
 
 
 def method_name(path: str) -> str:
@@ -35,6 +39,11 @@ def method_name(path: str) -> str:
         return _registered(path)
     except KeyError:
         return OTHER
+
+
+def target_label(method: str, target: str) -> str:
+    """The value of ``grpc_target``: "other" above ``MAX_TARGETS``, and for methods that poll every target."""
+    return OTHER if method.rpartition(".")[2] in _POLLED else _target(target)
 
 
 @cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -140,7 +141,7 @@ class Histogram(Instrument):
 
 
 class Bounded:
-    """Bounds the values of a label: the first ones pass, the rest are "other".
+    """Bounds the values of a label: the first ones in a registry pass, the rest are "other".
 
     Args:
         most: The most values.
@@ -149,6 +150,11 @@ class Bounded:
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
+        _bounds.add(self)
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self._known.clear()
 
     def __call__(self, value: str) -> str:
         """The value, or "other"."""
@@ -161,6 +167,7 @@ class Bounded:
 
 
 _declared: dict[str, Instrument] = {}
+_bounds: WeakSet[Bounded] = WeakSet()
 _registry: CollectorRegistry | None = None
 
 
@@ -168,6 +175,8 @@ def count_into(registry: CollectorRegistry | None) -> None:
     """Makes every instrument count into a registry, those declared later too. None: they stop."""
     global _registry
     _registry = registry
+    for bounded in _bounds:
+        bounded.forget()
     for instrument in _declared.values():
         instrument.bind(registry)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 
 from dramaturg.service.settings import SettingsError
-from dramaturg.service.telemetry import instruments, tracing
+from dramaturg.service.telemetry import events, instruments, tracing
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _EXTRA = 'install "dramaturg[platform]"'
 
 @asynccontextmanager
 async def telemetry(service: str, host: str) -> AsyncIterator[None]:
-    """Serves metrics and sends spans within an ``async with`` block.
+    """Serves metrics and sends spans and events within an ``async with`` block.
 
     A process has one registry and one tracer provider, however many servers it runs. A tracer provider that
     the program has installed before stays the global one; the spans of this package go to the collector of
@@ -105,6 +105,7 @@ async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]
     except Exception as error:
         raise SettingsError(f"traces.endpoint or OTEL_* cannot be used: {error}") from error
     tracing.configure(sending.provider, contents=settings.contents)
+    events.configure(sending.events)
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(sending.provider)
     logger.info("spans are sent", extra={"fields": {"endpoint": settings.endpoint}})
@@ -112,4 +113,5 @@ async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]
         yield
     finally:
         tracing.configure(trace.NoOpTracerProvider())
+        events.configure(None)
         await asyncio.to_thread(sending.shutdown)

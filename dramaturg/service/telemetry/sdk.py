@@ -1,15 +1,30 @@
-"""The tracer provider of a process: OpenTelemetry's SDK, which sends spans by OTLP over gRPC."""
+"""The providers of a process: OpenTelemetry's SDK, which sends spans and events by OTLP."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_EXPORT_BATCH_SIZE, OTEL_BSP_MAX_QUEUE_SIZE
+from opentelemetry.sdk._logs import LoggerProvider, ReadWriteLogRecord
+from opentelemetry.sdk._logs.export import (
+    BatchLogRecordProcessor,
+    LogRecordExporter,
+    LogRecordExportResult,
+)
+from opentelemetry.sdk.environment_variables import (
+    OTEL_BLRP_MAX_EXPORT_BATCH_SIZE,
+    OTEL_BLRP_MAX_QUEUE_SIZE,
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+    OTEL_BSP_MAX_QUEUE_SIZE,
+    OTEL_EXPORTER_OTLP_ENDPOINT,
+    OTEL_EXPORTER_OTLP_LOGS_ENDPOINT,
+    OTEL_EXPORTER_OTLP_PROTOCOL,
+)
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -17,16 +32,29 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
 from dramaturg.service.telemetry.instruments import Counter
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
+from dramaturg.service.telemetry.tracing import SCOPE
 
 logger = logging.getLogger(__name__)
 
+_REASONS = (("queue",), ("collector",))
 SENT = Counter("dramaturg_spans_sent_total", "Spans that the collector accepted.")
 DROPPED = Counter(
     "dramaturg_spans_dropped_total",
     'Dropped spans: the queue was full ("queue"), or the collector refused them ("collector").',
     ("reason",),
-    shown=(("queue",), ("collector",)),
+    shown=_REASONS,
 )
+EVENTS_SENT = Counter("dramaturg_events_sent_total", "Events of verdicts that the collector accepted.")
+EVENTS_DROPPED = Counter(
+    "dramaturg_events_dropped_total",
+    'Dropped events: the queue was full ("queue"), or the collector refused them ("collector").',
+    ("reason",),
+    shown=_REASONS,
+)
+
+_GRPC, _HTTP = "grpc", "http/protobuf"
+_GRACE_SECONDS = 0.2
+"""The time in which a batch that is being sent ends once its exporter is shut down."""
 
 # Spans with prompts and answers are large. Batches of these sizes stay below the 4 MiB that collectors
 # accept, and a full queue takes 64 MiB.
@@ -35,7 +63,7 @@ _BATCH, _QUEUE = 512, 2048  # the specification's
 
 
 class Tracing:
-    """The tracer provider of a process.
+    """The tracer and logger providers of a process.
 
     The variables of OpenTelemetry's specification configure the rest.
 
@@ -45,31 +73,110 @@ class Tracing:
 
     Attributes:
         provider: Makes the spans.
+        events: Emits the events. ``None``: no collector takes them.
 
     Raises:
+        ImportError: The exporter of the protocol is not installed.
         ValueError: The endpoint, or one of OpenTelemetry's variables, cannot be used.
     """
 
     def __init__(self, service: str, settings: TracesSettings) -> None:
         self._flush_seconds = settings.flush_seconds
-        self._exporter = _CountingExporter(OTLPSpanExporter(settings.endpoint))
-        self._processor = _CountingProcessor(self._exporter, contents=settings.contents)
-        ratio = settings.sample_ratio
+        resource, ratio = _resource(service), settings.sample_ratio
+        exporter = _span_exporter(settings)
+        self._exporters = [exporter]
         self.provider = TracerProvider(
             sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
-            resource=_resource(service),
+            resource=resource,
             span_limits=SpanLimits(max_attribute_length=MAX_TEXT_LENGTH),
             shutdown_on_exit=False,
         )
-        self.provider.add_span_processor(self._processor)
+        self.provider.add_span_processor(_CountingProcessor(exporter, contents=settings.contents))
+        self._logs = LoggerProvider(resource, shutdown_on_exit=False) if _takes_events(settings) else None
+        self.events = None
+        if self._logs is not None:
+            taking = _event_exporter(settings)
+            self._exporters.append(taking)
+            self._logs.add_log_record_processor(_CountingEvents(taking, contents=settings.contents))
+            self.events = self._logs.get_logger(SCOPE)
 
     def shutdown(self) -> None:
-        """Sends the queued spans; blocks for at most about ``settings.flush_seconds``."""
-        timer = threading.Timer(self._flush_seconds, self._exporter.shutdown)
-        timer.daemon = True
-        timer.start()
-        self.provider.shutdown()
-        timer.cancel()
+        """Sends the queued spans and events; blocks for at most about ``settings.flush_seconds``."""
+        providers = [one for one in (self.provider, self._logs) if one is not None]
+        ending = [threading.Thread(target=one.shutdown, daemon=True) for one in providers]
+        for thread in ending:
+            thread.start()
+        deadline = time.monotonic() + self._flush_seconds
+        for thread in ending:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for exporter in self._exporters:
+            exporter.shutdown()
+        for thread in ending:
+            # A request over HTTP ends at its own time limit, so it is given up.
+            thread.join(_GRACE_SECONDS)
+        for exporter in self._exporters:
+            exporter.give_up()
+
+
+def _protocol(signal: str) -> str:
+    """The protocol by which a signal is sent, "grpc" or "http/protobuf"."""
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", OTEL_EXPORTER_OTLP_PROTOCOL):
+        if protocol := os.environ.get(name):
+            if protocol not in {_GRPC, _HTTP}:
+                raise ValueError(f"{name} is none of {_GRPC}, {_HTTP}")
+            return protocol
+    return _GRPC
+
+
+def _endpoint(settings: TracesSettings, protocol: str, path: str) -> str | None:
+    """The endpoint of a signal. None: the exporter reads OpenTelemetry's variables."""
+    if "endpoint" not in settings.model_fields_set:
+        return None
+    return settings.endpoint if protocol == _GRPC else settings.endpoint.rstrip("/") + path
+
+
+def _takes_events(settings: TracesSettings) -> bool:
+    """Whether there is a collector of events: a variable may name one for spans alone."""
+    if os.environ.get("OTEL_LOGS_EXPORTER", "").lower() == "none":
+        return False
+    named = (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT)
+    return "endpoint" in settings.model_fields_set or any(os.environ.get(name) for name in named)
+
+
+# The packages of exporters are imported where they are used: that of HTTP takes 0.1 s to load.
+def _span_exporter(settings: TracesSettings) -> _CountingExporter:
+    protocol = _protocol("TRACES")
+    endpoint = _endpoint(settings, protocol, "/v1/traces")
+    exporter: SpanExporter
+    if protocol == _GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        exporter = OTLPSpanExporter(endpoint)
+    else:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter as HttpExporter,
+        )
+
+        exporter = HttpExporter(endpoint)
+    return _CountingExporter(exporter, SENT, DROPPED, SpanExportResult)
+
+
+def _event_exporter(settings: TracesSettings) -> _CountingExporter:
+    protocol = _protocol("LOGS")
+    stated = os.environ.get(OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
+    endpoint = None if stated else _endpoint(settings, protocol, "/v1/logs")
+    exporter: LogRecordExporter
+    if protocol == _GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+
+        exporter = OTLPLogExporter(endpoint)
+    else:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import (
+            OTLPLogExporter as HttpExporter,
+        )
+
+        exporter = HttpExporter(endpoint)
+    return _CountingExporter(exporter, EVENTS_SENT, EVENTS_DROPPED, LogRecordExportResult)
 
 
 class _HashedResource(Resource):
@@ -99,26 +206,55 @@ def _number(variable: str, default: int) -> int:
         raise ValueError(f"{variable} is no whole number") from None
 
 
-class _CountingExporter(SpanExporter):
-    """Counts the spans that the collector accepted and those that it refused."""
+class _CountingExporter(SpanExporter, LogRecordExporter):
+    """Counts what the collector accepted and what it refused.
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    Args:
+        exporter: Sends spans or events.
+        sent: Counts those accepted.
+        dropped: Counts those refused.
+        results: The results of the exporter.
+    """
+
+    def __init__(self, exporter: Any, sent: Counter, dropped: Counter, results: Any) -> None:
         self._exporter = exporter
+        self._sent = sent
+        self._dropped = dropped
+        self._results = results
         self._closed = False
-        self.taken = 0
+        self._admitted = self._taken = self._ended = 0
+        self._ending = threading.Lock()
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.taken += len(spans)
+    def admits(self, queue_size: int) -> bool:
+        """Whether the queue has room for one more. The SDK would drop the oldest, and count none."""
+        if self._admitted - self._taken >= queue_size:
+            self._dropped.add("queue")
+            return False
+        self._admitted += 1
+        return True
+
+    def export(self, batch: Sequence[Any]) -> Any:
+        self._taken += len(batch)
         try:
-            result = SpanExportResult.FAILURE if self._closed else self._exporter.export(spans)
+            result = self._results.FAILURE if self._closed else self._exporter.export(batch)
         except Exception:
-            logger.exception("spans cannot be sent")
-            result = SpanExportResult.FAILURE
-        if result is SpanExportResult.SUCCESS:
-            SENT.add(amount=len(spans))
-        else:
-            DROPPED.add("collector", amount=len(spans))
+            logger.exception("telemetry cannot be sent")
+            result = self._results.FAILURE
+        self._end(len(batch), accepted=result is self._results.SUCCESS)
         return result
+
+    def _end(self, count: int, *, accepted: bool) -> None:
+        with self._ending:
+            count = min(count, self._admitted - self._ended)  # a batch that was given up is counted
+            self._ended += count
+            if accepted:
+                self._sent.add(amount=count)
+            else:
+                self._dropped.add("collector", amount=count)
+
+    def give_up(self) -> None:
+        """Counts all that is left as refused."""
+        self._end(self._admitted - self._ended, accepted=False)
 
     def shutdown(self) -> None:
         if not self._closed:
@@ -127,22 +263,32 @@ class _CountingExporter(SpanExporter):
             self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
+        return bool(self._exporter.force_flush(timeout_millis))
 
 
 class _CountingProcessor(BatchSpanProcessor):
-    """Counts the spans for which the queue has no room. The SDK would drop the oldest, and count none."""
+    """Sends spans in batches, and counts those that its queue has no room for."""
 
     def __init__(self, exporter: _CountingExporter, *, contents: bool) -> None:
-        self._counted = exporter
-        self._queued = 0
-        self._queue_size = _number(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE_WITH_CONTENTS if contents else _QUEUE)
+        size = _number(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE_WITH_CONTENTS if contents else _QUEUE)
         batch = _number(OTEL_BSP_MAX_EXPORT_BATCH_SIZE, _BATCH_WITH_CONTENTS if contents else _BATCH)
-        super().__init__(exporter, max_queue_size=self._queue_size, max_export_batch_size=batch)
+        self._counted, self._size = exporter, size
+        super().__init__(exporter, max_queue_size=size, max_export_batch_size=batch)
 
     def on_end(self, span: ReadableSpan) -> None:
-        if self._queued - self._counted.taken >= self._queue_size:
-            DROPPED.add("queue")
-            return
-        self._queued += 1
-        super().on_end(span)
+        if self._counted.admits(self._size):
+            super().on_end(span)
+
+
+class _CountingEvents(BatchLogRecordProcessor):
+    """Sends events in batches, and counts those that its queue has no room for."""
+
+    def __init__(self, exporter: _CountingExporter, *, contents: bool) -> None:
+        size = _number(OTEL_BLRP_MAX_QUEUE_SIZE, _QUEUE_WITH_CONTENTS if contents else _QUEUE)
+        batch = _number(OTEL_BLRP_MAX_EXPORT_BATCH_SIZE, _BATCH_WITH_CONTENTS if contents else _BATCH)
+        self._counted, self._size = exporter, size
+        super().__init__(exporter, max_queue_size=size, max_export_batch_size=batch)
+
+    def on_emit(self, log_record: ReadWriteLogRecord) -> None:
+        if self._counted.admits(self._size):
+            super().on_emit(log_record)

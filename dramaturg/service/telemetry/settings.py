@@ -38,23 +38,25 @@ class TracesSettings(Settings):
 
     The variables of OpenTelemetry's specification configure the rest: ``OTEL_TRACES_SAMPLER`` and
     ``OTEL_TRACES_SAMPLER_ARG``, ``OTEL_BSP_*``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``,
-    ``OTEL_SDK_DISABLED``, and ``OTEL_EXPORTER_OTLP_*`` for headers, certificates and timeouts.
+    ``OTEL_SDK_DISABLED``, and ``OTEL_EXPORTER_OTLP_*`` for the protocol, headers, certificates and timeouts.
     """
 
     section: ClassVar[str] = "traces"
 
     endpoint: str = Field(default_factory=_endpoint)
-    """The collector that takes spans by OTLP over gRPC, for example "http://collector:4317"; "https://"
-    encrypts. Absent: ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_ENDPOINT``. Empty: there
-    are no traces.
+    """The collector that takes spans and events by OTLP, for example "http://collector:4317"; "https://"
+    encrypts. It is spoken to over gRPC, or over HTTP where ``OTEL_EXPORTER_OTLP_PROTOCOL`` is
+    "http/protobuf", then at "/v1/traces" and "/v1/logs" below this address. Absent:
+    ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_ENDPOINT``. Empty: there are no traces.
     """
     sample_ratio: float | None = Field(default=None, ge=0, le=1)
     """The share of traces that are recorded, drawn where a trace begins; other services follow the caller's
     decision. Absent: the sampler of ``OTEL_TRACES_SAMPLER``, by default every trace.
     """
     contents: bool = False
-    """Whether spans of calls to models hold the prompts and the answers, up to 60,000 characters each. They
-    may hold personal data, and every reader of the traces reads them.
+    """Whether spans of calls to models hold the prompts and the answers, and events of verdicts their
+    explanations, up to 60,000 characters each. They may hold personal data, and every reader of the traces
+    reads them.
     """
     flush_seconds: float = Field(default=3.0, ge=0, le=60)
     """The time limit for sending the last spans at the end of the process, in seconds. Remaining spans are

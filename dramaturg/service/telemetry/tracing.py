@@ -187,6 +187,17 @@ def ids() -> Ids | None:
     return Ids(f"{current.trace_id:032x}", f"{current.span_id:016x}")
 
 
+def headers() -> Mapping[str, str]:
+    """The header ``traceparent`` of the current span, for a server outside; none outside of any trace.
+
+    ``tracestate`` stays here: it holds data of the caller's own tracing.
+    """
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    carrier.pop(_TRACESTATE, None)
+    return carrier
+
+
 _EMPTY = Context()
 
 

@@ -20,9 +20,9 @@ from dramaturg.results.ratings import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.judge_comparisons import ComparedJudgement
-from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.evaluations.verdict_figures import OrderEffect
 
 
 class DialoguesKindSummary(KindSummary):

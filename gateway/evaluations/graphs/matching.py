@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_EMBEDDINGS, EventMatches
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
-from gateway.evaluations.embedding import embed_by
+from gateway.evaluations.calls import embed_by
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 

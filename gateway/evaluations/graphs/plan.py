@@ -1,4 +1,4 @@
-"""The plan of an evaluation of script graphs: models, judges and measures."""
+"""The plan of an evaluation of graphs, and checks that the ids of a graph name its events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dramaturg.graphs.cycles import find_cycle
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE, Role
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.validation import violations
 from gateway.evaluations.checks import check_alone, check_distinct
-from gateway.evaluations.graphs.soundness import check_graph
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
@@ -189,3 +189,39 @@ def _check_tested(request: EvaluateGraphsRequest, asked: tuple[Role, ...]) -> It
     for index, selection in enumerate(request.judges):
         if selection.role == tested and selection.model:
             yield Violation(f"judges[{index}].model", "must be empty where the request names the models")
+
+
+MOST_ID, MOST_TEXT = 200, 20_000
+"""The maximum code points of an event's id and text (``graph.v1.Event``)."""
+
+
+def check_graph(field: str, graph: ScriptGraph) -> Iterator[Violation]:
+    """Finds violations that every service refuses. Cyclic graphs are valid and measured.
+
+    Args:
+        field: The path of the graph.
+        graph: The graph.
+    """
+    found = violations(graph)
+    yield from (Violation(f"{field}.{one.field}", one.description) for one in found)
+    if found:
+        return
+    seen: set[str] = set()
+    for index, event in enumerate(graph.events):
+        path = f"{field}.events[{index}]"
+        yield from _check_id(f"{path}.id", event.id)
+        if event.id in seen:
+            yield Violation(f"{path}.id", f"is {event.id!r}, as is that of an earlier event")
+        if len(event.text) > MOST_TEXT:
+            yield Violation(f"{path}.text", f"has {len(event.text)} code points; at most {MOST_TEXT}")
+        seen.add(event.id)
+    for index, edge in enumerate(graph.edges):
+        yield from _check_id(f"{field}.edges[{index}].source_id", edge.source_id)
+        yield from _check_id(f"{field}.edges[{index}].target_id", edge.target_id)
+
+
+def _check_id(field: str, event: str) -> Iterator[Violation]:
+    if not event.strip():
+        yield Violation(field, "is required")
+    elif len(event) > MOST_ID:
+        yield Violation(field, f"has {len(event)} code points; at most {MOST_ID}")

@@ -1,8 +1,16 @@
-"""Graphs of models: ordered events, written graphs, or ordered events of written graphs."""
+"""Graphs of models: ordered events, written graphs, or ordered events of written graphs.
+
+Events are shown under aliases and in an order that do not reveal their order in the script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
@@ -26,14 +34,148 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
 from gateway.evaluations.calls import ask, judge_options
-from gateway.evaluations.failures import Failure
-from gateway.evaluations.graphs.answers import Cleaned, Kept, clean_edges, clean_probabilities
-from gateway.evaluations.graphs.event_aliases import EventAliases
-from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan
-from gateway.evaluations.graphs.soundness import check_graph
-from gateway.evaluations.model_failures import is_model_failure
+from gateway.evaluations.failures import Failure, is_model_failure
+from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan, check_graph
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
+
+_ALIAS = re.compile(r"event-[0-9a-f]{12}(?:-\d+)?")
+
+
+class EventAliases:
+    """Aliases of events, derived from a hash of scenario and text.
+
+    Consecutive ids and the order of a list may reveal the order to be predicted. Equal sets of events get
+    equal aliases, so equal requests share a completion.
+
+    Args:
+        scenario: The scenario of the script.
+        events: The events; their ids are unique.
+    """
+
+    def __init__(self, scenario: str, events: Sequence[Event]) -> None:
+        texts = Counter(event.text for event in events)
+        # The id orders events of the same text alone.
+        hashed = sorted(
+            (
+                _digest(scenario, event.text),
+                _digest(scenario, event.id) if texts[event.text] > 1 else "",
+                index,
+            )
+            for index, event in enumerate(events)
+        )
+        repeated: Counter[str] = Counter()
+        self._events: dict[str, Event] = {}
+        for digest, _, index in hashed:
+            event = events[index]
+            alias = f"event-{digest[:12]}"
+            repeated[alias] += 1
+            self._events[alias if repeated[alias] == 1 else f"{alias}-{repeated[alias]}"] = event
+
+    @property
+    def shown(self) -> list[Event]:
+        """The events under their aliases, in the order of the aliases."""
+        return [Event(id=alias, text=event.text) for alias, event in self._events.items()]
+
+    def id_of(self, alias: str) -> str | None:
+        """The id of the event with an alias; None for an unknown alias."""
+        event = self._events.get(alias)
+        return None if event is None else event.id
+
+    def unmask(self, text: str) -> str:
+        """Replaces the aliases in a text by ids."""
+        return _ALIAS.sub(lambda match: self.id_of(match[0]) or match[0], text)
+
+
+def _digest(scenario: str, text: str) -> str:
+    return hashlib.sha256(f"{len(scenario)}\n{scenario}\n{text}".encode()).hexdigest()
+
+
+Kept = TypeVar("Kept")
+
+
+@dataclass
+class Cleaned(Generic[Kept]):
+    """A part of an answer."""
+
+    kept: list[Kept] = field(default_factory=list)
+    """The usable elements, in the order answered."""
+    dropped: list[str] = field(default_factory=list)
+    """The dropped elements, as text."""
+
+
+def clean_edges(edges: Iterable[EventEdge], aliases: EventAliases) -> Cleaned[EventEdge]:
+    """The distinct edges between known events.
+
+    An edge from an event to itself is kept: it is a cycle and measured as one.
+
+    Args:
+        edges: The edges, between aliases.
+        aliases: The aliases.
+    """
+    cleaned = Cleaned[EventEdge]()
+    seen: set[tuple[str, str]] = set()
+    for edge in edges:
+        ends = _ends(edge, aliases)
+        if ends is None:
+            cleaned.dropped.append(f"{_called(edge, aliases)}: there is no such event")
+        elif ends not in seen:
+            seen.add(ends)
+            cleaned.kept.append(EventEdge(source_id=ends[0], target_id=ends[1]))
+    return cleaned
+
+
+def clean_probabilities(pairs: Iterable[PairProbability], aliases: EventAliases) -> Cleaned[PairProbability]:
+    """The probabilities in [0, 1] of distinct pairs of known events.
+
+    Args:
+        pairs: The pairs, of aliases.
+        aliases: The aliases.
+    """
+    cleaned = Cleaned[PairProbability]()
+    seen: set[tuple[str, str]] = set()
+    for pair in pairs:
+        ends = _ends(pair, aliases)
+        fault = next(_faults(pair, ends, seen), None)
+        if fault is not None or ends is None:
+            cleaned.dropped.append(f"{_called(pair, aliases)}: {fault}")
+            continue
+        seen.add(ends)
+        cleaned.kept.append(
+            PairProbability(source_id=ends[0], target_id=ends[1], probability=pair.probability)
+        )
+    return cleaned
+
+
+class _Directed(Protocol):
+    @property
+    def source_id(self) -> str: ...
+
+    @property
+    def target_id(self) -> str: ...
+
+
+def _faults(pair: PairProbability, ends: tuple[str, str] | None, seen: set[tuple[str, str]]) -> Iterator[str]:
+    if ends is None:
+        yield "there is no such event"
+    elif ends[0] == ends[1]:
+        yield "it is one event"
+    elif ends in seen:
+        yield "it is repeated"
+    # Also false for NaN.
+    if not 0 <= pair.probability <= 1:
+        yield f"{pair.probability} is no probability"
+
+
+def _ends(edge: _Directed, aliases: EventAliases) -> tuple[str, str] | None:
+    source, target = aliases.id_of(edge.source_id), aliases.id_of(edge.target_id)
+    return None if source is None or target is None else (source, target)
+
+
+def _called(edge: _Directed, aliases: EventAliases) -> str:
+    name: Callable[[str], str] = lambda alias: repr(aliases.id_of(alias) or alias[:200])  # noqa: E731
+    return f"edge from {name(edge.source_id)} to {name(edge.target_id)}"
+
 
 MOST_DROPPED = 100
 """The most dropped elements that are listed."""

@@ -1,20 +1,39 @@
-"""The kind ``pairs``: pairs of texts (DRPE)."""
+"""The kind ``pairs`` (DRPE): compares two texts, by the roles first, then by all methods concurrently.
+
+Model calls: one for the subjective roles, unless they are given or omitted, and one for all votes in each
+order of presentation: two for one order, three for both (DRPE, section 4.2, counts two).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.alignment.v1.text_pb2 import ScoreTextRequest, ScoreTextResponse
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, PairResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import (
+    EvaluatePairsRequest,
+    EvaluatePairsResponse,
+    PairComparison,
+    PairResult,
+    RolesKnown,
+)
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
+from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
+from dramaturg.judge.usage import total_usage
 from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
-from gateway.evaluations.estimates import PlannedCalls, text_length
-from gateway.evaluations.kind import EvaluationContext, RunKind
-from gateway.evaluations.pairs.evaluation import PairsEvaluation
+from gateway.evaluations.calls import ask, call_judge, judge_options
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.pairs.plan import (
     BY_FIXED_ROLES,
     BY_ONE_JUDGE,
@@ -22,9 +41,250 @@ from gateway.evaluations.pairs.plan import (
     check_role_plan,
     plan_pairs,
 )
+from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.pairs.summary import PairsKindSummary
 from gateway.evaluations.scope import EvaluationScope
-from gateway.judges.selection import counted_shadows
+from gateway.evaluations.shadows import ShadowCalls
+from gateway.evaluations.streams import Emit, Evaluation
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.selection import JudgeAssignment, counted_shadows
+
+
+async def score_texts(plan: PairsPlan, scope: EvaluationScope) -> PairResult:
+    """The metrics of a result: the score of the first text less that of the second, by metric.
+
+    There is no reference for texts that are compared with each other. The source takes its place, so a metric
+    tells how much of the source a text contains. A metric that is undefined for a text is missing.
+    """
+    request, result = plan.request, PairResult(text_metrics=plan.request.text_metrics)
+    if plan.scorer is None:
+        return result
+    asked = ScoreTextRequest(metrics=request.text_metrics)
+    for text in (request.first.text, request.second.text):
+        asked.pairs.add(candidate=text, reference=request.source)
+    stub = AlignmentServiceStub(plan.scorer.judge.channel)
+    response = await ask(plan.scorer, scope, stub.ScoreText, asked, ScoreTextResponse)
+    if isinstance(response, Failure):
+        result.metrics_failure = f"the alignment service {response.explanation}"
+        return result
+    first, second = (one.scores for one in response.scores)
+    for metric in request.text_metrics:
+        if metric in first and metric in second:
+            result.metric_differences[metric] = first[metric] - second[metric]
+    return result
+
+
+_ORDERS = {
+    pb.PRESENTATION_ORDER_AS_GIVEN: (pb.PRESENTATION_ORDER_AS_GIVEN,),
+    pb.PRESENTATION_ORDER_SWAPPED: (pb.PRESENTATION_ORDER_SWAPPED,),
+}
+_BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
+
+
+async def compare_pair(
+    assignment: JudgeAssignment,
+    request: EvaluatePairsRequest,
+    roles: Sequence[pb.Role],
+    identity: Identity | None,
+    scope: EvaluationScope,
+) -> pb.ComparePairResponse:
+    """Compares the two texts. A judge that fails, or breaks its contract, abstains in every role.
+
+    Args:
+        assignment: The judge.
+        request: The texts. Their authors and the human preference are not passed on.
+        roles: The roles that vote. Empty: one vote without a role.
+        identity: The identity of the judge. None: unknown.
+        scope: What the calls of the evaluation share.
+    """
+    question = pb.ComparePairRequest(
+        source=request.source,
+        instruction=request.instruction,
+        first=request.first.text,
+        second=request.second.text,
+        roles=roles,
+        order=request.order,
+        options=judge_options(assignment, request),
+        rules=request.rules if request.HasField("rules") else None,
+    )
+    stub = PairJudgeServiceStub(assignment.judge.channel)
+
+    async def compare(timeout: float) -> pb.ComparePairResponse:
+        response: pb.ComparePairResponse | None = await stub.ComparePair(question, timeout=timeout)
+        # gRPC returns None where the bytes do not parse as the response.
+        return pb.ComparePairResponse() if response is None else response
+
+    answer = await call_judge(
+        scope, assignment.judge, compare, left=scope.left(), longest=scope.timeouts.judge
+    )
+    if isinstance(answer, Failure):
+        provenance = Provenance(contract=assignment.role.contract)
+        if identity is not None:
+            provenance.name, provenance.version = identity.name, identity.version
+        answer = _abstain(assignment, question, answer, provenance)
+    else:
+        fault = _fault(answer, roles)
+        assignment.judge.quarantine.record(fault)
+        if fault:
+            failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
+            answer = _abstain(assignment, question, failure, answer.provenance)
+    answer.provenance.registered_name = assignment.judge.name
+    return answer
+
+
+def tally_preference(votes: Sequence[pb.RoleVote]) -> pb.Preference.ValueType:
+    """The preference of the majority of votes: a tie for equal counts, an abstention where all abstain."""
+    preferences = [vote.preference for vote in votes]
+    if all(preference == pb.PREFERENCE_ABSTAIN for preference in preferences):
+        return pb.PREFERENCE_ABSTAIN
+    lead = preferences.count(pb.PREFERENCE_FIRST) - preferences.count(pb.PREFERENCE_SECOND)
+    if lead == 0:
+        return pb.PREFERENCE_TIE
+    return pb.PREFERENCE_FIRST if lead > 0 else pb.PREFERENCE_SECOND
+
+
+def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
+    """The first breach of the contract in an answer. Empty: none."""
+    wanted = max(1, len(roles))
+    if len(answer.votes) != wanted:
+        return f"it gave {len(answer.votes)} votes for {wanted}"
+    if any(vote.role != role for vote, role in zip(answer.votes, roles, strict=False)):
+        return "its votes are not in the order of the roles"
+    for vote in answer.votes:
+        if vote.preference == pb.PREFERENCE_UNSPECIFIED:
+            return "a vote has no preference"
+        abstained = vote.preference == pb.PREFERENCE_ABSTAIN
+        if abstained != (vote.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED):
+            return "a vote abstains without a reason, or has a reason and does not abstain"
+    if answer.preference != tally_preference(answer.votes):
+        return "its preference is not that of its votes"
+    return ""
+
+
+def _abstain(
+    assignment: JudgeAssignment, question: pb.ComparePairRequest, failure: Failure, provenance: Provenance
+) -> pb.ComparePairResponse:
+    """The abstention that replaces a missing answer."""
+    rationale = f"The judge {assignment.judge.name!r} {failure.explanation}."
+    ballots = [
+        pb.Ballot(
+            order=order,
+            preference=pb.PREFERENCE_ABSTAIN,
+            rationale=rationale,
+            abstain_reason=failure.reason,
+        )
+        for order in _ORDERS.get(question.order, _BOTH)
+    ]
+    roles: Sequence[pb.Role | None] = question.roles or [None]
+    return pb.ComparePairResponse(
+        votes=[
+            pb.RoleVote(
+                role=role,
+                preference=pb.PREFERENCE_ABSTAIN,
+                abstain_reason=failure.reason,
+                ballots=ballots,
+            )
+            for role in roles
+        ],
+        preference=pb.PREFERENCE_ABSTAIN,
+        provenance=provenance,
+    )
+
+
+class PairsEvaluation(Evaluation):
+    """The comparison of one pair.
+
+    The baselines need no generated roles and start at once. A judge that fails abstains; the others are not
+    affected.
+
+    Args:
+        plan: The plan of the evaluation.
+        directory: The identities of the judges.
+        scope: What the calls of the evaluation share.
+    """
+
+    def __init__(self, plan: PairsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
+        super().__init__(EvaluatePairsResponse, plan.accepted)
+        self._plan = plan
+        self._directory = directory
+        self._scope = scope
+        self._shadows = ShadowCalls(plan.shadows, scope)
+
+    async def work(self, emit: Emit) -> PairResult:
+        wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
+        return await self._shadows.beside(self._evaluate(emit), wait, judged=lambda result: result.shadows)
+
+    async def _evaluate(self, emit: Emit) -> PairResult:
+        async with asyncio.TaskGroup() as group:
+            metrics = group.create_task(score_texts(self._plan, self._scope))
+            roles = group.create_task(self._find(emit))
+            tasks = [
+                group.create_task(self._compare(method, place, assignment, roles, emit))
+                for place, method in enumerate(self._plan.methods)
+                for assignment in self._plan.judges
+            ]
+        result = self._result(roles.result(), [task.result() for task in tasks])
+        result.MergeFrom(metrics.result())
+        return result
+
+    async def _find(self, emit: Emit) -> RolesKnown:
+        if self._plan.request.judging_omitted:
+            return RolesKnown()
+        known = await find_roles(self._plan, self._scope)
+        emit(roles=known)
+        return known
+
+    async def _compare(
+        self,
+        method: str,
+        place: int,
+        assignment: JudgeAssignment,
+        roles: asyncio.Task[RolesKnown],
+        emit: Emit,
+    ) -> PairComparison:
+        voters = await _voters(method, roles)
+
+        async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
+            identity = await self._directory.identity(judge.judge)
+            return await compare_pair(judge, self._plan.request, voters, identity, scope)
+
+        comparison = PairComparison(
+            method=method,
+            judge=assignment.judge.name,
+            comparison=await self._shadows.judged(assignment, compare, "comparison", place, method=method),
+        )
+        emit(comparison=comparison)
+        return comparison
+
+    def _result(self, roles: RolesKnown, comparisons: list[PairComparison]) -> PairResult:
+        request = self._plan.request
+        provenances = [
+            roles.generation.provenance,
+            roles.clustering.provenance,
+            *(one.comparison.provenance for one in comparisons),
+        ]
+        return PairResult(
+            id=request.id,
+            tags=request.tags,
+            first_model=request.first.model,
+            second_model=request.second.model,
+            roles=roles,
+            comparisons=comparisons,
+            longer=longer_text(request.first.text, request.second.text),
+            human_preference=request.human_preference,
+            usage=total_usage(provenance.usage for provenance in provenances),
+        )
+
+
+async def _voters(method: str, roles: asyncio.Task[RolesKnown]) -> tuple[pb.Role, ...]:
+    """The voting roles of a method; empty for a single judge without a role."""
+    if method == BY_ONE_JUDGE:
+        return ()
+    if method == BY_FIXED_ROLES:
+        return role_set(BY_FIXED_ROLES)
+    # Shielded: cancelling one comparison must not cancel the roles of all.
+    return tuple((await asyncio.shield(roles)).roles)
+
 
 GENERATED_ROLE_CHARACTERS = 120
 """The supposed length of a role that a model is to write."""
@@ -56,7 +316,7 @@ class PairsKind(RunKind):
         calls = [
             # All roles vote in one call.
             PlannedCalls(one.judge, one.model, count, count * (shown + voters), prompt)
-            for voters, prompt in (_voters(plan, method) for method in plan.methods)
+            for voters, prompt in (_planned_voters(plan, method) for method in plan.methods)
             for one in (*plan.judges, *counted_shadows(plan.shadows))
         ]
         if plan.finder is not None and plan.generated:
@@ -94,7 +354,7 @@ class PairsKind(RunKind):
         yield from ()
 
 
-def _voters(plan: PairsPlan, method: str) -> tuple[int, str]:
+def _planned_voters(plan: PairsPlan, method: str) -> tuple[int, str]:
     """The length of the roles that vote in a method, in characters, and the prompt."""
     if method == BY_ONE_JUDGE:
         return 0, "compare_texts"
@@ -103,3 +363,6 @@ def _voters(plan: PairsPlan, method: str) -> tuple[int, str]:
     roles = [*plan.objective, *plan.request.roles.subjective_roles]
     written = (plan.coarse_count + plan.fine_count) * GENERATED_ROLE_CHARACTERS
     return sum(map(text_length, roles)) + written, "compare_texts_by_roles"
+
+
+KIND = PairsKind()

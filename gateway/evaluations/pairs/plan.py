@@ -16,8 +16,7 @@ from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import violations
 from dramaturg.summaries.text_metrics import METRICS
-from gateway.evaluations.checks import check_alone, check_distinct
-from gateway.evaluations.rubrics import check_rubric
+from gateway.evaluations.checks import check_alone, check_distinct, check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 

@@ -32,7 +32,7 @@ from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.calls import ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.run_options import set_seed
+from gateway.evaluations.kind import set_seed
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, select_judges

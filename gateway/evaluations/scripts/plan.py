@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
 from dramaturg.service.errors import Violation, invalid_fields
-from gateway.evaluations.model_failures import MODEL_FAILURES
+from gateway.evaluations.failures import MODEL_FAILURES
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 

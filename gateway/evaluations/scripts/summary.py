@@ -14,10 +14,9 @@ from dramaturg.results.gold_answers import count, describe_missing, missing_reas
 from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
 from dramaturg.summaries.variants import VariantVerdicts
 from gateway.evaluations.judge_comparisons import ComparedItem
-from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter
+from gateway.evaluations.verdict_figures import TOPIC, PanelCounter, VerdictCounter
 
 STEPS = "steps"
 """The tag that scripts have by themselves beside the topic: the candidate's number of steps."""

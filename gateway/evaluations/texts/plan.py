@@ -13,8 +13,7 @@ from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import invalid_fields
-from gateway.evaluations.checks import check_distinct
-from gateway.evaluations.rubrics import check_rubric
+from gateway.evaluations.checks import check_distinct, check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 

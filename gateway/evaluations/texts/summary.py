@@ -19,10 +19,9 @@ from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import score_of
 from gateway.evaluations.judge_comparisons import ComparedItem
-from gateway.evaluations.panel_figures import PanelCounter
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter
+from gateway.evaluations.verdict_figures import TOPIC, PanelCounter, VerdictCounter
 
 
 class JudgedText(NamedTuple):

@@ -15,7 +15,7 @@ from dramaturg.database.errors import StoreError
 from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import ThreadPool
-from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import Evaluations
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.orchestrator import RunOrchestrator
@@ -32,7 +32,7 @@ from gateway.runs.engine.workflows import (
 )
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import RetryingCaller
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class RunEngine:
         self._lease_thread = ThreadPool(1)
         self._membership = ClusterMembership(
             executor_id_of(settings),
-            store,
+            store.executors,
             self._lease_thread,
             single=is_sqlite(settings.url),
             lease_seconds=settings.lease_seconds,
@@ -164,7 +164,7 @@ class RunEngine:
         self._orchestrations.add(task)
         settings = self._settings
         try:
-            run = await self._call(self._store.get_run, run_id)
+            run = await self._call(self._store.runs.get, run_id)
             if run is None:
                 return
             with tracing.span("orchestrate run", {"dramaturg.run.id": run_id}, root=True):
@@ -210,7 +210,7 @@ class RunEngine:
                     task.cancel()
 
     async def _start_submitted(self, run_id: str) -> None:
-        run = await self._threads(self._store.get_run, run_id)
+        run = await self._threads(self._store.runs.get, run_id)
         if run is not None:
             await self._workflows.start_run(run.id, run.attempt)
         self._submitted.discard(run_id)
@@ -218,17 +218,17 @@ class RunEngine:
     async def _purge_deleted(self) -> None:
         while True:
             try:
-                while await self._threads(self._store.purge_deleted):
+                while await self._threads(self._store.runs.purge):
                     pass
                 expiry = self._settings.upload_expiry_seconds
-                while await self._threads(self._store.purge_datasets, expiry):
+                while await self._threads(self._store.datasets.purge, expiry):
                     pass
             except StoreError as error:
                 logger.warning("deleted runs and datasets cannot be purged: %s", error)
             await asyncio.sleep(PURGE_SECONDS)
 
     async def _has_work(self) -> bool:
-        return self.is_busy() or await self._threads(self._store.has_active_runs)
+        return self.is_busy() or await self._threads(self._store.runs.has_active)
 
     def _drain(self) -> None:
         """Starts no further sample, and cancels those in progress after the drain timeout."""

@@ -18,7 +18,7 @@ from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import is_small, sample_reader
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.row_reader import read_rows
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.uploads import URI_PREFIX, as_file
 
 logger = logging.getLogger(__name__)
@@ -62,15 +62,15 @@ def read_samples(
     """
 
     def has_ended() -> bool:
-        return is_stopped() or not is_active_attempt(store.get_run(run.id), run.attempt)
+        return is_stopped() or not is_active_attempt(store.runs.get(run.id), run.attempt)
 
     checked = time.monotonic()
     try:
         with as_file(run.spec, run.tenant, store, access) as (spec, readable):
-            content = b"" if spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
+            content = b"" if spec.dataset.WhichOneof("source") == "uri" else store.runs.content(run.id)
             reader = sample_reader(spec, content, readable, limits, has_ended)
             for group in read_rows(reader):
-                store.add_samples(run.id, group)
+                store.samples.add(run.id, group)
                 if time.monotonic() - checked > _STATE_CHECK_SECONDS:
                     checked = time.monotonic()
                     if has_ended():
@@ -87,7 +87,7 @@ def read_samples(
     manifest.CopyFrom(reader.manifest)
     if run.spec.dataset.WhichOneof("source") == "dataset_id":
         manifest.uri = f"{URI_PREFIX}{run.spec.dataset.dataset_id}"
-    store.set_manifest(run.id, manifest)
+    store.runs.set_manifest(run.id, manifest)
     return True
 
 
@@ -128,14 +128,14 @@ class DatasetIngest:
 
     def _is_small(self, run: RunRecord) -> bool:
         is_inline = run.spec.dataset.WhichOneof("source") == "content"
-        return is_inline and is_small(run.spec, self._store.content(run.id))
+        return is_inline and is_small(run.spec, self._store.runs.content(run.id))
 
     def _read(self, run: RunRecord) -> None:
         if run.id in self._unended:
-            self._store.end_preparation(run.id)
+            self._store.runs.end_preparation(run.id)
             self._unended.discard(run.id)
         # A process that dies here leaves the count raised.
-        deaths = self._store.begin_preparation(run.id) - 1
+        deaths = self._store.runs.begin_preparation(run.id) - 1
         if deaths >= MAX_DEATHS:
             self._end(run.id)
             raise UnreadableDatasetError(
@@ -157,7 +157,7 @@ class DatasetIngest:
     def _end(self, run_id: str) -> None:
         self._unended.add(run_id)
         try:
-            self._store.end_preparation(run_id)
+            self._store.runs.end_preparation(run_id)
         except StoreError as error:
             logger.warning("the end of reading a dataset is recorded later: %s", error)
         else:

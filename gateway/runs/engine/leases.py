@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from dramaturg.database.errors import StoreError
+from dramaturg.database.leases import Leases
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
 from gateway.runs.engine.workflows import version_of
-from gateway.runs.store.base import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -33,18 +33,18 @@ class ClusterMembership:
 
     Args:
         executor_id: The identity of this gateway.
-        store: The run store.
-        threads: Runs store calls.
+        leases: The leases of the gateways.
+        threads: Reads and writes them.
         single: Whether no other gateway can exist, as on SQLite, where the file is locked.
         lease_seconds: The duration of a lease.
     """
 
     def __init__(
-        self, executor_id: str, store: RunStore, threads: ThreadPool, *, single: bool, lease_seconds: float
+        self, executor_id: str, leases: Leases, threads: ThreadPool, *, single: bool, lease_seconds: float
     ) -> None:
         self.executor_id = executor_id
         self.single = single
-        self._store = store
+        self._leases = leases
         self._threads = threads
         self._lease_seconds = lease_seconds
         self._known: Sequence[str] = (executor_id,)
@@ -59,7 +59,7 @@ class ClusterMembership:
         """
         if self.single:
             return self._known
-        found = await self._threads(self._store.live_executors)
+        found = await self._threads(self._leases.live)
         self._known = sorted({*found, self.executor_id})
         self._known_until = time.monotonic() + _CACHE_SECONDS
         return self._known
@@ -85,14 +85,14 @@ class ClusterMembership:
         """
         # The clock starts before the call, so that this process gives up before the others take over.
         started = time.monotonic()
-        await self._threads(self._store.renew_lease, self.executor_id, self._lease_seconds)
+        await self._threads(self._leases.renew, self.executor_id, self._lease_seconds)
         self._exit_if_lost()
         self._held_until = started + self._lease_seconds
 
     async def leave(self) -> None:
         """Drops the lease, so that other gateways take over at once."""
         self._held_until = float("inf")
-        await self._threads(self._store.drop_lease, self.executor_id)
+        await self._threads(self._leases.drop, self.executor_id)
 
     async def keep_lease(self, interval_seconds: float) -> None:
         """Renews the lease until cancelled; ends the process when the lease is lost."""

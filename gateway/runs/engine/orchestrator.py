@@ -28,7 +28,7 @@ from gateway.runs.engine.throughput import ThroughputMeter, batch_size, max_batc
 from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.records import RunRecord, is_active_attempt
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class RunOrchestrator:
         load on the store does not grow with their number.
         """
         async with self._turn():
-            run = await self._threads(self._store.get_run, self._id)
+            run = await self._threads(self._store.runs.get, self._id)
             if run is None or not is_active_attempt(run, self._attempt):
                 return False
             if run.is_prepared:
@@ -154,7 +154,7 @@ class RunOrchestrator:
             await self._listener.wait(self._poll_seconds)
             return
         # Nothing is in flight, so each pending sample belongs to no batch.
-        left = await self._threads(self._store.next_pending, self._id, -1, 1)
+        left = await self._threads(self._store.samples.next_pending, self._id, -1, 1)
         if left and not exhausted:
             self._after = -1
         elif left:
@@ -174,7 +174,7 @@ class RunOrchestrator:
             logger.error("batches failed: %s", failed[-1].error, extra={"fields": fields})
             await self._workflows.delete_batches(failed)
             incident = self._stall.incident(len(failed))
-            await self._threads(self._store.report_incident, self._id, self._attempt, incident)
+            await self._threads(self._store.runs.report_incident, self._id, self._attempt, incident)
         return [batch for batch in batches if not batch.error]
 
     async def _fill(self, run: RunRecord, in_flight: Sequence[Batch]) -> int:
@@ -194,7 +194,7 @@ class RunOrchestrator:
         size = batch_size(self._throughput.rate(), slots, gateways)
         missing = max_batches_in_flight(slots, gateways) - len(in_flight)
         for started in range(missing):
-            indices = await self._threads(self._store.next_pending, self._id, self._after, size)
+            indices = await self._threads(self._store.samples.next_pending, self._id, self._after, size)
             if not indices:
                 return started
             await start(self._id, self._attempt, indices)
@@ -203,13 +203,15 @@ class RunOrchestrator:
 
     async def _conclude(self) -> None:
         # The counts read before may be older than the last results.
-        run = await self._threads(self._store.get_run, self._id)
+        run = await self._threads(self._store.runs.get, self._id)
         if run is None:
             return
         conclusion = conclude(run.spec.policy, run.counts)
         if conclusion.outcome != run_pb2.RUN_OUTCOME_JUDGED:
             gold_answer = conclusion.outcome == run_pb2.RUN_OUTCOME_GOLD_ANSWERS_MISSING
-            example = await self._threads(self._store.unjudged_sample, self._id, gold_answer=gold_answer)
+            example = await self._threads(
+                self._store.results.unjudged_sample, self._id, gold_answer=gold_answer
+            )
             conclusion = conclude(run.spec.policy, run.counts, words_of(example, gold_answer=gold_answer))
         await self._end(conclusion)
 
@@ -222,7 +224,7 @@ class RunOrchestrator:
 
     async def _change_state(self, to: Conclusion, *expected: RunState.ValueType) -> bool:
         changed = await self._threads(
-            self._store.change_state,
+            self._store.runs.change_state,
             self._id,
             to.state,
             expected=expected,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from dramaturg.service.fair_semaphore import FairSemaphore
-from gateway.quotas.recent_calls import SHARE
+from gateway.quotas.gate import SHARE
 
 MAX_WAIT_SECONDS = 0.1
 """The longest wait of a start for this, so that runs advance on a gateway that is always busy."""

@@ -24,7 +24,7 @@ from gateway.runs.engine.workflows import (
     version_of,
 )
 from gateway.runs.records import ACTIVE, RunRecord, is_active_attempt
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class RunReconciler:
         """Makes one pass over all active runs."""
         if not self._membership.single:
             await self._requeue_lost()
-        runs = await self._threads(self._store.active_runs)
+        runs = await self._threads(self._store.runs.active)
         metrics.show_runs(runs)
         if instruments.counting():
             metrics.show_batches(*await self._workflows.queue_depth())
@@ -111,7 +111,7 @@ class RunReconciler:
             await self._fail_if_unsupported(run, orchestrator)
         elif orchestrator.status in _ENDED:
             # The run may have ended with it since the runs were listed.
-            current = await self._threads(self._store.get_run, run.id)
+            current = await self._threads(self._store.runs.get, run.id)
             if current is not None and is_active_attempt(current, run.attempt):
                 await self._restarter.restart(current, orchestrator)
 
@@ -184,7 +184,7 @@ class RunRestarter:
         detector.record(run.counts.done, [error])
         fields = {"run": run.id, "delay": round(detector.delay(), 1)}
         logger.error("the orchestrator of a run ended before it: %s", error, extra={"fields": fields})
-        await self._threads(self._store.report_incident, *attempt, detector.incident(1))
+        await self._threads(self._store.runs.report_incident, *attempt, detector.incident(1))
         return detector
 
     async def _has_batches(self, attempt: Attempt) -> bool:
@@ -195,7 +195,7 @@ async def _fail(run: RunRecord, reason: str, store: RunStore, threads: ThreadPoo
     """Fails the attempt of a run unless it has ended. Its results are kept."""
     failed = run_pb2.RUN_STATE_FAILED
     changed = await threads(
-        store.change_state,
+        store.runs.change_state,
         run.id,
         failed,
         expected=ACTIVE,

@@ -21,8 +21,7 @@ from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.dispatch import Evaluations
-from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.kinds import Evaluations, run_kind
 from gateway.evaluations.scope import DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
 from gateway.runs.engine import policy
 from gateway.runs.engine.transient_errors import is_transient, transient_gap

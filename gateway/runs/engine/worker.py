@@ -40,7 +40,7 @@ from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation, 
 from gateway.runs.engine.throughput import slots_of
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork, is_active_attempt
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import RetryingCaller
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Worker:
         """The run, if this process is to work on it."""
         if self._draining:
             return None
-        run = await self._call(self._store.get_run, run_id)
+        run = await self._call(self._store.runs.get, run_id)
         return run if is_active_attempt(run, attempt) else None
 
     async def _join(self, run_id: str, attempt: int) -> LocalRunExecution | None:
@@ -224,7 +224,7 @@ class LocalRunExecution:
         self._usage = UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
-        self._judges = JudgeWatch(run.id, lambda seen: call(store.note_judge, run.id, seen))
+        self._judges = JudgeWatch(run.id, lambda seen: call(store.judges.note, run.id, seen))
         self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
         self._shadows: set[DeferredShadows] = set()
@@ -255,7 +255,7 @@ class LocalRunExecution:
     async def refresh(self) -> None:
         """Reads the run and applies its state and limits."""
         mark = self._usage.mark()
-        run = await self._call(self._store.get_run, self.run.id)
+        run = await self._call(self._store.runs.get, self.run.id)
         self._usage.refresh((run or self.run).counts.usage, mark)
         if run is None or not is_active_attempt(run, self._attempt):
             # Ended or begun again: results of calls in progress would be paid for and dropped.
@@ -268,7 +268,7 @@ class LocalRunExecution:
             self.run = run
             self._adjust()
             if incident := self._failures.report():
-                await self._call(self._store.report_incident, run.id, self._attempt, incident)
+                await self._call(self._store.runs.report_incident, run.id, self._attempt, incident)
                 self._notifier.notify_progress(run.id)
 
     def set_gateways(self, gateways: Sequence[str]) -> None:
@@ -294,7 +294,7 @@ class LocalRunExecution:
         await self._writer.flush()
         await self._add_interrupted()
         if queue.left:
-            await self._call(self._store.release_samples, self.run.id, sorted(queue.left))
+            await self._call(self._store.samples.release, self.run.id, sorted(queue.left))
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -372,7 +372,7 @@ class LocalRunExecution:
         self._halted = conclusion.reason  # before the call: no sample is started meanwhile
         await self._writer.flush()
         changed = await self._call(
-            self._store.change_state,
+            self._store.runs.change_state,
             self.run.id,
             conclusion.state,
             expected=[run_pb2.RUN_STATE_RUNNING],
@@ -390,7 +390,7 @@ class LocalRunExecution:
         return math.ceil(self._share.limit / 4)
 
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
-        return await self._call(self._store.take_samples, self.run.id, indices, self._executor_id)
+        return await self._call(self._store.samples.take, self.run.id, indices, self._executor_id)
 
     async def _evaluate_sample(self, sample: SampleWork) -> SampleEvaluation:
         spec, offset = self.run.spec, self.run.repeat_offset
@@ -419,13 +419,13 @@ class LocalRunExecution:
         usage = total_usage(self._interrupted)
         self._interrupted.clear()
         if usage != Usage():
-            await self._call(self._store.add_usage, self.run.id, self.run.tenant, usage)
+            await self._call(self._store.attempts.add_usage, self.run.id, self.run.tenant, usage)
             self._notifier.notify_progress(self.run.id)
 
     async def _write(self, outcomes: Sequence[SampleOutcome]) -> None:
         def write() -> None:
             flat = [flatten_outcome(outcome) for outcome in outcomes]
-            if not self._store.finish_samples(self.run.id, self._attempt, flat):
+            if not self._store.attempts.finish(self.run.id, self._attempt, flat):
                 self._interrupted += [outcome.usage for outcome in outcomes]
 
         started = time.perf_counter()

@@ -14,7 +14,7 @@ from dramaturg.datasets.sampling import draw
 from dramaturg.service.errors import invalid
 from gateway.runs.labels.drawn import Drawn, LabelledKind
 from gateway.runs.labels.kinds import kind_names, labelled_kind
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 _PAGE = 1000
 
@@ -93,7 +93,7 @@ class Population:
             yield from self._judged()
             return
         for (index, _), graphs in groupby(self._judged(), lambda one: (one.sample, one.model)):
-            found = self._store.list_samples(self._run_id, after=index - 1, limit=1)
+            found = self._store.samples.page(self._run_id, after=index - 1, limit=1)
             if found and found[0].index == index:
                 yield from expand(next(graphs), found[0])
 
@@ -110,7 +110,7 @@ class Population:
 
     def _rows(self) -> Iterator[RunResult]:
         after = (-1, -1)
-        while page := self._store.list_results(
+        while page := self._store.results.page(
             self._run_id, after=after, limit=_PAGE, where=self._where, numbers_only=True
         ):
             yield from (row for _, row in page)

@@ -16,7 +16,7 @@ from gateway.runs.labels.population import Population
 from gateway.runs.records import LabelSetRecord, NewLabelItem
 from gateway.runs.results.exports import in_pieces
 from gateway.runs.service.results import reads_store
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 _READ_AT_ONCE = 200
 
@@ -24,7 +24,7 @@ _READ_AT_ONCE = 200
 @reads_store
 def describe(ask: Ask, record: LabelSetRecord, store: RunStore) -> Iterator[bytes]:
     """A label set with the progress of its annotators and their agreement, as a LabelSet."""
-    labels = store.list_labels(record.number)
+    labels = store.label_sets.labels(record.number)
     criteria = {one.item.position: one.item.criterion for one in _items(record.number, store)}
     add_agreement(record.description, labels, criteria, Statistics(ask))
     yield record.description.SerializeToString()
@@ -45,7 +45,7 @@ def export(
     """
     del ask
     items = {one.item.position: one for one in _items(record.number, store)}
-    labels = store.list_labels(record.number)
+    labels = store.label_sets.labels(record.number)
     found = record.description
     if request.sheet == pb.LABEL_SHEET_SCORES:
         columns, rows = sheets.score_rows(items, labels)
@@ -65,12 +65,12 @@ def export(
 
 
 def _scenarios(store: RunStore, run_id: str, index: int) -> ScenariosResult:
-    found = store.list_samples(run_id, after=index - 1, limit=1)
+    found = store.samples.page(run_id, after=index - 1, limit=1)
     return found[0].scenarios if found and found[0].index == index else ScenariosResult()
 
 
 def _items(number: int, store: RunStore) -> Iterator[NewLabelItem]:
     after = -1
-    while page := store.list_label_items(number, after=after, limit=_READ_AT_ONCE):
+    while page := store.label_sets.items(number, after=after, limit=_READ_AT_ONCE):
         yield from page
         after = page[-1].item.position

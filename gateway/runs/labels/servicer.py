@@ -29,7 +29,7 @@ from gateway.runs.labels.sheets import sheets_of
 from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunRecord
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import fill_page, key_of, next_token, page_size
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
@@ -79,12 +79,12 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     ) -> pb.CreateLabelSetResponse:
         tenant = tenant_of(context)
         if request.request_id:
-            found = await self._caller.call(self._store.requested_label_set, request.request_id, tenant)
+            found = await self._caller.call(self._store.label_sets.requested, request.request_id, tenant)
             if found is not None:
                 return pb.CreateLabelSetResponse(label_set=found.description)
         run = await self._runs.find(request.run_id, tenant)
         new = await self._caller.call_heavy(tenant, self._draw, run, request)
-        created = await self._caller.call_heavy(tenant, self._store.create_label_set, new, self._most)
+        created = await self._caller.call_heavy(tenant, self._store.label_sets.create, new, self._most)
         if created is None:
             raise quota_exhausted("label_sets", self._most, "label sets", None)
         return pb.CreateLabelSetResponse(label_set=created.description)
@@ -102,7 +102,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     ) -> pb.ListLabelSetsResponse:
         size, key = page_size(request, _DEFAULT_SETS), key_of(request, int)
         found = await self._caller.call(
-            self._store.list_label_sets,
+            self._store.label_sets.page,
             tenant_of(context),
             limit=size + 1,
             before=None if key is None else int(key[0]),
@@ -120,7 +120,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         async def read(after: int, limit: int, max_bytes: int) -> list[tuple[int, pb.LabelItem]]:
             del max_bytes
             found = await self._caller.call(
-                self._store.list_label_items,
+                self._store.label_sets.items,
                 record.number,
                 after=after,
                 limit=limit,
@@ -140,7 +140,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     ) -> pb.WriteLabelResponse:
         record = await self._find(request.label_set_id, context)
         found = await self._caller.call(
-            self._store.list_label_items, record.number, after=int(request.position) - 1, limit=1
+            self._store.label_sets.items, record.number, after=int(request.position) - 1, limit=1
         )
         if not found or found[0].item.position != request.position:
             raise invalid(
@@ -150,7 +150,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         if request.label and request.label not in choices:
             raise invalid("label", f"is {request.label!r}, none of {', '.join(choices)}")
         stored = await self._caller.call(
-            self._store.write_label,
+            self._store.label_sets.write_label,
             record.number,
             request.position,
             request.annotator,
@@ -178,7 +178,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         self, request: pb.DeleteLabelSetRequest, context: ServicerContext
     ) -> pb.DeleteLabelSetResponse:
         record = await self._find(request.label_set_id, context)
-        await self._caller.call_heavy(tenant_of(context), self._store.delete_label_set, record.number)
+        await self._caller.call_heavy(tenant_of(context), self._store.label_sets.delete, record.number)
         return pb.DeleteLabelSetResponse()
 
     async def _kind_of(self, record: LabelSetRecord, sheet: pb.LabelSheet.ValueType, tenant: str) -> str:
@@ -204,7 +204,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         return await call_service(self._registry, question)
 
     async def _find(self, label_set_id: str, context: ServicerContext) -> LabelSetRecord:
-        found = await self._caller.call(self._store.get_label_set, label_set_id, tenant_of(context))
+        found = await self._caller.call(self._store.label_sets.get, label_set_id, tenant_of(context))
         if found is None:
             raise ServiceError(
                 grpc.StatusCode.NOT_FOUND,
@@ -223,7 +223,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         drawn = population.sample(request.sample_size or _DEFAULT_SIZE, request.seed)
         builder = ItemBuilder(labelled, task, self._registry.roles)
         read = [one.sample for one in drawn] if labelled.reads_request else []
-        requests = self._store.run_requests(run.id, read) if read else {}
+        requests = self._store.samples.requests(run.id, read) if read else {}
         items: list[NewLabelItem] = []
         total = 0
         for one in drawn:
@@ -251,5 +251,5 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         return NewLabelSet(description, run.tenant, items, request.request_id)
 
     def _sample(self, run_id: str, index: int) -> RunSample:
-        found = self._store.list_samples(run_id, after=index - 1, limit=1)
+        found = self._store.samples.page(run_id, after=index - 1, limit=1)
         return found[0] if found and found[0].index == index else RunSample()

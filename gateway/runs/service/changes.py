@@ -25,7 +25,7 @@ from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.service.lookup import RunLookup, wrong_state
 from gateway.runs.service.update_mask import update_paths, updated_spec
-from gateway.runs.store.base import RequestIdReusedError, RunStore
+from gateway.runs.store import RequestIdReusedError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 
 MAX_MODELS = 100
@@ -74,7 +74,7 @@ class RunChanges:
             ServiceError: ALREADY_EXISTS: the request id was used for another run.
         """
         try:
-            run, _ = await self._caller.call(self._store.create_run, _new_run(request, tenant))
+            run, _ = await self._caller.call(self._store.runs.create, _new_run(request, tenant))
         except RequestIdReusedError as error:
             raise _request_id_reused(request.request_id) from error
         if run.state == RUN_STATE_PREPARING:  # also if an earlier call created it and failed before this
@@ -91,7 +91,7 @@ class RunChanges:
         paths = update_paths(request)
         while True:
             spec = updated_spec(run.spec, request, paths)
-            updated = await self._caller.call(self._store.update_spec, run.id, spec, expected=run.spec)
+            updated = await self._caller.call(self._store.runs.update_spec, run.id, spec, expected=run.spec)
             if updated is not None:
                 await self._wake(run.id)
                 return updated
@@ -121,7 +121,7 @@ class RunChanges:
         if run.state == to:
             return run
         changed = await self._caller.call(
-            self._store.change_state, run.id, to, expected=expected, outcome=outcome
+            self._store.runs.change_state, run.id, to, expected=expected, outcome=outcome
         )
         if changed is None:
             raise wrong_state(await self._lookup.find(run.id, run.tenant), wanted)
@@ -141,7 +141,7 @@ class RunChanges:
         Raises:
             ServiceError: FAILED_PRECONDITION: the run has not ended.
         """
-        begun = await self._caller.call(self._store.begin_again, run.id, scope, spec=spec, fresh=fresh)
+        begun = await self._caller.call(self._store.attempts.begin, run.id, scope, spec=spec, fresh=fresh)
         if begun is None:
             raise wrong_state(run, "has ended")
         self._notifier.notify(begun.id)
@@ -177,7 +177,7 @@ class RunChanges:
         """
         if run.state in ACTIVE:
             raise wrong_state(run, "has ended")
-        await self._caller.call(self._store.delete_run, run.id)
+        await self._caller.call(self._store.runs.delete, run.id)
         self._notifier.notify(run.id)
 
     async def _wake(self, run_id: str) -> None:

@@ -23,7 +23,7 @@ from gateway.evaluations.judge_agreement import JudgeAgreement
 from gateway.evaluations.statistics import Statistics
 from gateway.processes.process import Ask
 from gateway.runs.service.results import all_samples, reads_store
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 MAX_FLIPS = 1000
 """The most flips of a response."""

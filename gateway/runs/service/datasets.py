@@ -21,7 +21,7 @@ from gateway.quotas.gate import quota_exhausted
 from gateway.runs.datasets import FORMAT_VALUES
 from gateway.runs.records import DatasetRecord, NewDataset
 from gateway.runs.service.pages import key_of, next_token, page_size
-from gateway.runs.store.base import DatasetOffsetError, DatasetQuotaError, RunStore
+from gateway.runs.store import DatasetOffsetError, DatasetQuotaError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import dataset_not_found
 
@@ -77,7 +77,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
             format=request.format or _format_of(request.display_name),
         )
         try:
-            dataset, _ = await self._caller.call(self._store.create_dataset, new, quota)
+            dataset, _ = await self._caller.call(self._store.datasets.create, new, quota)
         except DatasetQuotaError:
             assert quota is not None
             raise quota_exhausted("dataset_bytes", quota, "bytes of datasets", None) from None
@@ -124,7 +124,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
         size = page_size(request, _DEFAULT_PAGE)
         key = key_of(request, int)
         found = await self._caller.call(
-            self._store.list_datasets,
+            self._store.datasets.page,
             tenant_of(context),
             limit=size + 1,
             before=None if key is None else int(key[0]),
@@ -139,7 +139,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
     ) -> pb.DeleteDatasetResponse:
         tenant = tenant_of(context)
         dataset = await self._find(request.dataset_id, tenant)
-        for run in await self._caller.call(self._store.active_runs):
+        for run in await self._caller.call(self._store.runs.active):
             reads = run.tenant == tenant and run.spec.dataset.dataset_id == dataset.id
             if reads and run.state == RUN_STATE_PREPARING:
                 raise ServiceError(
@@ -148,13 +148,13 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
                     f"dataset {dataset.id!r} is being read by run {run.id!r}",
                     metadata={"dataset_id": dataset.id, "run_id": run.id},
                 )
-        await self._caller.call(self._store.delete_dataset, dataset.id, tenant)
+        await self._caller.call(self._store.datasets.delete, dataset.id, tenant)
         return pb.DeleteDatasetResponse()
 
     async def _find(self, dataset_id: str, tenant: str) -> DatasetRecord:
         if not dataset_id:
             raise invalid("dataset_id", "is required in the first message")
-        found = await self._caller.call(self._store.get_dataset, dataset_id, tenant)
+        found = await self._caller.call(self._store.datasets.get, dataset_id, tenant)
         if found is None:
             raise dataset_not_found(dataset_id)
         return found
@@ -162,7 +162,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
     async def _append(self, dataset: DatasetRecord, content: bytes) -> DatasetRecord:
         try:
             appended = await self._caller.call(
-                self._store.append_dataset, dataset.id, dataset.tenant, dataset.received, content
+                self._store.datasets.append, dataset.id, dataset.tenant, dataset.received, content
             )
         except DatasetOffsetError as error:
             raise _wrong_offset(dataset.id, error.received) from error
@@ -175,7 +175,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
         digest = hashlib.sha256()
 
         def pieces() -> Iterator[None]:
-            for piece in self._store.dataset_content(dataset):
+            for piece in self._store.datasets.content(dataset):
                 digest.update(piece)
                 yield
 
@@ -184,11 +184,11 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
         except KeyError:
             raise dataset_not_found(dataset.id) from None
         if digest.hexdigest() != dataset.id:
-            await self._caller.call(self._store.delete_dataset, dataset.id, dataset.tenant)
+            await self._caller.call(self._store.datasets.delete, dataset.id, dataset.tenant)
             raise invalid(
                 "chunk", f"the content has the SHA-256 {digest.hexdigest()}, not {dataset.id}; it was deleted"
             )
-        ready = await self._caller.call(self._store.set_dataset_ready, dataset.id, dataset.tenant)
+        ready = await self._caller.call(self._store.datasets.set_ready, dataset.id, dataset.tenant)
         if ready is None:
             raise dataset_not_found(dataset.id)
         return ready

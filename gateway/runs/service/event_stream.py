@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service.messages import describe, progress
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 
 _POLL_SECONDS = 0.5
@@ -74,11 +74,11 @@ def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | No
         is_due: Whether the progress of a running run is due without an event.
         store: The run store.
     """
-    known = store.events_after(run_id, 0, _MAX_EVENTS)
-    run = store.get_run(run_id)
+    known = store.runs.events_after(run_id, 0, _MAX_EVENTS)
+    run = store.runs.get(run_id)
     if run is not None and run.state not in ACTIVE:
         # Those until its end.
-        known = store.events_after(run_id, 0, _MAX_EVENTS)
+        known = store.runs.events_after(run_id, 0, _MAX_EVENTS)
     if run is None or not known:
         return None
     newest = known[-1]

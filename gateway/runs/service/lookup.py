@@ -9,7 +9,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
 from dramaturg.service.errors import ServiceError
 from gateway.runs.records import RunRecord
 from gateway.runs.service.messages import describe_one
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 
 
@@ -31,7 +31,7 @@ class RunLookup:
         Raises:
             ServiceError: NOT_FOUND: it does not exist, or belongs to another tenant.
         """
-        run = await self._caller.call(self._store.get_run, run_id, tenant)
+        run = await self._caller.call(self._store.runs.get, run_id, tenant)
         if run is None:
             raise not_found(run_id)
         return run
@@ -45,7 +45,7 @@ class RunLookup:
         return await self._caller.call(describe_one, run, self._store)
 
     def _get(self, run_id: str, tenant: str) -> Run:
-        run = self._store.get_run(run_id, tenant)
+        run = self._store.runs.get(run_id, tenant)
         if run is None:
             raise not_found(run_id)
         return describe_one(run, self._store)

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, Run, RunProgress
 from gateway.runs.records import ACTIVE, RunRecord
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 
 RATE_SECONDS = 60.0
 """The period over which the throughput is measured."""
@@ -40,7 +40,7 @@ def describe(record: RunRecord, store: RunStore) -> Run:
 def describe_one(record: RunRecord, store: RunStore) -> Run:
     """The run as a message, with its judges. Blocks."""
     run = describe(record, store)
-    for seen in store.seen_judges(record.id):
+    for seen in store.judges.of_run(record.id):
         run.judges.add(
             role=seen.role,
             judge=seen.judge,
@@ -75,14 +75,14 @@ def progress(record: RunRecord, store: RunStore) -> RunProgress:
         known.gold_answers.CopyFrom(counts.gold_answers)
     if record.state not in ACTIVE:
         return known
-    known.running_count = store.running_samples(record.id)
+    known.running_count = store.samples.running(record.id)
     if record.incident is not None:
         known.incident.CopyFrom(record.incident)
     if record.state != RUN_STATE_RUNNING:
         return known
     if record.advance_time is not None:
         known.last_advance_time.CopyFrom(_stamp(record.advance_time))
-    if rate := store.rate(record.id, RATE_SECONDS):
+    if rate := store.runs.rate(record.id, RATE_SECONDS):
         known.samples_per_second = rate
         if known.incident.failed_attempt_count:
             return known

@@ -18,10 +18,10 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.service.errors import invalid
-from gateway.quotas.recent_calls import SHARE
+from gateway.quotas.gate import SHARE
 from gateway.runs.records import RunRecord
 from gateway.runs.service.messages import describe_all
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 
 Item = TypeVar("Item", bound=Message)
@@ -85,7 +85,7 @@ class RunPages:
     def _runs(
         self, request: pb.ListRunsRequest, tenant: str, before: tuple[datetime, str] | None, limit: int
     ) -> list[tuple[tuple[datetime, str] | None, Run]]:
-        runs = self._store.list_runs(
+        runs = self._store.runs.page(
             tenant,
             limit=limit,
             before=before,
@@ -103,7 +103,7 @@ class RunPages:
             found = await self._read(
                 run.tenant,
                 limit,
-                self._store.list_samples,
+                self._store.samples.page,
                 run.id,
                 after=after,
                 limit=limit,
@@ -129,7 +129,7 @@ class RunPages:
             found = await self._read(
                 run.tenant,
                 limit,
-                self._store.list_results,
+                self._store.results.page,
                 run.id,
                 after=after,
                 limit=limit,

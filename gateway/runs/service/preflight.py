@@ -32,7 +32,7 @@ from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessL
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import DatasetThreads, sample_reader
 from gateway.runs.records import NewSample
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import ready_dataset
 
@@ -130,7 +130,7 @@ class Preflight:
         if source == "dataset_id":
             dataset = ready_dataset(self._store, first.dataset.dataset_id, current().tenant)
             # A row that ends beyond is not valid, and Parquet cannot be read in part.
-            content = next(self._store.dataset_content(dataset), b"")
+            content = next(self._store.datasets.content(dataset), b"")
             first.dataset.format = first.dataset.format or dataset.format
         first.dataset.content = b"carried apart"
         rows: list[NewSample] = []

@@ -31,7 +31,7 @@ from gateway.runs.results.exports import (
     samples_as_json_lines,
 )
 from gateway.runs.results.report import write_report
-from gateway.runs.store.base import RunStore
+from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 
 ONE_LOOK = (
@@ -66,14 +66,14 @@ def rank(ask: Ask, run: RunRecord, request: pb.GetLeaderboardRequest, store: Run
     del ask
     kind, measure = run_kind(run.spec).results, request.measure
     minimum = request.minimum_coverage if request.HasField("minimum_coverage") else DEFAULT_MINIMUM_COVERAGE
-    sums = [*store.model_sums(run.id)]
+    sums = [*store.results.model_sums(run.id)]
     known = sorted({one.measure for one in sums})
     if measure and known and measure not in known:
         raise invalid("measure", f"is {measure!r}; the run has {', '.join(known)}")
     if not kind.primary_measure:
-        sums.extend(store.model_sums(run.id, together=True))
+        sums.extend(store.results.model_sums(run.id, together=True))
     entries = leaderboard(sums, kind.name, measure, minimum_coverage=minimum)
-    usage = store.model_usage(run.id)
+    usage = store.results.model_usage(run.id)
     for entry in entries:
         if entry.model in usage:
             entry.usage.CopyFrom(usage[entry.model])
@@ -101,12 +101,12 @@ def export(ask: Ask, run_id: str, request: pb.ExportResultsRequest, store: RunSt
             raise invalid("filter", "must be empty for whole samples")
         yield from samples_as_json_lines(all_samples(run_id, store))
         return
-    results = store.iterate_results(run_id, request.filter)
+    results = store.results.iterate(run_id, request.filter)
     if request.format == pb.EXPORT_FORMAT_CSV:
-        yield from as_csv(results, store.tag_names(run_id))
+        yield from as_csv(results, store.samples.tag_names(run_id))
     elif request.format == pb.EXPORT_FORMAT_PARQUET:
         try:
-            yield from as_parquet(results, store.tag_names(run_id))
+            yield from as_parquet(results, store.samples.tag_names(run_id))
         except ExtraMissingError as error:
             raise ServiceError(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -163,6 +163,6 @@ def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:
 
 def _sample_pages(run_id: str, store: RunStore) -> Iterator[Sequence[RunSample]]:
     after = -1
-    while page := store.list_samples(run_id, after=after, limit=_PAGE_SIZE):
+    while page := store.samples.page(run_id, after=after, limit=_PAGE_SIZE):
         yield page
         after = page[-1].index

@@ -1,4 +1,4 @@
-"""Outcomes of samples, and new attempts, in the tables. Each function is part of a transaction."""
+"""Outcomes of samples, and new attempts, in the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
-from dramaturg.database.database import insert
+from dramaturg.database.database import Repository, insert, writing
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
 from dramaturg.results.gold_answers import count, missing_reason
@@ -42,100 +42,127 @@ _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
 """Reasons of abstentions that a rerun cannot change."""
 
 
-def finish(
-    connection: sa.Connection, clock: int, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]
-) -> bool:
-    """See ``RunStore.finish_samples``."""
-    run = runs.lock(connection, run_id)
-    if run is None or run.attempt != attempt:
-        return False
-    done = _still_pending(connection, run.number, outcomes)
-    if not done:
+class Attempts(Repository):
+    """The outcomes of samples, and the attempts of runs that they belong to."""
+
+    @writing
+    def finish(
+        self, connection: sa.Connection, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]
+    ) -> bool:
+        """Stores the outcomes of samples; returns False if the run is gone or in another attempt.
+
+        Replaces their earlier outcomes, updates the counts and the spending of the tenant, and records a
+        "progress" event. Drops outcomes of another attempt than the current one, and of samples that are done
+        in it, so that nothing counts twice.
+        """
+        clock = self._database.now(connection)
+        run = runs.lock(connection, run_id)
+        if run is None or run.attempt != attempt:
+            return False
+        done = _still_pending(connection, run.number, outcomes)
+        if not done:
+            return True
+        if attempt > 1:  # the first attempt replaces nothing
+            _delete_outcomes(connection, run.number, done)
+        judgements = _store_outcomes(connection, run.number, done)
+        succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
+        failures = Counter(json.loads(run.failures))
+        failures.update(_failures(done).values())
+        reasons = Counter(json.loads(run.abstentions))
+        reasons.update(
+            abstention_name(result.abstain_reason)
+            for outcome in done
+            for result in outcome.results
+            if is_abstention(result)
+        )
+        gold_answers = GoldAnswerFigures.FromString(run.gold_answers or b"")
+        for outcome in done:
+            count(gold_answers, missing_reason(outcome.sample.scripts))
+        spent = total_usage([outcome.usage for outcome in done])
+        _add_model_usage(connection, run.number, [outcome.sample for outcome in done])
+        recovers = any(
+            outcome.sample.state == SAMPLE_STATE_SUCCEEDED and not outcome.degraded for outcome in done
+        )
+        runs.change(
+            connection,
+            run.number,
+            succeeded=run.succeeded + succeeded,
+            failed=run.failed + len(done) - succeeded,
+            failures=dump_json(failures),
+            judgements=run.judgements + judgements,
+            abstentions=dump_json(reasons),
+            usage=add_usage(Usage.FromString(run.usage), spent).SerializeToString(),
+            gold_answers=gold_answers.SerializeToString(),
+            throughput=throughput.add(run.throughput, clock, run.succeeded + run.failed + len(done)),
+            incident=None if recovers else run.incident,
+            **runs.progress_event(run),
+        )
+        # Last: the row of a tenant is shared by all of its runs.
+        spending.add(connection, clock, run.tenant, Spending.of(spent))
         return True
-    if attempt > 1:  # the first attempt replaces nothing
-        _delete_outcomes(connection, run.number, done)
-    judgements = _store_outcomes(connection, run.number, done)
-    succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
-    failures = Counter(json.loads(run.failures))
-    failures.update(_failures(done).values())
-    reasons = Counter(json.loads(run.abstentions))
-    reasons.update(
-        abstention_name(result.abstain_reason)
-        for outcome in done
-        for result in outcome.results
-        if is_abstention(result)
-    )
-    gold_answers = GoldAnswerFigures.FromString(run.gold_answers or b"")
-    for outcome in done:
-        count(gold_answers, missing_reason(outcome.sample.scripts))
-    spent = total_usage([outcome.usage for outcome in done])
-    _add_model_usage(connection, run.number, [outcome.sample for outcome in done])
-    recovers = any(
-        outcome.sample.state == SAMPLE_STATE_SUCCEEDED and not outcome.degraded for outcome in done
-    )
-    runs.change(
-        connection,
-        run.number,
-        succeeded=run.succeeded + succeeded,
-        failed=run.failed + len(done) - succeeded,
-        failures=dump_json(failures),
-        judgements=run.judgements + judgements,
-        abstentions=dump_json(reasons),
-        usage=add_usage(Usage.FromString(run.usage), spent).SerializeToString(),
-        gold_answers=gold_answers.SerializeToString(),
-        throughput=throughput.add(run.throughput, clock, run.succeeded + run.failed + len(done)),
-        incident=None if recovers else run.incident,
-        **runs.progress_event(run),
-    )
-    # Last: the row of a tenant is shared by all of its runs.
-    spending.add(connection, clock, run.tenant, Spending.of(spent))
-    return True
 
+    @writing
+    def add_usage(self, connection: sa.Connection, run_id: str, tenant: str, usage: Usage) -> None:
+        """Adds the usage of samples without an outcome to a run, if any, and to a tenant's spending."""
+        clock = self._database.now(connection)
+        run = runs.lock(connection, run_id)
+        if run is not None:
+            total = add_usage(Usage.FromString(run.usage), usage)
+            runs.change(connection, run.number, usage=total.SerializeToString(), **runs.progress_event(run))
+        spending.add(connection, clock, tenant, Spending.of(usage))
 
-def add_run_usage(connection: sa.Connection, clock: int, run_id: str, tenant: str, usage: Usage) -> None:
-    """See ``RunStore.add_usage``."""
-    run = runs.lock(connection, run_id)
-    if run is not None:
-        total = add_usage(Usage.FromString(run.usage), usage)
-        runs.change(connection, run.number, usage=total.SerializeToString(), **runs.progress_event(run))
-    spending.add(connection, clock, tenant, Spending.of(usage))
+    @writing
+    def begin(
+        self,
+        connection: sa.Connection,
+        run_id: str,
+        scope: RerunScope.ValueType,
+        *,
+        spec: RunSpec | None = None,
+        fresh: bool = False,
+    ) -> RunRecord | None:
+        """Begins a new attempt of an ended run, in which the samples of the scope are pending.
 
+        The run becomes RUNNING, or PREPARING if its dataset was not read to the end. The counts exclude the
+        samples of the scope; the usage is kept. Their outcomes are listed until they are replaced. Invalid
+        rows stay failed.
 
-def begin_again(
-    connection: sa.Connection,
-    clock: int,
-    run_id: str,
-    scope: RerunScope.ValueType,
-    spec: RunSpec | None,
-    *,
-    fresh: bool,
-) -> RunRecord | None:
-    """See ``RunStore.begin_again``."""
-    run = runs.lock(connection, run_id)
-    if run is None or run.state in ACTIVE:
-        return None
-    chosen = _in_scope(run.number, scope)
-    counts = _counts_without(connection, run, chosen)
-    reset = run_samples.update().where(chosen)
-    pending = {"state": SAMPLE_STATE_PENDING, "executor": None, "crashes": 0}
-    connection.execute(reset.values(**pending, failure=None, missing_gold_answer=None))
-    runs.change(
-        connection,
-        run.number,
-        state=RUN_STATE_RUNNING if _is_prepared(connection, run.number) else RUN_STATE_PREPARING,
-        state_reason="",
-        outcome=0,
-        attempt=run.attempt + 1,
-        repeat_offset=run.repeat_offset + int(fresh),
-        end_time=None,
-        incident=None,
-        throughput=throughput.start(clock, counts["succeeded"] + counts["failed"]),
-        **counts,
-        **runs.state_event(run),
-    )
-    if spec is not None:
-        runs.replace_spec(connection, run.number, spec)
-    return runs.required(connection, run_id)
+        Args:
+            connection: That of the transaction.
+            run_id: The run.
+            scope: The samples.
+            spec: The new spec. Absent: unchanged.
+            fresh: Whether the repeat offset is raised.
+
+        Returns:
+            The run after the change; None if it has not ended, and nothing was changed.
+        """
+        clock = self._database.now(connection)
+        run = runs.lock(connection, run_id)
+        if run is None or run.state in ACTIVE:
+            return None
+        chosen = _in_scope(run.number, scope)
+        counts = _counts_without(connection, run, chosen)
+        reset = run_samples.update().where(chosen)
+        pending = {"state": SAMPLE_STATE_PENDING, "executor": None, "crashes": 0}
+        connection.execute(reset.values(**pending, failure=None, missing_gold_answer=None))
+        runs.change(
+            connection,
+            run.number,
+            state=RUN_STATE_RUNNING if _is_prepared(connection, run.number) else RUN_STATE_PREPARING,
+            state_reason="",
+            outcome=0,
+            attempt=run.attempt + 1,
+            repeat_offset=run.repeat_offset + int(fresh),
+            end_time=None,
+            incident=None,
+            throughput=throughput.start(clock, counts["succeeded"] + counts["failed"]),
+            **counts,
+            **runs.state_event(run),
+        )
+        if spec is not None:
+            runs.replace_spec(connection, run.number, spec)
+        return runs.required(connection, run_id)
 
 
 def _still_pending(

@@ -1,4 +1,4 @@
-"""The identities of the judges of runs, in the tables. Each function is part of a transaction."""
+"""The identities of the judges of runs, in the tables."""
 
 from __future__ import annotations
 
@@ -8,41 +8,51 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from dramaturg.database.database import Repository, reading, writing
 from gateway.runs.records import SeenJudge
 from gateway.runs.store.tables import run_judges, runs, sanitize
 
 _KEY = ("run", "role", "judge", "name", "version")
 
 
-def note(connection: sa.Connection, clock: int, run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
-    """See ``RunStore.note_judge``."""
-    number = connection.execute(
-        sa.select(runs.c.number).where(runs.c.id == run_id, sa.not_(runs.c.deleted)).with_for_update()
-    ).scalar()
-    if number is None:
-        return ()
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    new = insert(run_judges).values(
-        run=number,
-        role=sanitize(seen.role),
-        judge=sanitize(seen.judge),
-        name=sanitize(seen.name),
-        version=sanitize(seen.version),
-        seen=datetime.fromtimestamp(clock / 1_000_000, UTC),
-    )
-    # Not the count of rows, which psycopg does not know here.
-    added = new.on_conflict_do_nothing(index_elements=_KEY).returning(run_judges.c.run)
-    if connection.execute(added).first() is None:
-        return ()
-    mine = (run_judges.c.role == seen.role) & (run_judges.c.judge == seen.judge)
-    found = _select(connection, (run_judges.c.run == number) & mine)
-    return [one for one in found if (one.name, one.version) != (seen.name, seen.version)]
+class SeenJudges(Repository):
+    """The identities of the judges that the samples of runs were sent to."""
 
+    @writing
+    def note(self, connection: sa.Connection, run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
+        """Records the identity of a judge that a sample of a run was sent to.
 
-def of_run(connection: sa.Connection, run_id: str) -> Sequence[SeenJudge]:
-    """See ``RunStore.seen_judges``."""
-    number = sa.select(runs.c.number).where(runs.c.id == run_id).scalar_subquery()
-    return _select(connection, run_judges.c.run == number)
+        Returns:
+            The other identities of that judge in the run, if this one is new; else none.
+        """
+        clock = self._database.now(connection)
+        number = connection.execute(
+            sa.select(runs.c.number).where(runs.c.id == run_id, sa.not_(runs.c.deleted)).with_for_update()
+        ).scalar()
+        if number is None:
+            return ()
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        new = insert(run_judges).values(
+            run=number,
+            role=sanitize(seen.role),
+            judge=sanitize(seen.judge),
+            name=sanitize(seen.name),
+            version=sanitize(seen.version),
+            seen=datetime.fromtimestamp(clock / 1_000_000, UTC),
+        )
+        # Not the count of rows, which psycopg does not know here.
+        added = new.on_conflict_do_nothing(index_elements=_KEY).returning(run_judges.c.run)
+        if connection.execute(added).first() is None:
+            return ()
+        mine = (run_judges.c.role == seen.role) & (run_judges.c.judge == seen.judge)
+        found = _select(connection, (run_judges.c.run == number) & mine)
+        return [one for one in found if (one.name, one.version) != (seen.name, seen.version)]
+
+    @reading
+    def of_run(self, connection: sa.Connection, run_id: str) -> Sequence[SeenJudge]:
+        """The identities of the judges of a run, by role and judge, then in the order seen."""
+        number = sa.select(runs.c.number).where(runs.c.id == run_id).scalar_subquery()
+        return _select(connection, run_judges.c.run == number)
 
 
 def _select(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Sequence[SeenJudge]:

@@ -1,4 +1,4 @@
-"""Label sets in the tables. Each function is part of a transaction; times are those of the store."""
+"""Label sets in the tables. Times are those of the store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelSet
+from dramaturg.database.database import Repository, inserting, reading, writing
 from gateway.runs.records import Label, LabelSetRecord, NewLabelItem, NewLabelSet
 from gateway.runs.store.codec import pack_message, unpack_message
 from gateway.runs.store.tables import item_labels, label_items, label_sets, sanitize
@@ -17,134 +18,167 @@ from gateway.runs.store.tables import item_labels, label_items, label_sets, sani
 _LOCK = 0x6C61626C
 
 
-def time(clock: int) -> datetime:
-    """The time of the store, given in microseconds since 1970."""
+class LabelSets(Repository):
+    """The label sets, their items and the labels of people."""
+
+    @inserting
+    def create(self, connection: sa.Connection, new: NewLabelSet, most: int) -> LabelSetRecord | None:
+        """Creates a label set with its items. A request id that the tenant used returns the existing set.
+
+        Returns:
+            The set; None if the tenant has ``most`` sets.
+        """
+        if new.request_id and (found := _requested(connection, new.request_id, new.tenant)) is not None:
+            return found
+        if connection.dialect.name == "postgresql":
+            # The sets of a tenant are created one at a time, so that the maximum holds.
+            key = sa.func.hashtext(sanitize(new.tenant))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK, key)))
+        mine = sa.select(sa.func.count()).where(label_sets.c.tenant == sanitize(new.tenant))
+        if connection.execute(mine).scalar_one() >= most:
+            return None
+        row = {
+            "id": new.description.id,
+            "tenant": new.tenant,
+            "request_id": new.request_id or None,
+            "description": new.description.SerializeToString(),
+            "create_time": _time(self._database.now(connection)),
+        }
+        inserted = connection.execute(label_sets.insert().values(row).returning(label_sets.c.number))
+        number = inserted.scalar_one()
+        items = [
+            {
+                "label_set": number,
+                "position": one.item.position,
+                "item": pack_message(one.item),
+                "sample_id": one.sample_id,
+                "model": one.model,
+                "opponent": one.opponent,
+                "judged": one.judged,
+            }
+            for one in new.items
+        ]
+        if items:
+            connection.execute(label_items.insert(), items)
+        return _with_id(connection, new.description.id, new.tenant)
+
+    @reading
+    def get(self, connection: sa.Connection, label_set_id: str, tenant: str) -> LabelSetRecord | None:
+        """The label set; None if the tenant has none of this id."""
+        return _with_id(connection, label_set_id, tenant)
+
+    @reading
+    def requested(self, connection: sa.Connection, request_id: str, tenant: str) -> LabelSetRecord | None:
+        """The label set that was created with a request id; None: there is none."""
+        return _requested(connection, request_id, tenant)
+
+    @reading
+    def page(
+        self, connection: sa.Connection, tenant: str, *, limit: int, before: int | None = None
+    ) -> Sequence[LabelSetRecord]:
+        """Label sets, the newest first, with numbers below ``before``."""
+        query = sa.select(label_sets).where(label_sets.c.tenant == sanitize(tenant))
+        if before is not None:
+            query = query.where(label_sets.c.number < before)
+        query = query.order_by(label_sets.c.number.desc()).limit(limit)
+        return [_record(row) for row in connection.execute(query)]
+
+    @reading
+    def items(
+        self,
+        connection: sa.Connection,
+        number: int,
+        *,
+        after: int,
+        limit: int,
+        annotator: str = "",
+        unlabelled_only: bool = False,
+    ) -> Sequence[NewLabelItem]:
+        """Items by position, above ``after``, with the labels of an annotator."""
+        mine = (
+            (item_labels.c.label_set == label_items.c.label_set)
+            & (item_labels.c.position == label_items.c.position)
+            & (item_labels.c.annotator == sanitize(annotator))
+        )
+        query = (
+            sa.select(label_items, item_labels.c.label, item_labels.c.note)
+            .outerjoin(item_labels, mine)
+            .where(label_items.c.label_set == number, label_items.c.position > after)
+            .order_by(label_items.c.position)
+            .limit(limit)
+        )
+        if unlabelled_only:
+            query = query.where(item_labels.c.label.is_(None))
+        return [_item(row) for row in connection.execute(query)]
+
+    @writing
+    def write_label(
+        self,
+        connection: sa.Connection,
+        number: int,
+        position: int,
+        annotator: str,
+        label: str,
+        note: str,
+        most_annotators: int,
+    ) -> bool:
+        """Stores a label in place of an earlier one, or withdraws it if it is empty.
+
+        Returns:
+            Whether it was stored; False if the set has ``most_annotators`` other annotators.
+        """
+        annotator = sanitize(annotator)
+        mine = (
+            (item_labels.c.label_set == number)
+            & (item_labels.c.position == position)
+            & (item_labels.c.annotator == annotator)
+        )
+        if not label:
+            connection.execute(item_labels.delete().where(mine))
+            return True
+        others = sa.select(sa.func.count(item_labels.c.annotator.distinct())).where(
+            item_labels.c.label_set == number, item_labels.c.annotator != annotator
+        )
+        if connection.execute(others).scalar_one() >= most_annotators:
+            return False
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        values = {"label": label, "note": note, "update_time": _time(self._database.now(connection))}
+        new = insert(item_labels).values(label_set=number, position=position, annotator=annotator, **values)
+        keys = ("label_set", "position", "annotator")
+        connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
+        return True
+
+    @reading
+    def labels(self, connection: sa.Connection, number: int) -> Sequence[Label]:
+        """The labels of a set, by position and annotator."""
+        query = (
+            sa.select(item_labels)
+            .where(item_labels.c.label_set == number)
+            .order_by(item_labels.c.position, item_labels.c.annotator)
+        )
+        return [
+            Label(row.position, row.annotator, row.label, row.note, row.update_time)
+            for row in connection.execute(query)
+        ]
+
+    @writing
+    def delete(self, connection: sa.Connection, number: int) -> None:
+        """Deletes a label set with its items and labels."""
+        for table in (item_labels, label_items):
+            connection.execute(table.delete().where(table.c.label_set == number))
+        connection.execute(label_sets.delete().where(label_sets.c.number == number))
+
+
+def _time(clock: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
 
 
-def create(connection: sa.Connection, clock: int, new: NewLabelSet, most: int) -> LabelSetRecord | None:
-    """See ``RunStore.create_label_set``."""
-    if new.request_id and (found := find_requested(connection, new.request_id, new.tenant)) is not None:
-        return found
-    if connection.dialect.name == "postgresql":
-        # The sets of a tenant are created one at a time, so that the maximum holds.
-        key = sa.func.hashtext(sanitize(new.tenant))
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK, key)))
-    mine = sa.select(sa.func.count()).where(label_sets.c.tenant == sanitize(new.tenant))
-    if connection.execute(mine).scalar_one() >= most:
-        return None
-    row = {
-        "id": new.description.id,
-        "tenant": new.tenant,
-        "request_id": new.request_id or None,
-        "description": new.description.SerializeToString(),
-        "create_time": time(clock),
-    }
-    inserted = connection.execute(label_sets.insert().values(row).returning(label_sets.c.number))
-    number = inserted.scalar_one()
-    items = [
-        {
-            "label_set": number,
-            "position": one.item.position,
-            "item": pack_message(one.item),
-            "sample_id": one.sample_id,
-            "model": one.model,
-            "opponent": one.opponent,
-            "judged": one.judged,
-        }
-        for one in new.items
-    ]
-    if items:
-        connection.execute(label_items.insert(), items)
-    return find(connection, new.description.id, new.tenant)
-
-
-def find(connection: sa.Connection, label_set_id: str, tenant: str) -> LabelSetRecord | None:
-    """See ``RunStore.get_label_set``."""
+def _with_id(connection: sa.Connection, label_set_id: str, tenant: str) -> LabelSetRecord | None:
     return _find(connection, tenant, label_sets.c.id == sanitize(label_set_id))
 
 
-def find_requested(connection: sa.Connection, request_id: str, tenant: str) -> LabelSetRecord | None:
-    """See ``RunStore.requested_label_set``."""
+def _requested(connection: sa.Connection, request_id: str, tenant: str) -> LabelSetRecord | None:
     return _find(connection, tenant, label_sets.c.request_id == sanitize(request_id))
-
-
-def list_sets(
-    connection: sa.Connection, tenant: str, limit: int, before: int | None
-) -> Sequence[LabelSetRecord]:
-    """See ``RunStore.list_label_sets``."""
-    query = sa.select(label_sets).where(label_sets.c.tenant == sanitize(tenant))
-    if before is not None:
-        query = query.where(label_sets.c.number < before)
-    query = query.order_by(label_sets.c.number.desc()).limit(limit)
-    return [_record(row) for row in connection.execute(query)]
-
-
-def list_items(
-    connection: sa.Connection, number: int, after: int, limit: int, annotator: str, unlabelled_only: bool
-) -> Sequence[NewLabelItem]:
-    """See ``RunStore.list_label_items``."""
-    mine = (
-        (item_labels.c.label_set == label_items.c.label_set)
-        & (item_labels.c.position == label_items.c.position)
-        & (item_labels.c.annotator == sanitize(annotator))
-    )
-    query = (
-        sa.select(label_items, item_labels.c.label, item_labels.c.note)
-        .outerjoin(item_labels, mine)
-        .where(label_items.c.label_set == number, label_items.c.position > after)
-        .order_by(label_items.c.position)
-        .limit(limit)
-    )
-    if unlabelled_only:
-        query = query.where(item_labels.c.label.is_(None))
-    return [_item(row) for row in connection.execute(query)]
-
-
-def write(connection: sa.Connection, number: int, label: Label, most_annotators: int) -> bool:
-    """See ``RunStore.write_label``."""
-    annotator = sanitize(label.annotator)
-    mine = (
-        (item_labels.c.label_set == number)
-        & (item_labels.c.position == label.position)
-        & (item_labels.c.annotator == annotator)
-    )
-    if not label.label:
-        connection.execute(item_labels.delete().where(mine))
-        return True
-    others = sa.select(sa.func.count(item_labels.c.annotator.distinct())).where(
-        item_labels.c.label_set == number, item_labels.c.annotator != annotator
-    )
-    if connection.execute(others).scalar_one() >= most_annotators:
-        return False
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    values = {"label": label.label, "note": label.note, "update_time": label.update_time}
-    new = insert(item_labels).values(
-        label_set=number, position=label.position, annotator=label.annotator, **values
-    )
-    keys = ("label_set", "position", "annotator")
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
-    return True
-
-
-def list_labels(connection: sa.Connection, number: int) -> Sequence[Label]:
-    """See ``RunStore.list_labels``."""
-    query = (
-        sa.select(item_labels)
-        .where(item_labels.c.label_set == number)
-        .order_by(item_labels.c.position, item_labels.c.annotator)
-    )
-    return [
-        Label(row.position, row.annotator, row.label, row.note, row.update_time)
-        for row in connection.execute(query)
-    ]
-
-
-def delete(connection: sa.Connection, number: int) -> None:
-    """See ``RunStore.delete_label_set``."""
-    for table in (item_labels, label_items):
-        connection.execute(table.delete().where(table.c.label_set == number))
-    connection.execute(label_sets.delete().where(label_sets.c.number == number))
 
 
 def _find(connection: sa.Connection, tenant: str, condition: sa.ColumnElement[bool]) -> LabelSetRecord | None:

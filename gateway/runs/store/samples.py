@@ -1,4 +1,4 @@
-"""Samples in the tables: added, taken, released and listed. Each function is part of a transaction."""
+"""Samples in the tables: added, taken, released and listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     SampleState,
 )
-from dramaturg.database.database import insert
+from dramaturg.database.database import Repository, insert, reading, writing
 from gateway.runs.records import SampleRow, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
@@ -36,132 +36,154 @@ def among(number: int, indices: Sequence[int]) -> sa.ColumnElement[bool]:
     return (run_samples.c.run == number) & run_samples.c.sample.in_(indices)
 
 
-def add(connection: sa.Connection, run_id: str, samples: Sequence[SampleRow]) -> None:
-    """See ``RunStore.add_samples``."""
-    run = runs.lock(connection, run_id)
-    if run is None:
-        return
-    rows = {row.sample: row for row in samples}
-    bounds = {"its_run": run.number, "first": min(rows, default=0), "last": max(rows, default=0)}
-    for index in connection.execute(_BETWEEN, bounds).scalars():
-        rows.pop(index, None)
-    if not rows:
-        return
-    new, number = list(rows.values()), run.number
-    failed = [row for row in new if row.failure is not None]
-    insert(connection, run_rows, [(number, *row[:5]) for row in new])
-    insert(connection, run_samples, [_state_row(number, row) for row in new])
-    insert(connection, run_outcomes, [(number, row.sample, row.outcome) for row in failed])
-    reasons = Counter(json.loads(run.failures))
-    reasons.update(row.failure for row in failed)
-    runs.change(
-        connection,
-        number,
-        samples=run.samples + len(new),
-        # Progress: earlier deaths were not of these rows.
-        preparations=min(run.preparations, 1),
-        failed=run.failed + len(failed),
-        failures=dump_json(reasons),
-        **runs.progress_event(run),
-    )
+class Samples(Repository):
+    """The samples of runs: their rows and states."""
 
-
-def next_pending(connection: sa.Connection, run_id: str, after: int, limit: int) -> Sequence[int]:
-    """See ``RunStore.next_pending``."""
-    values = {"its_run": runs.number_of(connection, run_id), "after": after, "most": limit}
-    return connection.execute(_NEXT_PENDING, values).scalars().all()
-
-
-def running(connection: sa.Connection, run_id: str) -> int:
-    """See ``RunStore.running_samples``."""
-    return connection.execute(_RUNNING, {"its_run": runs.number_of(connection, run_id)}).scalar_one()
-
-
-def take(
-    connection: sa.Connection, run_id: str, indices: Sequence[int], executor: str
-) -> Sequence[SampleWork]:
-    """See ``RunStore.take_samples``."""
-    run = runs.lock(connection, run_id)
-    if run is None:
-        return ()
-    number: int = run.number
-    begun = connection.execute(_PENDING_AMONG, {"its_run": number, "indices": indices}).all()
-    interrupted = {row.sample for row in begun if row.executor is not None}
-    if interrupted:
-        again = run_samples.update().where(among(number, list(interrupted)))
-        connection.execute(again.values(crashes=run_samples.c.crashes + 1))
-        runs.change(connection, number, interrupted=run.interrupted + len(interrupted))
-    taken = [row.sample for row in begun]
-    connection.execute(_BEGIN, {"its_run": number, "indices": taken, "whose": executor})
-    return [sample_work(row, row.crashes + (row.sample in interrupted)) for row in begun]
-
-
-def release(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> None:
-    """See ``RunStore.release_samples``."""
-    number = runs.number_of(connection, run_id)
-    if number is not None:
-        connection.execute(run_samples.update().where(among(number, indices)).values(executor=None))
-
-
-def list_samples(
-    connection: sa.Connection,
-    run_id: str,
-    *,
-    after: int,
-    limit: int,
-    states: Collection[SampleState.ValueType],
-    max_bytes: int | None,
-) -> Sequence[RunSample]:
-    """See ``RunStore.list_samples``."""
-    query = (
-        sa.select(
-            run_samples.c.sample,
-            run_rows.c.line,
-            run_rows.c.sample_id,
-            run_rows.c.tags,
-            run_samples.c.state,
-            run_outcomes.c.message,
+    @writing
+    def add(self, connection: sa.Connection, run_id: str, samples: Sequence[SampleRow]) -> None:
+        """Adds samples of the dataset. Skips indices that exist, so that reading may be repeated."""
+        run = runs.lock(connection, run_id)
+        if run is None:
+            return
+        rows = {row.sample: row for row in samples}
+        bounds = {"its_run": run.number, "first": min(rows, default=0), "last": max(rows, default=0)}
+        for index in connection.execute(_BETWEEN, bounds).scalars():
+            rows.pop(index, None)
+        if not rows:
+            return
+        new, number = list(rows.values()), run.number
+        failed = [row for row in new if row.failure is not None]
+        insert(connection, run_rows, [(number, *row[:5]) for row in new])
+        insert(connection, run_samples, [_state_row(number, row) for row in new])
+        insert(connection, run_outcomes, [(number, row.sample, row.outcome) for row in failed])
+        reasons = Counter(json.loads(run.failures))
+        reasons.update(row.failure for row in failed)
+        runs.change(
+            connection,
+            number,
+            samples=run.samples + len(new),
+            # Progress: earlier deaths were not of these rows.
+            preparations=min(run.preparations, 1),
+            failed=run.failed + len(failed),
+            failures=dump_json(reasons),
+            **runs.progress_event(run),
         )
-        .join_from(run_samples, run_rows, _same_sample(run_rows))
-        .outerjoin(run_outcomes, _same_sample(run_outcomes))
-        .where(run_samples.c.run == runs.number_of(connection, run_id), run_samples.c.sample > after)
-        .order_by(run_samples.c.sample)
-        .limit(limit)
-    )
-    if states:
-        query = query.where(run_samples.c.state.in_(states))
-    if max_bytes is None:
-        return [_sample(row) for row in connection.execute(query)]
-    found: list[RunSample] = []
-    # PostgreSQL's driver would hold all rows.
-    with connection.execute(query, execution_options={"yield_per": _ROWS_OF_FETCH}) as rows:
-        for row in rows:
-            found.append(_sample(row))
-            max_bytes -= found[-1].ByteSize()
-            if max_bytes < 0:
-                break
-    return found
 
+    @reading
+    def next_pending(self, connection: sa.Connection, run_id: str, after: int, limit: int) -> Sequence[int]:
+        """The indices of pending samples above ``after``, ascending."""
+        values = {"its_run": runs.number_of(connection, run_id), "after": after, "most": limit}
+        return connection.execute(_NEXT_PENDING, values).scalars().all()
 
-def requests(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:
-    """See ``RunStore.run_requests``."""
-    mine = run_rows.c.run == runs.number_of(connection, run_id)
-    query = sa.select(run_rows.c.sample, run_rows.c.request).where(mine, run_rows.c.sample.in_(indices))
-    return {row.sample: unpack(row.request) for row in connection.execute(query) if row.request is not None}
+    @reading
+    def running(self, connection: sa.Connection, run_id: str) -> int:
+        """The number of samples that are started and not done."""
+        return connection.execute(_RUNNING, {"its_run": runs.number_of(connection, run_id)}).scalar_one()
 
+    @writing
+    def take(
+        self, connection: sa.Connection, run_id: str, indices: Sequence[int], executor_id: str
+    ) -> Sequence[SampleWork]:
+        """The pending ones of these samples; marks them as started by the executor.
 
-def tag_names(connection: sa.Connection, run_id: str, after: int) -> tuple[set[str], int | None]:
-    """The tag names of a bounded number of rows above an index, and the last index; None at the end."""
-    query = (
-        sa.select(run_rows.c.sample, run_rows.c.tags)
-        .where(run_rows.c.run == runs.number_of(connection, run_id), run_rows.c.sample > after)
-        .order_by(run_rows.c.sample)
-        .limit(_ROWS_AT_ONCE)
-    )
-    found = connection.execute(query).all()
-    # Most rows have equal tags or none.
-    texts = {row.tags for row in found}
-    return {name for text in texts for name in json.loads(text)}, found[-1].sample if found else None
+        A sample that was started before, by any executor, counts as interrupted.
+        """
+        run = runs.lock(connection, run_id)
+        if run is None:
+            return ()
+        number: int = run.number
+        begun = connection.execute(_PENDING_AMONG, {"its_run": number, "indices": indices}).all()
+        interrupted = {row.sample for row in begun if row.executor is not None}
+        if interrupted:
+            again = run_samples.update().where(among(number, list(interrupted)))
+            connection.execute(again.values(crashes=run_samples.c.crashes + 1))
+            runs.change(connection, number, interrupted=run.interrupted + len(interrupted))
+        taken = [row.sample for row in begun]
+        connection.execute(_BEGIN, {"its_run": number, "indices": taken, "whose": executor_id})
+        return [sample_work(row, row.crashes + (row.sample in interrupted)) for row in begun]
+
+    @writing
+    def release(self, connection: sa.Connection, run_id: str, indices: Sequence[int]) -> None:
+        """Marks samples as not started, so that taking them again is no interruption."""
+        number = runs.number_of(connection, run_id)
+        if number is not None:
+            connection.execute(run_samples.update().where(among(number, indices)).values(executor=None))
+
+    @reading
+    def page(
+        self,
+        connection: sa.Connection,
+        run_id: str,
+        *,
+        after: int,
+        limit: int,
+        states: Collection[SampleState.ValueType] = (),
+        max_bytes: int | None = None,
+    ) -> Sequence[RunSample]:
+        """Samples by index, above ``after``, with their results, also those of an earlier attempt.
+
+        The last one is that with which they exceed ``max_bytes`` together, if any does.
+        """
+        query = (
+            sa.select(
+                run_samples.c.sample,
+                run_rows.c.line,
+                run_rows.c.sample_id,
+                run_rows.c.tags,
+                run_samples.c.state,
+                run_outcomes.c.message,
+            )
+            .join_from(run_samples, run_rows, _same_sample(run_rows))
+            .outerjoin(run_outcomes, _same_sample(run_outcomes))
+            .where(run_samples.c.run == runs.number_of(connection, run_id), run_samples.c.sample > after)
+            .order_by(run_samples.c.sample)
+            .limit(limit)
+        )
+        if states:
+            query = query.where(run_samples.c.state.in_(states))
+        if max_bytes is None:
+            return [_sample(row) for row in connection.execute(query)]
+        found: list[RunSample] = []
+        # PostgreSQL's driver would hold all rows.
+        with connection.execute(query, execution_options={"yield_per": _ROWS_OF_FETCH}) as rows:
+            for row in rows:
+                found.append(_sample(row))
+                max_bytes -= found[-1].ByteSize()
+                if max_bytes < 0:
+                    break
+        return found
+
+    @reading
+    def requests(self, connection: sa.Connection, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:
+        """The requests of samples, by index."""
+        mine = run_rows.c.run == runs.number_of(connection, run_id)
+        query = sa.select(run_rows.c.sample, run_rows.c.request).where(mine, run_rows.c.sample.in_(indices))
+        return {
+            row.sample: unpack(row.request) for row in connection.execute(query) if row.request is not None
+        }
+
+    def tag_names(self, run_id: str) -> Sequence[str]:
+        """The names of all tags of samples, sorted."""
+        names: set[str] = set()
+        after: int | None = -1
+        while after is not None:
+            found, after = self._tag_names(run_id, after)
+            names |= found
+        return sorted(names)
+
+    @reading
+    def _tag_names(self, connection: sa.Connection, run_id: str, after: int) -> tuple[set[str], int | None]:
+        """The tag names of a bounded number of rows above an index, and the last index; None at the end."""
+        query = (
+            sa.select(run_rows.c.sample, run_rows.c.tags)
+            .where(run_rows.c.run == runs.number_of(connection, run_id), run_rows.c.sample > after)
+            .order_by(run_rows.c.sample)
+            .limit(_ROWS_AT_ONCE)
+        )
+        found = connection.execute(query).all()
+        # Most rows have equal tags or none.
+        texts = {row.tags for row in found}
+        return {name for text in texts for name in json.loads(text)}, found[-1].sample if found else None
 
 
 def _same_sample(other: sa.Table) -> sa.ColumnElement[bool]:

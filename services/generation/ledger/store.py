@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from dramaturg.database.database import Database, create_engine
 from dramaturg.database.errors import StoreError
+from dramaturg.database.leases import Leases
 from services.generation.ledger.changes import Changes
 from services.generation.ledger.processes import LEASE_SECONDS, Process, living
 from services.generation.ledger.status import MOST_LISTED, LedgerKind, LedgerStatus, LostCall
@@ -97,10 +98,7 @@ class LedgerStore:
         )
         # After a lost acknowledgement the transaction is repeated.
         self._record = insert(calls).on_conflict_do_nothing()
-        lease = insert(leases)
-        self._renew = lease.on_conflict_do_update(
-            index_elements=["id"], set_={"expires": lease.excluded.expires}
-        )
+        self._leases = Leases(self._database, leases)
 
     @property
     def name(self) -> str:
@@ -125,7 +123,7 @@ class LedgerStore:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(f"the {self.name} is unavailable: {error}") from error
-        self._run(self._database.write_repeatable, self._prepare)
+        self._run(lambda: self._database.write_repeatable(self._prepare))
         self.renew(process)
 
     def close(self) -> None:
@@ -139,7 +137,7 @@ class LedgerStore:
             found = connection.execute(_LOOK_UP, {"fingerprints": fingerprints})
             return {row.fingerprint: row.purchases for row in found}
 
-        return self._run(self._database.read, read)
+        return self._run(lambda: self._database.read(read))
 
     def write(self, process: str, changes: Changes) -> None:
         """Writes the changes of a process in one transaction. It may be repeated."""
@@ -184,36 +182,20 @@ class LedgerStore:
                 if numbers:
                     connection.execute(statement, rows(iter(numbers)))
 
-        self._run(self._database.write_repeatable, work)
+        self._run(lambda: self._database.write_repeatable(work))
 
     def renew(self, process: Process) -> None:
         """Renews the lease of a process."""
-
-        def work(connection: sa.Connection) -> None:
-            expires = self._database.now(connection) + int(LEASE_SECONDS * 1_000_000)
-            connection.execute(
-                self._renew,
-                {
-                    "id": process.id,
-                    "machine": process.machine,
-                    "pid": process.pid,
-                    "started": process.started,
-                    "expires": expires,
-                },
-            )
-
-        self._run(self._database.write_repeatable, work)
+        about = {"machine": process.machine, "pid": process.pid, "started": process.started}
+        self._run(lambda: self._leases.renew(process.id, LEASE_SECONDS, **about))
 
     def leave(self, process: Process) -> None:
         """Ends the lease of a process."""
-        self._run(
-            self._database.write_repeatable,
-            lambda connection: connection.execute(leases.delete().where(leases.c.id == process.id)),
-        )
+        self._run(lambda: self._leases.drop(process.id))
 
     def status(self) -> LedgerStatus:
         """Counts completions and calls."""
-        return self._run(self._database.read, self._status)
+        return self._run(lambda: self._database.read(self._status))
 
     def _status(self, connection: sa.Connection) -> LedgerStatus:
         def count(table: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> int:
@@ -255,10 +237,9 @@ class LedgerStore:
         )
 
     def _processes(self, connection: sa.Connection) -> list[tuple[Process, float]]:
-        now = self._database.now(connection)
         return [
-            (Process(*process), (expires - now) / 1e6)
-            for *process, expires in connection.execute(sa.select(leases))
+            (Process(row.id, row.machine, row.pid, row.started), seconds)
+            for row, seconds in self._leases.remaining(connection)
         ]
 
     def _prepare(self, connection: sa.Connection) -> None:
@@ -308,13 +289,9 @@ class LedgerStore:
                 yield "ALTER TABLE dramaturg_calls ALTER COLUMN abandoned SET DEFAULT false"
                 yield "DROP TABLE dramaturg_processes"
 
-    def _run(
-        self,
-        run: Callable[[Callable[[sa.Connection], Result]], Result],
-        work: Callable[[sa.Connection], Result],
-    ) -> Result:
+    def _run(self, transaction: Callable[[], Result]) -> Result:
         try:
-            return run(work)
+            return transaction()
         except sa.exc.SQLAlchemyError as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             raise StoreError(f"the {self.name} cannot be used: {' '.join(str(cause).split())}") from error

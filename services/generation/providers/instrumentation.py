@@ -9,55 +9,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from dramaturg.service.telemetry import tracing
+from dramaturg.service.telemetry.gen_ai import known_as
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
 from services.generation.calls import Answer, Call, Message, Role
 from services.generation.deadlines import Deadline
 from services.generation.errors import ProviderError
-from services.generation.metrics import ATTEMPT_SECONDS, ATTEMPTS
+from services.generation.metrics import ATTEMPTS, count_call
 from services.generation.providers.base import Provider
 
 OPERATION = "chat"
 ANSWERED = "answered"
 CUT = "cut"
 """The outcome of a call that was given up: at a deadline, at the attempt's time limit, or with its caller."""
-
-
-_PROVIDERS: Mapping[str, str] = {
-    "api.openai.com": "openai",
-    "api.anthropic.com": "anthropic",
-    "api.cohere.com": "cohere",
-    "api.cohere.ai": "cohere",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-    "api.mistral.ai": "mistral_ai",
-    "api.perplexity.ai": "perplexity",
-    "api.x.ai": "x_ai",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "aiplatform.googleapis.com": "gcp.vertex_ai",
-    "openai.azure.com": "azure.ai.openai",
-    "services.ai.azure.com": "azure.ai.inference",
-    "models.ai.azure.com": "azure.ai.inference",
-    "ml.cloud.ibm.com": "ibm.watsonx.ai",
-}
-"""The well-known values of ``gen_ai.provider.name`` by the host, or the domain, of the provider's address."""
-
-
-def known_as(base_url: str) -> str:
-    """The provider's name in the conventions. Empty: they do not know it."""
-    host = urlsplit(base_url).hostname or ""
-    # A region stands before the name of Vertex AI: "europe-west4-aiplatform.googleapis.com".
-    if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com"):
-        return "aws.bedrock"
-    host = host if not host.endswith("-aiplatform.googleapis.com") else "aiplatform.googleapis.com"
-    return next(
-        (name for domain, name in _PROVIDERS.items() if host == domain or host.endswith(f".{domain}")), ""
-    )
 
 
 class InstrumentedProvider(Provider):
@@ -72,6 +40,7 @@ class InstrumentedProvider(Provider):
         self._inner = inner
         self._known_as = known_as(base_url) or inner.name
         self.name = inner.name
+        self._labels = (inner.name, OPERATION, self._known_as)
         self.address = inner.address
         self.default_model = inner.default_model
         self.keeps = inner.keeps
@@ -79,6 +48,7 @@ class InstrumentedProvider(Provider):
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
         """The inner provider's answer, or what it raises."""
         outcome, begun = CUT, time.perf_counter()
+        answer: Answer | None = None
         with tracing.span(f"{OPERATION} {call.model}", kind=SpanKind.CLIENT) as span:
             if span.is_recording():
                 _set_all(span, self._asked(call))
@@ -91,7 +61,7 @@ class InstrumentedProvider(Provider):
                 raise
             finally:
                 ATTEMPTS.add(self.name, outcome)
-                ATTEMPT_SECONDS.observe(time.perf_counter() - begun, self.name)
+                count_call(self._labels, time.perf_counter() - begun, call, answer)
             if span.is_recording():
                 _set_all(span, _answered(answer))
         return answer

@@ -12,6 +12,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from dramaturg.service.telemetry import tracing
+
 MAX_RESPONSE_BYTES = 64 * 2**20
 """The longest response that is read. Log-probabilities of a long answer take some MiB."""
 MAX_REDIRECTS = 3
@@ -68,7 +70,7 @@ class RedirectError(ValueError):
 
 
 class Transport:
-    """Sends requests to one endpoint. Needs a running event loop.
+    """Sends requests to one endpoint, with the trace context of the current span. Needs a running event loop.
 
     aiohttp alone: a call through the ``openai`` package takes 2.5 times the processor time
     (docs/generation.md).
@@ -143,6 +145,7 @@ class Transport:
                 method,
                 url,
                 data=None if body is None else aiohttp.BytesPayload(body, content_type=_JSON),
+                headers=tracing.headers(),
                 allow_redirects=False,
                 proxy_headers=self._proxy_headers,
                 timeout=self._idle if streamed else self._unlimited,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, TokenLogprob
 from services.judging.pairs.form import Reading, Vote, read_vote
-from services.judging.pairs.spans import Span, written_ballots
+from services.judging.pairs.spans import Span, member_of, written_ballots
 
 _SPLIT_CHARACTER = re.compile(r"\ufffd|\\x[0-9a-fA-F]{2}")
 _SPLIT_CHARACTERS = re.compile(rf"((?:{_SPLIT_CHARACTER.pattern})+)")
@@ -31,7 +31,7 @@ def confidences(completion: Completion, readings: Sequence[Reading], *, numbered
     Args:
         completion: The completion.
         readings: The parsed votes or abstentions, in the order of the roles.
-        numbered: Whether entries carry the roles' numbers.
+        numbered: Whether each entry is a member with the role's number.
 
     Returns:
         Confidences in (0, 1]; None without vote or confidence.
@@ -42,9 +42,11 @@ def confidences(completion: Completion, readings: Sequence[Reading], *, numbered
     tokens = Tokens(completion.logprobs, places)
     written: dict[tuple[str, str, str | None], tuple[Span, Span]] = {}
     for ballot in written_ballots(completion.text):
-        written.setdefault((ballot.role, ballot.reason, read_vote(ballot.vote)), ballot.spans)
+        written.setdefault((ballot.member, ballot.reason, read_vote(ballot.vote)), ballot.spans)
     return [
-        tokens.confidence(written.get((str(number) if numbered else "", reading.reason, reading.choice), ()))
+        tokens.confidence(
+            written.get((member_of(number) if numbered else "", reading.reason, reading.choice), ())
+        )
         if isinstance(reading, Vote)
         else None
         for number, reading in enumerate(readings, start=1)

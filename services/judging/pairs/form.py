@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import UNPARSABLE, UnclearAnswerError
-from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
+from dramaturg.judge.shapes import Choice, Record, Text
 from dramaturg.judge.short_answers import option_of
-from services.judging.pairs.spans import REASON, ROLE, VOTE
+from services.judging.pairs.spans import REASON, VOTE, member_of
 
 FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
 """The votes: the text shown first, the text shown second, or neither."""
 
-_VOTES = "votes"
 _REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences", optional=True)
+_ROLE_REASON_SHAPE = Text("what this role says of the two texts, in one or two sentences", optional=True)
 _VOTE_HINT = f"the better text: {FIRST_SHOWN} or {SECOND_SHOWN}, or {NEITHER} where neither is"
 _FORCED_HINT = f"the better text: {FIRST_SHOWN} or {SECOND_SHOWN}"
 _CHOICES = (FIRST_SHOWN, SECOND_SHOWN, NEITHER)
+
+
+def _vote_shape(*, ties: bool, accepts_any: bool = False) -> Choice:
+    if ties:
+        return Choice(_CHOICES, _VOTE_HINT, accepts_any)
+    return Choice(_CHOICES[:2], _FORCED_HINT, accepts_any)
 
 
 @dataclass(frozen=True)
@@ -37,9 +43,22 @@ Reading = Vote | Abstention
 """The result of one role: a vote, or the abstention."""
 
 
+class _VotesRecord(Record):
+    """The votes of roles, each a member. The sketch is the same for every number of roles."""
+
+    def sketch(self, indent: str = "") -> str:
+        inner = indent + "  "
+        name = member_of(1)
+        lines = [f'"{name}": {self.members[name].sketch(inner)},', "(the same for every role, by its number)"]
+        return "{\n" + "\n".join(inner + line for line in lines) + f"\n{indent}}}"
+
+
 @dataclass(frozen=True)
 class BatchForm:
-    """The form of the votes of several roles in one answer."""
+    """The form of the votes of several roles in one answer: one member a role, by its number.
+
+    A list of votes lets a model leave roles out, or go on with a role again and again.
+    """
 
     role_count: int
     """The number of roles. The answer refers to them by number, from 1."""
@@ -48,34 +67,36 @@ class BatchForm:
 
     @property
     def name(self) -> str:
-        return _VOTES
+        return "votes"
 
     @property
     def shape(self) -> Record:
-        """A list of votes."""
-        members: dict[str, Shape] = {
-            ROLE: Number("the role's number; each one once"),
-            REASON: Text("what this role says on the two texts, in one to three sentences", optional=True),
-            # A string, not an enumeration: one invalid word must not invalidate the votes of all other roles.
-            VOTE: Text(_VOTE_HINT if self.ties else _FORCED_HINT),
-        }
-        return Record({_VOTES: ListOf(Record(members))})
+        """A reason and a vote for each role."""
+        return _votes_shape(self.role_count, self.ties)
 
     def parse(self, value: Any) -> list[Reading]:
-        """Returns one vote or abstention for each role, in order. Entries of unknown roles are ignored.
+        """Returns one vote or abstention for each role, in order.
 
         Raises:
-            UnclearAnswerError: There is no list of votes.
+            UnclearAnswerError: The answer is not an object.
         """
-        entries = value.get(_VOTES) if isinstance(value, Mapping) else None
-        if not isinstance(entries, list):
-            raise UnclearAnswerError("the answer has no list of votes")
-        said: dict[int, list[Reading]] = {number: [] for number in range(1, self.role_count + 1)}
-        for entry in entries:
-            number = entry.get(ROLE) if isinstance(entry, Mapping) else None
-            if isinstance(number, int) and not isinstance(number, bool) and number in said:
-                said[number].append(_read(entry, ties=self.ties))
-        return [_agreed(readings) for readings in said.values()]
+        if not isinstance(value, Mapping):
+            raise UnclearAnswerError("the answer is no JSON object")
+        entries = [value.get(member_of(number)) for number in range(1, self.role_count + 1)]
+        return [
+            _read(entry, ties=self.ties)
+            if isinstance(entry, Mapping)
+            else Abstention(UNPARSABLE, "The answer leaves this role out.")
+            for entry in entries
+        ]
+
+
+# Cached: schemas and instructions are cached by the shape.
+@lru_cache(maxsize=64)
+def _votes_shape(role_count: int, ties: bool) -> Record:
+    vote = _vote_shape(ties=ties, accepts_any=True)
+    entry = Record({REASON: _ROLE_REASON_SHAPE, VOTE: vote}, optional=True)
+    return _VotesRecord({member_of(number): entry for number in range(1, role_count + 1)})
 
 
 @dataclass(frozen=True)
@@ -92,9 +113,7 @@ class SingleForm:
     @property
     def shape(self) -> Record:
         """A reason and a vote."""
-        choices = _CHOICES if self.ties else _CHOICES[:2]
-        hint = _VOTE_HINT if self.ties else _FORCED_HINT
-        return Record({REASON: _REASON_SHAPE, VOTE: Choice(choices, hint=hint)})
+        return Record({REASON: _REASON_SHAPE, VOTE: _vote_shape(ties=self.ties)})
 
     def parse(self, value: Any) -> list[Reading]:
         """Returns one vote or abstention.
@@ -120,17 +139,3 @@ def _read(entry: Mapping[str, Any], *, ties: bool) -> Reading:
     if choice == NEITHER and not ties:
         return Abstention(UNPARSABLE, "The answer is a tie, although one of the texts had to be chosen.")
     return Vote(choice, reason if isinstance(reason, str) else "")
-
-
-def _agreed(readings: Sequence[Reading]) -> Reading:
-    """Returns the vote of a role, which may be given several times: the first, provided that all agree."""
-    if not readings:
-        return Abstention(UNPARSABLE, "The answer leaves this role out.")
-    votes = [reading for reading in readings if isinstance(reading, Vote)]
-    if len(votes) < len(readings):
-        return next(reading for reading in readings if not isinstance(reading, Vote))
-    if len({vote.choice for vote in votes}) > 1:
-        return Abstention(
-            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY, "The answer gives this role two different votes."
-        )
-    return votes[0]

@@ -1,4 +1,4 @@
-"""The prompt of each kind of request, and the parts of a request in it: fenced, with neutral labels."""
+"""The prompt of each kind of request, and the parts of a request in it: texts fenced, with neutral labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, Role
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
 from dramaturg.judge.excerpts import Excerpt
-from dramaturg.judge.fence import fence, fence_items
+from dramaturg.judge.fence import fence, list_items
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 
@@ -67,9 +67,9 @@ def present(request: ComparePairRequest, limits: PairLimits, *, swapped: bool) -
 
 
 def roles_excerpt(roles: Sequence[Role], limits: PairLimits) -> Excerpt:
-    """The roles, numbered from 1."""
+    """The roles, numbered from 1. They are instructions, not material, and stand in no fence."""
     lines = [f"{role.type}: {role.description}" for role in roles]
-    return Excerpt((fence_items("roles", "Role", lines, limit=limits.roles),))
+    return Excerpt((list_items("roles", "Role", lines, limit=limits.roles),))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Positions of ballots in the raw answer of a model.
 
 Parsed answers may be repaired and reordered, but tokens belong to the raw text. This module finds the ballots
-in the raw text: objects with the strings "reason" and "vote" at any depth. It reads valid JSON and ignores
-the text around it. Repaired ballots are not found, so that no confidence derives from the wrong tokens.
+in the raw text: objects with the strings "reason" and "vote" at any depth, each named by its member. It reads
+valid JSON and ignores the text around it. Repaired ballots are not found, so that no confidence derives from
+the wrong tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-ROLE, REASON, VOTE = "role", "reason", "vote"
+REASON, VOTE = "reason", "vote"
 """The members of a ballot, in the order in which they are written."""
 
 _MAX_DEPTH = 100
@@ -27,6 +28,11 @@ _TOKEN = re.compile(
 )
 
 
+def member_of(number: int) -> str:
+    """The member with the ballot of a role, by the role's number from 1."""
+    return f"role_{number}"
+
+
 class Span(NamedTuple):
     """A range of characters of a text."""
 
@@ -38,8 +44,8 @@ class Span(NamedTuple):
 class WrittenBallot:
     """A ballot in the raw text."""
 
-    role: str
-    """The role's number, as written; empty where there is none."""
+    member: str
+    """The member that it is the value of; empty where it is the outermost object or in a list."""
     reason: str
     vote: str
     spans: tuple[Span, Span]
@@ -48,6 +54,8 @@ class WrittenBallot:
 
 @dataclass
 class _Object:
+    name: str = ""
+    """The member that it is the value of."""
     member: str = ""
     values: dict[str, str] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
@@ -61,7 +69,7 @@ class _Object:
         if REASON not in self.spans or VOTE not in self.spans:
             return None
         return WrittenBallot(
-            self.values.get(ROLE, ""),
+            self.name,
             self.values[REASON],
             self.values[VOTE],
             (self.spans[REASON], self.spans[VOTE]),
@@ -73,11 +81,12 @@ def written_ballots(text: str) -> Iterator[WrittenBallot]:
     stack: list[_Object] = []
     for token in _TOKEN.finditer(text):
         if token["open"]:
+            name = stack[-1].member if stack else ""
             if stack:
                 stack[-1].member = ""
             if len(stack) == _MAX_DEPTH:
                 return
-            stack.append(_Object())
+            stack.append(_Object(name))
         elif token["close"]:
             closed = stack.pop() if stack else _Object()
             ballot = closed.ballot() if token["close"] == "}" else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dramaturg.meta_evaluation.cases import BenchSet
+from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from tests.support.command_line import dramaturg
 from tests.support.openai_server import Body, OpenAIServer
 from tests.support.readers import prompt_of, shown
@@ -34,7 +34,7 @@ def votes(body: Body, vote: str) -> Any:
     if "vote" in members(body):
         return {"reason": "So it is.", "vote": vote}
     roles = shown(body).roles
-    return {"votes": [{"role": n, "reason": "So.", "vote": vote} for n in range(1, len(roles) + 1)]}
+    return {f"role_{n}": {"reason": "So.", "vote": vote} for n in range(1, len(roles) + 1)}
 
 
 def careless(body: Body) -> Any:
@@ -42,7 +42,7 @@ def careless(body: Body) -> Any:
     form, prompt = members(body), prompt_of(body)
     if not form:
         return "no" if "Must event A" in prompt else "Option 1"
-    if "vote" in form or "votes" in form:
+    if "vote" in form or "role_1" in form:
         return votes(body, "1")
     if "rating" in form:
         return {"reason": "Fine.", "rating": 9}
@@ -68,7 +68,7 @@ def strict(body: Body) -> Any:
     form, prompt = members(body), prompt_of(body)
     if not form:
         return "yes" if "Must event A" in prompt else write(prompt)
-    if "vote" in form or "votes" in form:
+    if "vote" in form or "role_1" in form:
         seen = shown(body)
         first, second = seen.text_1 in BETTER, seen.text_2 in BETTER
         return votes(body, "tie" if first == second else "1" if first else "2")
@@ -272,3 +272,21 @@ async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path)
 async def test_what_cannot_be_done_is_refused(options: tuple[str, ...], problem: str) -> None:
     done = await dramaturg("prompts", "bench", *options)
     assert (done.code, problem in done.err) == (2, True), done.err
+
+
+async def test_the_held_out_set_is_another_one(tmp_path: Path) -> None:
+    async with OpenAIServer(careless) as server:
+        done = await bench(server, tmp_path, "--held-out", "--judge", "challenge-judge", "--json")
+    assert done.code == 0, done.err
+    assert done.json["set"] == BenchSet(HELD_OUT_FILE).sha256
+
+
+@pytest.mark.parametrize("judge", ["critic", "pair-judge"])
+async def test_a_dead_server_ends_the_bench_at_its_first_request(tmp_path: Path, judge: str) -> None:
+    kept = tmp_path / "table.json"
+    async with OpenAIServer(careless) as server:
+        await server.stop()
+        done = await bench(server, tmp_path, "--judge", judge, "-o", kept)
+    assert done.code == 1
+    assert f"{judge}: no model answers" in done.err
+    assert not kept.exists()

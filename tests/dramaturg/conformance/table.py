@@ -88,8 +88,8 @@ class Row:
 
 def _answer(request: GenerateRequest) -> Completion:
     members = json.loads(request.json_format.schema)["properties"] if request.HasField("json_format") else {}
-    if "votes" in members:
-        return completion({"votes": [{"role": n, "reason": "So.", "vote": "1"} for n in (1, 2)]})
+    if "role_1" in members:
+        return completion({f"role_{n}": {"reason": "So.", "vote": "1"} for n in (1, 2)})
     return plain_answer(request) if {"vote", "rating", "turn"} & members.keys() else all_pass(request)
 
 

@@ -64,9 +64,9 @@ async def broken(role: str, *contracts: Contract) -> dict[str, str]:
 
 def votes(request: GenerateRequest) -> Completion:
     """Votes for the text shown first, as many roles as there are; other forms get their smallest answer."""
-    if "votes" not in json.loads(request.json_format.schema)["properties"]:
+    if "role_1" not in json.loads(request.json_format.schema)["properties"]:
         return plain_answer(request)
-    return completion({"votes": [{"role": n, "reason": "So.", "vote": "1"} for n in (1, 2)]})
+    return completion({f"role_{n}": {"reason": "So.", "vote": "1"} for n in (1, 2)})
 
 
 @pytest.mark.parametrize("index", range(3))

@@ -1,4 +1,4 @@
-"""MLflow and Inspect AI, in an environment of their own, as their users start them."""
+"""MLflow, Inspect AI and promptfoo, in environments of their own, as their users start them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from google.protobuf.json_format import MessageToDict
 from dramaturg.evaluation import evaluate_texts_async
 from tests.support.command_line import ROOT
 from tests.support.examples import EXAMPLES
-from tests.support.harness_rows import CRITERIA, PROMPT, ROWS, gateway, write_rows
+from tests.support.harness_rows import CRITERIA, PROMPT, ROWS, gateway, http_gateway, write_rows
 
 BIN = ROOT / ".tools" / "harnesses" / "bin"
+PROMPTFOO = ROOT / ".tools" / "promptfoo" / "node_modules" / ".bin" / "promptfoo"
 FOLDER = EXAMPLES / "integrations"
 pytestmark = [pytest.mark.harnesses, pytest.mark.timeout(300)]
 
@@ -170,3 +171,37 @@ def test_inspect_scores_the_rows(target: str, tmp_path: Path) -> None:
         assert judgements[0]["provenance"][0]["prompts"][0]["sha256"] == PROMPT
     assert "It greets nobody." in by_goal[ROWS[1].goal]["explanation"]
     assert by_goal[ROWS[2].goal]["reason"] == "grader_failed"
+
+
+def test_promptfoo_asserts_on_the_rows_over_http(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path)
+    with http_gateway() as url:
+        variables = {
+            "DRAMATURG_URL": url,
+            "ANSWERS": str(rows),
+            "PROMPTFOO_CONFIG_DIR": str(tmp_path / "promptfoo"),
+            "PROMPTFOO_DISABLE_TELEMETRY": "1",
+            "PROMPTFOO_DISABLE_UPDATE": "1",
+            "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
+        }
+        done = subprocess.run(
+            [PROMPTFOO, "eval", "-c", FOLDER / "promptfoo.mjs", "--no-cache", "-o", tmp_path / "out.json"],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+    assert done.returncode == 100, done.stdout + done.stderr  # promptfoo's code for failed tests
+    found = {
+        one["vars"]["answer"]: one["gradingResult"]
+        for one in json.loads((tmp_path / "out.json").read_text())["results"]["results"]
+    }
+    assert len(found) == len(ROWS)
+    for row in ROWS:
+        (result,) = found[row.output]["componentResults"]
+        judged = {name: value for name, value in row.expected().items() if value is not None}
+        assert result["namedScores"] == judged
+        assert result["pass"] == (row.polite is True and row.clear is not None)
+    assert "polite: abstains, UNPARSABLE: No answer." in found[ROWS[2].output]["reason"]

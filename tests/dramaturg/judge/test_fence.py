@@ -225,6 +225,7 @@ NAMING_TOKENS = {
     "dramaturg/judge/reasoning.py",
     "dramaturg/judge/shared_prompts/guard.md",
     "dramaturg/meta_evaluation/bench_set.json",
+    "dramaturg/meta_evaluation/held_out_set.json",
     "examples/prompts/de/guard.md",
     "services/alignment/text/bertscore.py",
 }

@@ -5,7 +5,7 @@ from collections import Counter
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.case import JUDGES, PREFERENCE, Case
-from dramaturg.meta_evaluation.cases import BenchSet
+from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 
 CASES = BenchSet().cases()
 
@@ -23,6 +23,21 @@ def test_every_judge_has_faults_and_flawless_material_in_several_languages() -> 
         assert {"en", "de"} <= {case.language for case in mine}
     assert {case.judge for case in CASES if case.injected} == {*JUDGES} - {"challenge-judge"}
     assert BenchSet().cases(["execute"]) == [case for case in CASES if case.judge == "execute"]
+
+
+def test_the_held_out_set_has_as_many_cases_of_each_kind_and_no_text_of_the_first() -> None:
+    held_out = BenchSet(HELD_OUT_FILE)
+    assert held_out.sha256 != BenchSet().sha256
+    counts = [
+        Counter((case.judge, type(case.request).__name__, case.injected) for case in cases)
+        for cases in (CASES, held_out.cases())
+    ]
+    assert counts[0] == counts[1]
+    judged = [
+        {step for case in cases if case.judge == "script-judge" for step in steps(case)}
+        for cases in (CASES, held_out.cases())
+    ]
+    assert not judged[0] & judged[1]
 
 
 def test_every_criterion_has_faults_and_flawless_scripts() -> None:

@@ -155,6 +155,7 @@ async def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) 
         ((), {"DRAMATURG_CONFIG": "/nowhere/dramaturg.toml"}, "/nowhere/dramaturg.toml"),
         (("--port", "70000"), {}, "port"),
         ((), {"DRAMATURG_SERVER_TLS_CERTIFICATE_FILE": "/nowhere/c.pem"}, "tls_private_key_file"),
+        ((), {"DRAMATURG_SERVR_PORT": "1"}, "is DRAMATURG_SERVER_PORT meant?"),
     ],
 )
 async def test_bad_settings_end_with_a_message_and_code_2(

@@ -9,7 +9,14 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from dramaturg.service.settings import ChannelSettings, ServerSettings, Settings, SettingsError, explain
+from dramaturg.service.settings import (
+    ChannelSettings,
+    ServerSettings,
+    Settings,
+    SettingsError,
+    check_names,
+    explain,
+)
 
 
 class Provider(BaseModel):
@@ -60,6 +67,63 @@ def test_an_unknown_key_is_named(config: Path) -> None:
 def test_other_tables_are_not_looked_at(config: Path) -> None:
     config.write_text('[other]\nmodle = "x"\n')
     assert JudgeSettings().model == "default"
+
+
+OTHERS = ("critic", "quotas", "script-judge")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[quota.default]\nrequests_per_minute = 1\n", r"\[quota\]; is quotas meant\?"),
+        ("[srever]\nport = 1\n", r"\[srever\]; is server meant\?"),
+        ("[zzz]\n", r"\[zzz\]$"),
+    ],
+)
+def test_an_unknown_table_is_named_with_the_nearest_one(config: Path, text: str, named: str) -> None:
+    config.write_text(text)
+    with pytest.raises(SettingsError, match=named):
+        check_names(OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("variable", "named"),
+    [
+        ("DRAMATURG_SCRIPT_JUDGE_MODLE", "DRAMATURG_SCRIPT_JUDGE_MODEL"),
+        ("DRAMATURG_SCRIPTJUDGE_PROVIDER__KEY", "DRAMATURG_SCRIPT_JUDGE_PROVIDER"),
+        ("dramaturg_servr_port", "DRAMATURG_SERVER_PORT"),
+        ("DRAMATURG_SERVER_COLOUR_OF_THE_SKY", ""),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch, variable: str, named: str
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    nearest = rf"; is {named} meant\?" if named else "$"
+    with pytest.raises(SettingsError, match=variable.upper().partition("__")[0] + nearest):
+        check_names(OTHERS)
+
+
+def test_names_of_this_and_other_processes_and_of_others_pass(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("[quotas.default]\n[critic]\n[server]\n[script-judge]\n")
+    for variable, value in {
+        "DRAMATURG_SCRIPT_JUDGE_MODEL": "x",
+        "DRAMATURG_SCRIPT_JUDGE_PROVIDER__KEY": "x",
+        "DRAMATURG_CRITIC_MODEL": "x",
+        "DRAMATURG_TARGET": "x",
+        "DRAMATURG_TOKEN": "x",
+        "DRAMATURG_DATA": "x",
+        # Of Kubernetes, for the Services `dramaturg-channel` and `dramaturg`.
+        "DRAMATURG_CHANNEL_SERVICE_HOST": "10.0.0.1",
+        "DRAMATURG_CHANNEL_PORT": "tcp://10.0.0.1:50051",
+        "DRAMATURG_CHANNEL_PORT_50051_TCP_ADDR": "10.0.0.1",
+        "DRAMATURG_SERVICE_PORT_GRPC": "50051",
+        "DRAMATURG_PORT": "tcp://10.0.0.1:50051",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    check_names(OTHERS)
 
 
 @pytest.mark.parametrize("content", [b"[script-judge", b"script-judge = 3", b"\xff"])

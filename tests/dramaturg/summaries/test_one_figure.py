@@ -46,13 +46,13 @@ def boards(folder: Path, measure: str = "") -> Iterator[Sequence[LeaderboardEntr
     kind = samples[0].WhichOneof("result") or ""
     store = open_store(f"sqlite:///{folder}/runs.sqlite3")
     create(store)
-    store.add_samples("run", sample_rows(rows(range(len(samples)))))
-    store.set_manifest("run", DatasetManifest(sha256="x"))
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    attempt = store.get_run("run").attempt  # type: ignore[union-attr]
-    store.take_samples("run", range(len(samples)), "here")
-    store.finish_samples("run", attempt, [outcome(sample) for sample in samples])
-    yield leaderboard(store.model_sums("run"), kind, measure)
+    store.samples.add("run", sample_rows(rows(range(len(samples)))))
+    store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    attempt = store.runs.get("run").attempt  # type: ignore[union-attr]
+    store.samples.take("run", range(len(samples)), "here")
+    store.attempts.finish("run", attempt, [outcome(sample) for sample in samples])
+    yield leaderboard(store.results.model_sums("run"), kind, measure)
     store.close()
     if not measure:
         yield summary_of(folder).leaderboard

@@ -30,7 +30,7 @@ from tests.support.runs import create, judged
 
 def running(console: Consoled, run_id: str = "run-1", tenant: str = "research") -> None:
     create(console.store, run_id, samples=3, tenant=tenant)
-    console.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    console.store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
 
 
 class Browserless:
@@ -229,7 +229,7 @@ async def test_a_viewer_reads_and_changes_nothing(guarded: Consoled) -> None:
         refused = await visitor.post("/console/runs/run-1/pause")
         assert refused.status == 403
         assert "may not call" in await refused.text()
-    run = guarded.store.get_run("run-1")
+    run = guarded.store.runs.get("run-1")
     assert run is not None
     assert run.state == RUN_STATE_RUNNING
 
@@ -240,7 +240,7 @@ async def test_who_may_write_changes_the_state(guarded: Consoled) -> None:
         await visitor.sign_in(EVALUATOR)
         assert "/console/runs/run-1/pause" in await (await visitor.get("/console/runs/run-1")).text()
         assert (await visitor.post("/console/runs/run-1/pause")).status == 303
-        run = guarded.store.get_run("run-1")
+        run = guarded.store.runs.get("run-1")
         assert run is not None
         assert run.state == RUN_STATE_PAUSED
         shown = await (await visitor.get("/console/runs/run-1/part")).text()
@@ -265,7 +265,7 @@ async def test_forms_of_other_pages_are_refused(guarded: Consoled, headers: Mapp
         await visitor.sign_in(EVALUATOR)
         assert (await visitor.post("/console/runs/run-1/cancel", None, **headers)).status == 403
         assert (await visitor.post("/console/sign-in", {"token": VIEWER.token}, **headers)).status == 403
-    run = guarded.store.get_run("run-1")
+    run = guarded.store.runs.get("run-1")
     assert run is not None
     assert run.state == RUN_STATE_RUNNING
 
@@ -287,8 +287,8 @@ async def test_every_answer_has_a_strict_policy(console: Consoled) -> None:
 
 async def test_the_report_is_apart_from_the_console(console: Consoled) -> None:
     running(console, tenant="")
-    console.store.take_samples("run-1", [0], "e")
-    console.store.finish_samples("run-1", 1, [judged(0, {"writer": [True]})])
+    console.store.samples.take("run-1", [0], "e")
+    console.store.attempts.finish("run-1", 1, [judged(0, {"writer": [True]})])
     async with Browserless(console) as visitor:
         answer = await visitor.get("/console/runs/run-1/report")
         assert answer.status == 200

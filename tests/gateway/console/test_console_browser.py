@@ -29,13 +29,13 @@ PAGES = ("", "runs/run-1", "judges")
 
 def running(console: Consoled, samples: int = 3, **fields: Any) -> None:
     create(console.store, "run-1", samples=samples, spec=spec(**fields))
-    console.store.change_state("run-1", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    console.store.runs.change_state("run-1", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     finish(console, 0)
 
 
 def finish(console: Consoled, index: int) -> None:
-    console.store.take_samples("run-1", [index], "e")
-    console.store.finish_samples(
+    console.store.samples.take("run-1", [index], "e")
+    console.store.attempts.finish(
         "run-1", 1, [judged(index, {"writer-a": [True, False], "writer-b": [True, TIMED_OUT]})]
     )
 
@@ -96,7 +96,9 @@ def test_the_state_is_changed_by_keyboard(console: Consoled) -> None:
 
 def test_failures_and_budget_are_stated_in_words(console: Consoled) -> None:
     running(console, budget=RunBudget(max_token_count=100))
-    console.store.report_incident("run-1", 1, Incident("the provider 'openai' refused the key", 3, 5.0, None))
+    console.store.runs.report_incident(
+        "run-1", 1, Incident("the provider 'openai' refused the key", 3, 5.0, None)
+    )
     with tab(console) as seen:
         seen.page.goto(f"{console.url}/console/runs/run-1")
         assert "the provider 'openai' refused the key" in seen.page.inner_text("#hindrance")

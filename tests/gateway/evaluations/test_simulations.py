@@ -32,8 +32,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.simulations.cuts import cut_scripts
-from gateway.evaluations.simulations.stalls import stall
+from gateway.evaluations.simulations.kind import cut_scripts, stall
 from tests.support.evaluations import CALL, gateway_target
 
 TASK = SimulationTask(id="t1", name="Terminal", description="Act as a terminal. My first command is pwd.")

@@ -36,7 +36,7 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, SettingsError
 from dramaturg.testing import until
 from gateway.app import App
-from gateway.http import messages
+from gateway.http import bodies
 from gateway.http.bodies import _inflate
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
@@ -365,7 +365,7 @@ async def test_a_body_that_is_too_large_is_refused_before_its_end(
 def test_json_of_very_many_values_is_not_read() -> None:
     for body in (b'{"runIds": [' + b"0," * 1_000_000 + b"0]}", b'{"a":' * 1_000_001):
         with pytest.raises(ServiceError, match="JSON of more than 1,000,000 values"):
-            messages._parse(body, pb.CompareRunsRequest)
+            bodies._parse(body, pb.CompareRunsRequest)
 
 
 def test_decompression_ends_at_the_limit() -> None:
@@ -432,12 +432,12 @@ async def test_a_caller_reads_one_large_body_at_once(monkeypatch: pytest.MonkeyP
             end.wait(30)
         return data[:1]
 
-    monkeypatch.setattr(messages, "_parse", parse)
+    monkeypatch.setattr(bodies, "_parse", parse)
     method = pb.DESCRIPTOR.services_by_name["RunService"].methods_by_name["ListRuns"]
-    large = messages.LARGE_BYTES + 1
-    calls = [asyncio.create_task(messages.JsonCodec(method, "a").decode(b"a" * large)) for _ in range(3)]
+    large = bodies.LARGE_BYTES + 1
+    calls = [asyncio.create_task(bodies.JsonCodec(method, "a").decode(b"a" * large)) for _ in range(3)]
     assert await asyncio.to_thread(begun.acquire, timeout=30)
-    assert await asyncio.wait_for(messages.JsonCodec(method, "b").decode(b"b" * large), 30) == b"b"
+    assert await asyncio.wait_for(bodies.JsonCodec(method, "b").decode(b"b" * large), 30) == b"b"
     assert not begun.acquire(blocking=False)
     end.set()
     await asyncio.gather(*calls)

@@ -338,7 +338,7 @@ def stored(url: str, *judges: JudgeRegistration) -> None:
     """Stores registrations that no gateway has checked, as one of another version may have."""
     store = open_store(url)
     for judge in judges:
-        assert store.register_judge("", judge, 100)
+        assert store.registrations.add("", judge, 100)
     store.close()
 
 
@@ -735,15 +735,15 @@ async def test_the_check_and_the_change_are_one_transaction(sqlite_url: str) -> 
         await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
         other = await asyncio.to_thread(open_reader, sqlite_url)
         panel = JudgePanel(members=[PanelMember(judge="theirs")])
-        other.register_judge("", JudgeRegistration(role="critic", name="both", panel=panel), 9, ["theirs"])
+        other.registrations.add("", JudgeRegistration(role="critic", name="both", panel=panel), 9, ["theirs"])
         with pytest.raises(ServiceError, match="used by the panels both;"):
             await client.remove_judge("critic", "theirs")
-        assert other.remove_judge("", "critic", "both")
-        assert other.remove_judge("", "critic", "theirs")
+        assert other.registrations.remove("", "critic", "both")
+        assert other.registrations.remove("", "critic", "theirs")
         shadow = JudgeShadow(of="theirs")
         with pytest.raises(ServiceError, match="needs the judge 'theirs', which was removed") as refused:
             await client.register_judge(
                 JudgeRegistration(role="critic", name="next", target=theirs.target, shadow=shadow)
             )
         assert fields_of(refused.value) == ["judge"]
-        assert other.registered_judges() == []
+        assert other.registrations.all() == []

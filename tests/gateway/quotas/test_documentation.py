@@ -14,21 +14,21 @@ from dramaturg.judge import text_pool, usage
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service import logs, server
+from dramaturg.service.auth.authenticator import StaticTokens
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.interceptors import call as unread
 from dramaturg.service.interceptors import large_responses
-from dramaturg.service.interceptors import unread_requests as unread
 from dramaturg.service.value_rules import limits_of
 from gateway.console import console, sessions, visit
 from gateway.evaluations import judge_answers
 from gateway.evaluations.scripts import reading
-from gateway.http import messages
+from gateway.http import bodies
 from gateway.http.settings import HttpSettings
 from gateway.judges import identity
 from gateway.processes import pool, process
-from gateway.quotas import recent_calls, spending
+from gateway.quotas import gate, spending
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
 from gateway.runs.engine import ingest, pacing
@@ -59,10 +59,10 @@ NUMBERS = (
     f"short reads of the store, {store_calls._READ_THREADS_PER_TENANT} of one tenant",
     f"{text_pool.THREADS} threads of a judge or of the generation service",
     f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
-    f"other tenants within the last {recent_calls.RECENT_SECONDS:g} s",
-    f"computed for at most {recent_calls.SHARE:g} of the time since the last start",
+    f"other tenants within the last {gate.RECENT_SECONDS:g} s",
+    f"computed for at most {gate.SHARE:g} of the time since the last start",
     f"since the last start, or after {pacing.MAX_WAIT_SECONDS:g} s",
-    f"the thread of a long page computes for {recent_calls.SHARE:g} of the time",
+    f"the thread of a long page computes for {gate.SHARE:g} of the time",
     f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
     f"{preflight.READ_BYTES >> 20} MiB, {preflight.READ_BLANK_LINES:,} blank lines",
@@ -77,7 +77,7 @@ NUMBERS = (
     f"{report_cache.MAX_BUILDS} built at once, {report_cache.MAX_BYTES >> 20} MiB",
     f"dropped undecoded: {unread.MAX_BYTES >> 20} MiB, {unread.MAX_SECONDS:g} seconds",
     f"{unread.MAX_CALLS} calls at once, {unread.MAX_UNAUTHENTICATED_CALLS} of unauthenticated callers",
-    f"{messages.MAX_JSON_VALUES:,} values of a JSON body",
+    f"{bodies.MAX_JSON_VALUES:,} values of a JSON body",
     f"more than {MAX_ANSWER_BYTES >> 10} KiB about one candidate",
     f"to {judge_answers.MAX_TEXT_CHARACTERS:,}, then to {judge_answers.SHORT_TEXT_CHARACTERS} characters",
     f"lists to {judge_answers.MAX_ELEMENTS} elements",

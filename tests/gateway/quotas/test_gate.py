@@ -276,16 +276,16 @@ class Runs:
 
     def spend(self, run_id: str, tokens: int) -> None:
         """A sample of the run with two candidates has cost so many tokens each."""
-        self.store.add_samples(run_id, sample_rows(rows(range(1))))
-        self.store.set_manifest(run_id, DatasetManifest(sha256="x"))
-        self.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-        self.store.take_samples(run_id, [0], "executor")
-        self.store.finish_samples(run_id, 1, [judged(0, {"m": [True], "n": [True]}, tokens)])
+        self.store.samples.add(run_id, sample_rows(rows(range(1))))
+        self.store.runs.set_manifest(run_id, DatasetManifest(sha256="x"))
+        self.store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+        self.store.samples.take(run_id, [0], "executor")
+        self.store.attempts.finish(run_id, 1, [judged(0, {"m": [True], "n": [True]}, tokens)])
 
     def end(self, run_id: str) -> None:
         """Ends a run."""
         expected = [RUN_STATE_PREPARING, RUN_STATE_RUNNING]
-        assert self.store.change_state(run_id, RUN_STATE_CANCELLED, expected=expected)
+        assert self.store.runs.change_state(run_id, RUN_STATE_CANCELLED, expected=expected)
 
 
 @asynccontextmanager
@@ -380,7 +380,7 @@ async def test_a_store_that_cannot_be_read_is_not_zero_spent(
         def fail(*_: Any) -> Any:
             raise StoreError("postgresql://secret is away")
 
-        monkeypatch.setattr(made.store, "spent_today", fail)
+        monkeypatch.setattr(made.store.spending, "today", fail)
         for _ in range(3):
             error = await fault(made.create(made.alice))
             assert error.code is grpc.StatusCode.UNAVAILABLE

@@ -96,12 +96,12 @@ async def admitted(quotas: Quotas, count: int) -> int:
 async def test_calls_at_once_at_two_gateways_exceed_the_quota_by_what_was_left_at_most(
     gateways: Sequence[Quotas], observer: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = LIMIT - observer.spent_today(TENANT).tokens
+    left = LIMIT - observer.spending.today(TENANT).tokens
     assert left == 8 * COST
     monkeypatch.setattr(spending, "_CACHE_SECONDS", 0.0)
     passed = await asyncio.gather(*(admitted(quotas, 30) for quotas in gateways))
     assert all(1 <= one <= left // COST for one in passed), passed
-    spent = observer.spent_today(TENANT).tokens
+    spent = observer.spending.today(TENANT).tokens
     assert spent == 2 * COST + sum(passed) * COST
     assert spent <= LIMIT + (len(gateways) - 1) * left
     assert not any([await call(quotas) for quotas in gateways])
@@ -114,10 +114,10 @@ async def test_the_last_call_passes_once_at_each_gateway_at_most(
     for _ in range(7):
         assert await call(gateways[0])
         await written(gateways[0])
-    assert observer.spent_today(TENANT).tokens == LIMIT - COST
+    assert observer.spending.today(TENANT).tokens == LIMIT - COST
     passed = await asyncio.gather(*(admitted(quotas, 10) for quotas in gateways for _ in range(2)))
     assert 1 <= sum(passed) <= len(gateways)
-    assert observer.spent_today(TENANT).tokens <= LIMIT + (len(gateways) - 1) * COST
+    assert observer.spending.today(TENANT).tokens <= LIMIT + (len(gateways) - 1) * COST
     assert not any([await call(quotas) for quotas in gateways])
 
 
@@ -126,7 +126,7 @@ async def test_what_another_gateway_spent_counts_after_the_cache_has_expired(
 ) -> None:
     first, second = gateways
     assert await admitted(first, 8) == 8
-    assert observer.spent_today(TENANT).tokens == LIMIT
+    assert observer.spending.today(TENANT).tokens == LIMIT
     assert await call(second), "known as of a read of up to 5 seconds ago"
     monkeypatch.setattr(spending, "_CACHE_SECONDS", 0.0)
     assert not await call(second)

@@ -38,7 +38,7 @@ async def test_amounts_are_written_and_read_by_another_gateway(store: RunStore) 
         for _ in range(10):
             one.add("a", usage(3))
         assert (await one.today("a", fresh=True)).tokens >= 30
-        await until(lambda: store.spent_today("a").tokens == 30)
+        await until(lambda: store.spending.today("a").tokens == 30)
         assert await other.today("a") == Spending(30, 0)
         assert await other.today("b") == Spending()
 
@@ -55,15 +55,15 @@ async def test_an_outage_of_the_store_omits_nothing(store: RunStore, monkeypatch
     spent = DailySpending()
     async with spent.persisted(store):
         assert await spent.today("a") == Spending()
-        monkeypatch.setattr(store, "add_spending", fail)
+        monkeypatch.setattr(store.spending, "add", fail)
         spent.add("a", usage(5))
         await until(lambda: tries > 2)
         assert (await spent.today("a", fresh=True)).tokens == 5
-        monkeypatch.setattr(store, "spent_today", fail)
+        monkeypatch.setattr(store.spending, "today", fail)
         with pytest.raises(ServiceError, match="unavailable"):
             await spent.today("a", fresh=True)
         monkeypatch.undo()
-        await until(lambda: store.spent_today("a").tokens == 5)
+        await until(lambda: store.spending.today("a").tokens == 5)
         assert (await spent.today("a", fresh=True)).tokens == 5
 
 
@@ -87,7 +87,7 @@ async def test_an_amount_written_during_a_read_is_not_missed(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, written = threading.Event(), threading.Event()
-    read = store.spent_today
+    read = store.spending.today
 
     def read_early(tenant: str) -> Spending:
         found = read(tenant)
@@ -97,7 +97,7 @@ async def test_an_amount_written_during_a_read_is_not_missed(
 
     spent = DailySpending()
     async with spent.persisted(store):
-        monkeypatch.setattr(store, "spent_today", read_early)
+        monkeypatch.setattr(store.spending, "today", read_early)
         asked = asyncio.create_task(spent.today("a"))
         await until(reading.is_set)
         spent.add("a", usage(7))
@@ -111,14 +111,14 @@ async def test_an_amount_written_during_a_read_is_not_missed(
 
 async def test_a_stop_writes_what_is_left_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, released = threading.Event(), threading.Event()
-    write = store.add_spending
+    write = store.spending.add
 
     def write_slowly(*given: Any) -> None:
         begun.set()
         assert released.wait(20)
         write(*given)
 
-    monkeypatch.setattr(store, "add_spending", write_slowly)
+    monkeypatch.setattr(store.spending, "add", write_slowly)
     spent = DailySpending()
     async with asyncio.timeout(20):
         async with spent.persisted(store):
@@ -127,7 +127,7 @@ async def test_a_stop_writes_what_is_left_once(store: RunStore, monkeypatch: pyt
             spent.add("a", usage(3))
             # The stop cancels the writer while its first write is in progress.
             asyncio.get_running_loop().call_later(0.05, released.set)
-    assert store.spent_today("a") == Spending(5, 0)
+    assert store.spending.today("a") == Spending(5, 0)
 
 
 async def test_without_a_store_each_day_starts_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:

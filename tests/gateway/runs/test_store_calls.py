@@ -46,10 +46,10 @@ async def test_a_write_of_unknown_outcome_is_repeated_and_takes_effect_once(
     create(store, tenant="a")
     threads = ThreadPool(1)
     with lost_acknowledgements():
-        await RetryingCaller(threads)(store.add_usage, "run", "a", Usage(prompt_token_count=15))
-    run = store.get_run("run")
+        await RetryingCaller(threads)(store.attempts.add_usage, "run", "a", Usage(prompt_token_count=15))
+    run = store.runs.get("run")
     assert run is not None
     assert run.counts.usage.prompt_token_count == 15
-    assert store.spent_today("a").tokens == 15
+    assert store.spending.today("a").tokens == 15
     threads.close()
     store.close()

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dramaturg.service.auth.errors import UnauthenticatedError
-from dramaturg.service.auth.identities import Identities
+from dramaturg.service.auth.identities import Identities, UnauthenticatedError
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 
 SERVICES = IdentityGrant(pattern="spiffe://example.org/ns/dramaturg/sa/*", roles=("service",))

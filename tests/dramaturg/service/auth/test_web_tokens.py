@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from dramaturg.service.auth.errors import UnauthenticatedError
-from dramaturg.service.auth.identities import Identities
+from dramaturg.service.auth.identities import Identities, UnauthenticatedError
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 from dramaturg.service.auth.web_tokens import WebTokens
 from dramaturg.service.settings import SettingsError

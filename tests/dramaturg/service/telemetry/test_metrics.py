@@ -15,9 +15,12 @@ import grpc
 import pytest
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry
+from dramaturg.service.telemetry.calls import MAX_TARGETS, target_label
 from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
 from dramaturg.testing import serve
 from tests.support.grpc_servers import (
@@ -25,6 +28,7 @@ from tests.support.grpc_servers import (
     arities,
     call_arity,
     serve_synthesizer,
+    silent,
     synthesize_request,
     synthesizer,
 )
@@ -178,11 +182,26 @@ def test_labels_do_not_grow_without_bound() -> None:
     assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
 
 
+def test_targets_do_not_grow_without_bound(counts: Counts) -> None:
+    found = [target_label(METHOD, f"judge-{number}:50051") for number in range(MAX_TARGETS + 5)]
+    assert found == [f"judge-{number}:50051" for number in range(MAX_TARGETS)] + [OTHER] * 5
+    with counted():
+        assert target_label(METHOD, "later:50051") == "later:50051"
+
+
+async def test_polling_has_one_target(counts: Counts) -> None:
+    async with serve(synthesizer(silent)) as server, open_channel(server.target) as channel:
+        await IdentityServiceStub(channel).GetIdentity(GetIdentityRequest())
+    assert counts.now().by(MADE, "grpc_target") == {OTHER: 1}
+
+
 def test_names_keep_to_prometheus_conventions() -> None:
     """See https://prometheus.io/docs/practices/naming/."""
     for instrument in instruments.declared():
         assert (instrument.kind == "counter") == instrument.name.endswith("_total"), instrument.name
-        assert instrument.kind != "histogram" or instrument.name.endswith("_seconds"), instrument.name
+        # The conventions have no unit for tokens.
+        unit = ("_seconds", "gen_ai_client_token_usage")
+        assert instrument.kind != "histogram" or instrument.name.endswith(unit), instrument.name
         assert instrument.description.endswith("."), instrument.name
         assert isinstance(instrument, Instrument)
 

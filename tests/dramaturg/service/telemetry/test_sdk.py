@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 
 from dramaturg.service.settings import SettingsError
-from dramaturg.service.telemetry import telemetry, tracing
+from dramaturg.service.telemetry import events, telemetry, tracing
 from dramaturg.service.telemetry.sdk import Tracing
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
 from dramaturg.testing import until
@@ -26,6 +26,7 @@ from tests.support.telemetry import collector, counted, global_provider
 def _no_provider() -> Iterator[None]:
     with global_provider():
         yield
+    events.configure(None)
 
 
 def is_recording() -> bool:
@@ -50,6 +51,64 @@ async def test_spans_reach_the_collector_with_the_configured_headers(monkeypatch
     assert (span.service, span.name, span.attributes) == ("service", "work", {"attribute": 1})
     assert b"deployment.environment.name" in collecting.raw[0]
     assert collecting.metadata[0]["x-key"] == "planted"
+
+
+@pytest.mark.parametrize("variable", ["DRAMATURG_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+@pytest.mark.parametrize("http", [True, False])
+async def test_both_protocols_take_spans_and_events(
+    variable: str, http: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector(refusals=1) as collecting:
+        monkeypatch.setenv(variable, collecting.url if http else f"http://{collecting.target}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=planted")
+        if http:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        with counted() as counts:
+            async with telemetry("service", "127.0.0.1"):
+                assert not events.emitting()
+                with tracing.span("work"):
+                    assert events.emitting()
+                    events.emit("happened", {"attribute": 1})
+            assert counts.now().sum("dramaturg_spans_sent_total") == 1
+            assert counts.now().sum("dramaturg_events_sent_total") == 1
+    assert not events.emitting()
+    (span,), (event,) = collecting.spans, collecting.events
+    assert (event.service, event.name, event.attributes) == ("service", "happened", {"attribute": 1})
+    assert (event.trace_id, event.span_id) == (span.trace_id, span.span_id)
+    assert [metadata["x-key"] for metadata in collecting.metadata] == ["planted"] * 2
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{}"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "{}", "OTEL_LOGS_EXPORTER": "none"},
+        {"DRAMATURG_TRACES_ENDPOINT": "{}", "OTEL_LOGS_EXPORTER": "none"},
+    ],
+)
+async def test_a_collector_of_spans_alone_gets_no_events(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.format(f"http://{collecting.target}"))
+        async with telemetry("service", "127.0.0.1"):
+            with tracing.span("work"):
+                assert not events.emitting()
+    assert len(collecting.spans) == 1
+    assert not collecting.events
+
+
+async def test_events_have_an_endpoint_and_a_protocol_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with collector() as spans, collector() as logs:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{spans.target}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", f"{logs.url}/v1/logs")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")
+        async with telemetry("service", "127.0.0.1"):
+            with tracing.span("work"):
+                events.emit("happened", {})
+    assert (len(spans.spans), len(spans.events)) == (1, 0)
+    assert (len(logs.spans), len(logs.events)) == (0, 1)
 
 
 async def test_spans_of_the_api_are_sent_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,21 +211,27 @@ def dead_collector(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_the_end_does_not_wait_for_a_dead_collector_and_every_span_is_counted(
-    dead_collector: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_the_end_does_not_wait_for_a_dead_collector_and_all_that_is_lost_is_counted(
+    protocol: str, dead_collector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    monkeypatch.setenv("OTEL_BLRP_MAX_QUEUE_SIZE", "1000")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1000")
     with counted() as counts:
         sending = Tracing("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
         tracer = sending.provider.get_tracer("test")
+        events.configure(sending.events)
         for _ in range(3000):
             tracer.start_span("work").end()
+            events.emit("happened", {})
         begun = time.monotonic()
         sending.shutdown()
         assert time.monotonic() - begun < TracesSettings().flush_seconds
-        dropped = counts.now().by("dramaturg_spans_dropped_total", "reason")
-    assert dropped["queue"] > 0
-    assert sum(dropped.values()) == 3000
+        for signal in ("spans", "events"):
+            dropped = counts.now().by(f"dramaturg_{signal}_dropped_total", "reason")
+            assert dropped["queue"] > 0
+            assert sum(dropped.values()) == 3000
 
 
 @pytest.mark.parametrize(
@@ -175,6 +240,8 @@ def test_the_end_does_not_wait_for_a_dead_collector_and_every_span_is_counted(
         ("DRAMATURG_TRACES_ENDPOINT", "http://[::1"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/json"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
     ],
 )

@@ -330,3 +330,12 @@ async def test_logs_name_the_trace_where_there_is_one() -> None:
     (served,) = [span for span in spans if span.kind is SpanKind.SERVER]
     assert (lines[2]["trace_id"], lines[2]["span_id"]) == (served.trace_id, served.span_id)
     assert lines[2]["request_id"]
+
+
+def test_a_server_outside_gets_no_tracestate() -> None:
+    assert tracing.headers() == {}
+    span, token = tracing.start_server_span([SAMPLED, ("tracestate", "vendor=private")], "name", {})
+    try:
+        assert tracing.headers() == {"traceparent": SAMPLED[1]}
+    finally:
+        tracing.end_server_span(span, token)

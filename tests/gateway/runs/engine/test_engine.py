@@ -144,7 +144,7 @@ async def test_a_dataset_whose_reader_dies_three_times_fails_the_run(sqlite_url:
                     os.kill(child, signal.SIGKILL)
                     killed.add(child)
                 await asyncio.sleep(0.01)
-        again = await asyncio.to_thread(runs.store.begin_again, run_id, RERUN_SCOPE_ALL)
+        again = await asyncio.to_thread(runs.store.attempts.begin, run_id, RERUN_SCOPE_ALL)
         assert again is not None
         await runs.engine.submit(run_id)
         later = await runs.ended(run_id)
@@ -198,7 +198,7 @@ async def test_a_paused_run_begins_nothing_until_it_is_resumed(store_url: str) -
         await asyncio.sleep(1)
         gate.open.set()
         await runs.until(run_id, lambda run: run.counts.succeeded == 4)
-        assert runs.store.running_samples(run_id) == 0
+        assert runs.store.samples.running(run_id) == 0
         # Longer than any look takes: whatever would be begun by mistake has been.
         await asyncio.sleep(4 * LOOK_SECONDS)
         assert gate.asked == 4
@@ -217,11 +217,13 @@ async def test_a_cancelled_run_cuts_its_calls_within_a_second(store_url: str) ->
         await runs.until(run_id, lambda run: gate.waiting == 16)
         begun = time.monotonic()
         # Not told to the engine, as when another gateway was asked.
-        runs.store.change_state(run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING])
+        runs.store.runs.change_state(
+            run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING]
+        )
         await runs.until(run_id, lambda run: gate.waiting == 0)
         assert time.monotonic() - begun < 1
         assert gate.asked == gate.cancelled == 16
-        await runs.until(run_id, lambda run: runs.store.running_samples(run_id) == 0)
+        await runs.until(run_id, lambda run: runs.store.samples.running(run_id) == 0)
         assert runs.get(run_id).state == run_pb2.RUN_STATE_CANCELLED
 
 
@@ -234,7 +236,7 @@ async def test_the_answers_of_cancelled_samples_are_paid_for(store_url: str) -> 
         await runs.change(run_id, run_pb2.RUN_STATE_CANCELLED)
         # The gold answer of each sample came before the call of its critic.
         run = await runs.until(run_id, lambda run: run.counts.usage.provider_call_count >= 16)
-        spent = runs.store.spent_today("")
+        spent = runs.store.spending.today("")
     assert run.counts.succeeded == 0
     assert spent.tokens == run.counts.usage.prompt_token_count + run.counts.usage.completion_token_count
 
@@ -247,7 +249,7 @@ async def test_limits_are_followed_while_it_runs(store_url: str) -> None:
         await runs.until(run_id, lambda run: gate.waiting == 2)
         spec = runs.get(run_id).spec
         spec.limits.max_concurrent_samples = 8
-        runs.store.update_spec(run_id, spec)
+        runs.store.runs.update_spec(run_id, spec)
         await runs.engine.wake(run_id)
         gate.open.set()
         run = await runs.ended(run_id)
@@ -261,7 +263,7 @@ async def test_a_run_ends_at_its_budget_and_keeps_what_it_has(store_url: str) ->
             budget=RunBudget(max_provider_call_count=40), limits=RunLimits(max_concurrent_samples=2)
         )
         run = await runs.ended(await runs.create(spec, script_rows(100)))
-        assert runs.store.running_samples(run.id) == 0
+        assert runs.store.samples.running(run.id) == 0
     assert run.state == run_pb2.RUN_STATE_PARTIAL
     assert run.state_reason == "the budget of 40 provider calls is reached"
     # Four calls a sample; at the tenth the budget is reached, and one more may be under way.
@@ -313,7 +315,7 @@ async def test_a_new_attempt_evaluates_the_samples_of_its_scope(store_url: str) 
     async with runs_with(store_url, Fake("critic", gate)) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(20))
         await runs.ended(run_id)
-        assert runs.store.begin_again(run_id, RERUN_SCOPE_ALL) is not None
+        assert runs.store.attempts.begin(run_id, RERUN_SCOPE_ALL) is not None
         await runs.engine.submit(run_id)
         run = await runs.ended(run_id)
     assert (run.state, run.attempt, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2, 20)
@@ -342,7 +344,7 @@ async def test_the_attempts_at_a_sample_share_a_request_id_and_a_rerun_has_anoth
         run_id = await runs.create(scripts_spec(policy=RunPolicy(sample_attempt_count=2)), script_rows(3))
         await runs.ended(run_id)
         first = set(asked)
-        assert runs.store.begin_again(run_id, RERUN_SCOPE_ALL) is not None
+        assert runs.store.attempts.begin(run_id, RERUN_SCOPE_ALL) is not None
         await runs.engine.submit(run_id)
         await runs.ended(run_id)
     assert len(first) == 3
@@ -416,12 +418,12 @@ async def test_a_deletion_that_was_cut_off_is_completed(each_store_url: str) -> 
     store = open_store(each_store_url)
     for run_id in ("deleted", "kept"):
         create(store, run_id, samples=3)
-        store.change_state(run_id, run_pb2.RUN_STATE_RUNNING, expected=[run_pb2.RUN_STATE_PREPARING])
-        store.finish_samples(run_id, 1, [judged(0, {"m": [True]})])
-        store.change_state(run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING])
+        store.runs.change_state(run_id, run_pb2.RUN_STATE_RUNNING, expected=[run_pb2.RUN_STATE_PREPARING])
+        store.attempts.finish(run_id, 1, [judged(0, {"m": [True]})])
+        store.runs.change_state(run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store), "purge_deleted", lambda _: False)  # the process is killed here
-        store.delete_run("deleted")
+        patch.setattr(type(store.runs), "purge", lambda _: False)  # the process is killed here
+        store.runs.delete("deleted")
     store.close()
     engine, _ = create_engine(each_store_url)
 

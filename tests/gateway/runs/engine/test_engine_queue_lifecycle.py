@@ -46,7 +46,7 @@ async def test_an_idle_gateway_sees_the_run_of_another(postgres_url: str) -> Non
     async with runs_with(postgres_url) as runs:
         await until(lambda: not polls())
         new = NewRun(str(uuid.uuid4()), "", scripts_spec(), lines(script_rows(3)))
-        runs.store.create_run(new)  # and nobody tells this one's engine
+        runs.store.runs.create(new)  # and nobody tells this one's engine
         run = await runs.ended(new.id)
     assert run.state == run_pb2.RUN_STATE_SUCCEEDED
 
@@ -54,7 +54,7 @@ async def test_an_idle_gateway_sees_the_run_of_another(postgres_url: str) -> Non
 async def test_an_idle_gateway_starts_its_runs_while_another_leads(postgres_url: str) -> None:
     async with runs_with(postgres_url) as runs:
         # The first by name looks after what nobody works on: one that is there, and does nothing.
-        runs.store.renew_lease(f"0@{WORKFLOW_VERSION}", 2 * SECONDS)
+        runs.store.executors.renew(f"0@{WORKFLOW_VERSION}", 2 * SECONDS)
         await until(lambda: not polls())
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert run.state == run_pb2.RUN_STATE_SUCCEEDED

@@ -127,7 +127,7 @@ async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) ->
         )
         async with open_runs(sqlite_url, entries) as runs:
             run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)]))
-            runs.store.begin_again(run.id, RERUN_SCOPE_ALL, fresh=True)
+            runs.store.attempts.begin(run.id, RERUN_SCOPE_ALL, fresh=True)
             await runs.engine.submit(run.id)
             await runs.ended(run.id)
     assert asked == {"reply": [0, 1], "rate": [0, 1]}

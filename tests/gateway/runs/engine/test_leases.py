@@ -10,21 +10,20 @@ import pytest
 from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine.leases import LOST_LEASE_STATUS, ClusterMembership
-from gateway.runs.store import RunStore
 
 
-class UnreachableStore:
-    """A store whose leases cannot be renewed."""
+class UnreachableLeases:
+    """Leases that cannot be renewed."""
 
-    def renew_lease(self, executor_id: str, seconds: float) -> None:
+    def renew(self, executor_id: str, seconds: float) -> None:
         raise StoreError("nobody answers")
 
-    def live_executors(self) -> list[str]:
+    def live(self) -> list[str]:
         return ["b@1", "a@1"]
 
 
-def membership(store: Any, threads: ThreadPool, **fields: Any) -> ClusterMembership:
-    return ClusterMembership("b@1", store, threads, **{"single": False, "lease_seconds": 1.0, **fields})
+def membership(leases: Any, threads: ThreadPool, **fields: Any) -> ClusterMembership:
+    return ClusterMembership("b@1", leases, threads, **{"single": False, "lease_seconds": 1.0, **fields})
 
 
 async def test_a_process_that_lost_its_lease_exits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +35,7 @@ async def test_a_process_that_lost_its_lease_exits(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("os._exit", end)
     threads = ThreadPool(1)
-    holding = membership(UnreachableStore(), threads)
+    holding = membership(UnreachableLeases(), threads)
     holding._held_until = time.monotonic() + 0.2
     with pytest.raises(ExceptionGroup):
         await holding.keep_lease(0.05)
@@ -46,9 +45,9 @@ async def test_a_process_that_lost_its_lease_exits(monkeypatch: pytest.MonkeyPat
 
 async def test_the_first_by_id_leads_and_a_single_gateway_reads_no_leases() -> None:
     threads = ThreadPool(1)
-    store: RunStore = UnreachableStore()  # type: ignore[assignment] # only what is called
-    assert await membership(store, threads).live() == ["a@1", "b@1"]
-    assert not await membership(store, threads).is_leader()
-    assert await membership(store, threads, single=True).live() == ("b@1",)
-    assert await membership(store, threads, single=True).is_leader()
+    leases = UnreachableLeases()
+    assert await membership(leases, threads).live() == ["a@1", "b@1"]
+    assert not await membership(leases, threads).is_leader()
+    assert await membership(leases, threads, single=True).live() == ("b@1",)
+    assert await membership(leases, threads, single=True).is_leader()
     threads.close()

@@ -87,7 +87,7 @@ async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
 ) -> None:
     monkeypatch.setattr(store_calls, "MAX_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(orchestrator, "_MAX_STORE_WAIT_SECONDS", 0.1)
-    failures = {"finish_samples": 4, "take_samples": 3, "get_run": 5, "next_pending": 3}
+    failures = {"finish": 4, "take": 3, "get": 5, "next_pending": 3}
 
     async with runs_with(sqlite_url, lease_renewal_seconds=0.2, poll_seconds=0.1) as runs:
         store: Any = runs.store
@@ -101,11 +101,16 @@ async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
 
             return call
 
-        for name in failures:
-            monkeypatch.setattr(store, name, failing(name, getattr(store, name)))
+        for table, name in (
+            (store.attempts, "finish"),
+            (store.samples, "take"),
+            (store.runs, "get"),
+            (store.samples, "next_pending"),
+        ):
+            monkeypatch.setattr(table, name, failing(name, getattr(table, name)))
         content = lines(script_rows(30))
         # Not submitted, which would ask the store too: it is found.
-        store.create_run(NewRun(id="r", tenant="", spec=scripts_spec(), content=content))
+        store.runs.create(NewRun(id="r", tenant="", spec=scripts_spec(), content=content))
         async with asyncio.timeout(60):
             while True:
                 if not any(failures.values()):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.quotas.recent_calls import SHARE
+from gateway.quotas.gate import SHARE
 from gateway.runs.engine.pacing import MAX_WAIT_SECONDS, SamplePacer
 
 

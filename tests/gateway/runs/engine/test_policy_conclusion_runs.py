@@ -63,7 +63,7 @@ async def test_judges_that_cannot_be_called_pause_the_run_until_it_is_resumed(st
         run = await runs.ended(run_id)
         assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 40)
         assert run.counts.abstentions_by_reason == {"CALL_REJECTED": 3 * 7}
-        assert runs.store.begin_again(run_id, RERUN_SCOPE_FAILED_OR_ABSTAINED) is not None
+        assert runs.store.attempts.begin(run_id, RERUN_SCOPE_FAILED_OR_ABSTAINED) is not None
         await runs.engine.submit(run_id)
         run = await runs.ended(run_id)
     assert (run.outcome, run.counts.coverage) == (run_pb2.RUN_OUTCOME_JUDGED, 1)
@@ -75,7 +75,7 @@ async def test_a_sample_whose_judges_are_being_noted_counts_as_started(
     account = Account()
     spec = scripts_spec(limits=RunLimits(max_concurrent_samples=1))
     async with runs_with(sqlite_url, *account.judges(), outage_timeout_seconds=600) as runs:
-        note = runs.store.note_judge
+        note = runs.store.judges.note
         noted: Counter[str] = Counter()
 
         def slow(run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
@@ -86,7 +86,7 @@ async def test_a_sample_whose_judges_are_being_noted_counts_as_started(
                 time.sleep(0.01)
             return note(run_id, seen)
 
-        monkeypatch.setattr(runs.store, "note_judge", slow)
+        monkeypatch.setattr(runs.store.judges, "note", slow)
         run_id = await runs.create(spec, script_rows(40))
         await runs.until(run_id, lambda run: run.state == run_pb2.RUN_STATE_PAUSED)
         assert account.calls == 3 * len(ROLES)
@@ -113,7 +113,7 @@ async def test_samples_that_all_fail_are_counted_by_reason(sqlite_url: str) -> N
         assert (run.state, run.outcome) == (run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_NOTHING_JUDGED)
         assert run.counts.failures_by_reason == {"JUDGE_UNKNOWN": 4}
         assert "'nobody'" in run.state_reason
-        assert runs.store.begin_again(run.id, RERUN_SCOPE_FAILED_OR_ABSTAINED) is not None
+        assert runs.store.attempts.begin(run.id, RERUN_SCOPE_FAILED_OR_ABSTAINED) is not None
         assert runs.get(run.id).counts.failures_by_reason == {}
 
 
@@ -141,7 +141,7 @@ async def test_gold_answers_that_are_missing_make_a_run_partial_until_a_rerun_ha
             "0.1 is allowed. The model declined."
         )
         assert run.counts.abstentions == 0
-        assert runs.store.begin_again(run.id, RERUN_SCOPE_ALL) is not None
+        assert runs.store.attempts.begin(run.id, RERUN_SCOPE_ALL) is not None
         assert not runs.get(run.id).counts.gold_answers.sample_count
         await runs.engine.submit(run.id)
         run = await runs.ended(run.id)

@@ -17,7 +17,7 @@ from tests.support.gateway import Fake, agents, all_pass
 async def test_a_run_whose_creator_died_before_it_was_submitted_is_found(store_url: str) -> None:
     async with runs_with(store_url, lease_renewal_seconds=0.2, lease_seconds=5) as runs:
         content = lines(script_rows(3))
-        runs.store.create_run(NewRun(id="forgotten", tenant="", spec=scripts_spec(), content=content))
+        runs.store.runs.create(NewRun(id="forgotten", tenant="", spec=scripts_spec(), content=content))
         run = await runs.ended("forgotten")
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
 
@@ -56,7 +56,7 @@ async def test_the_work_of_a_lost_gateway_is_taken_over(postgres_url: str) -> No
         first = {"executor_id": "first", "drain_timeout_seconds": 0}
         async with open_runs(postgres_url, entries, **first) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(20))
-            await runs.until(run_id, lambda run: runs.store.running_samples(run_id) > 0)
+            await runs.until(run_id, lambda run: runs.store.samples.running(run_id) > 0)
         # It stopped in order, so its lease is gone, and its orchestrator is still assigned to it.
         gone.set()
         async with open_runs(postgres_url, entries, executor_id="second", lease_renewal_seconds=0.2) as runs:

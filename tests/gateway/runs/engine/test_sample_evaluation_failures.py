@@ -20,7 +20,8 @@ from gateway.runs.engine.orchestrator import RunOrchestrator
 from gateway.runs.engine.sample_evaluation import FailureLog
 from gateway.runs.engine.worker import LocalRunExecution
 from gateway.runs.records import Incident, RunRecord, SampleOutcome
-from gateway.runs.store import RunStore
+from gateway.runs.store import runs as store_runs
+from gateway.runs.store.attempts import Attempts
 from tests.support.clocks import Clock
 from tests.support.engines import Runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass
@@ -180,13 +181,13 @@ async def test_samples_that_fail_for_good_are_told_too(
 
     async with runs_with(sqlite_url, Fake("critic", refuse), poll_seconds=0.05) as runs:
         kept = list[SampleOutcome]()
-        finish = type(runs.store).finish_samples
+        finish = Attempts.finish
 
-        def see(store: RunStore, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
+        def see(attempts: Attempts, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
             kept.extend(outcomes)
-            finish(store, run_id, attempt, outcomes)
+            finish(attempts, run_id, attempt, outcomes)
 
-        monkeypatch.setattr(type(runs.store), "finish_samples", see)
+        monkeypatch.setattr(Attempts, "finish", see)
         run_id = await runs.create(scripts_spec(), script_rows(200))
         # The first ones are done, without what the judge should have said.
         run = await runs.until(run_id, lambda run: run.counts.succeeded > 20 and run.incident is not None)
@@ -203,21 +204,21 @@ async def test_a_run_without_trouble_writes_nothing_of_it(
 ) -> None:
     told: list[Incident] = []
     async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
-        monkeypatch.setattr(type(runs.store), "report_incident", lambda *given: told.append(given[-1]))
+        monkeypatch.setattr(store_runs.Runs, "report_incident", lambda *given: told.append(given[-1]))
         await runs.ended(await runs.create(scripts_spec(), script_rows(50)))
     assert told == []
 
 
-def keep_told(monkeypatch: pytest.MonkeyPatch, kind: type[RunStore]) -> list[Incident]:
-    """What is told to the stores of a kind."""
+def keep_told(monkeypatch: pytest.MonkeyPatch) -> list[Incident]:
+    """What is told to stores."""
     told: list[Incident] = []
-    report = kind.report_incident
+    report = store_runs.Runs.report_incident
 
-    def see(store: RunStore, run_id: str, attempt: int, trouble: Incident) -> None:
+    def see(runs: store_runs.Runs, run_id: str, attempt: int, trouble: Incident) -> None:
         told.append(trouble)
-        report(store, run_id, attempt, trouble)
+        report(runs, run_id, attempt, trouble)
 
-    monkeypatch.setattr(kind, "report_incident", see)
+    monkeypatch.setattr(store_runs.Runs, "report_incident", see)
     return told
 
 
@@ -234,7 +235,7 @@ async def test_batches_that_fail_are_told_with_the_pause(
 
     monkeypatch.setattr(LocalRunExecution, "evaluate", fail)
     async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
-        told = keep_told(monkeypatch, type(runs.store))
+        told = keep_told(monkeypatch)
         run_id = await runs.create(scripts_spec(), script_rows(30))
         run = await troubled(runs, run_id, attempts=3)
         assert run.incident is not None

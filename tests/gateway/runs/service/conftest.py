@@ -60,14 +60,14 @@ class Service:
     def run(self, state: RunState.ValueType, run_id: str = "run", samples: int = 3, **fields: Any) -> None:
         """Makes a run in a state."""
         create(self.store, run_id, samples, **fields)
-        self.store.set_manifest(run_id, DatasetManifest(sha256="x"))
+        self.store.runs.set_manifest(run_id, DatasetManifest(sha256="x"))
         if state != RUN_STATE_PREPARING:
-            self.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-            self.store.change_state(run_id, state, expected=[RUN_STATE_RUNNING])
+            self.store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+            self.store.runs.change_state(run_id, state, expected=[RUN_STATE_RUNNING])
 
     def kept(self, run_id: str = "run") -> RunRecord:
         """The run as it is kept."""
-        run = self.store.get_run(run_id)
+        run = self.store.runs.get(run_id)
         assert run is not None
         return run
 

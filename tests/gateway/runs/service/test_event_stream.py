@@ -44,11 +44,11 @@ async def rest(stream: Stream) -> Sequence[pb.WatchRunResponse]:
 
 
 def finish(service: Service, index: int) -> None:
-    service.store.finish_samples("run", 1, [judged(index, {"m": [True]})])
+    service.store.attempts.finish("run", 1, [judged(index, {"m": [True]})])
 
 
 def end(service: Service) -> None:
-    service.store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    service.store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
 
 
 async def test_a_watcher_sees_the_run_its_progress_and_its_end(service: Service) -> None:
@@ -100,7 +100,7 @@ async def test_the_watch_of_an_ended_run_reads_the_store_once(
     monkeypatch.setattr(ServiceCaller, "call", note)
     (event,) = await rest(watch(service))
     assert event.run.state == RUN_STATE_SUCCEEDED
-    assert calls == ["get_run", "_step"]
+    assert calls == ["get", "_step"]
 
 
 async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> None:
@@ -108,7 +108,7 @@ async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> No
     stream = watch(service)
     await following(stream)
     end(service)
-    service.store.delete_run("run")
+    service.store.runs.delete("run")
     assert await rest(stream) == []
 
 
@@ -133,7 +133,7 @@ async def test_what_another_gateway_does_is_seen_without_a_bell(service: Service
     service.run(RUN_STATE_PREPARING)
     stream = watch(service)
     await following(stream)
-    service.store.set_manifest("run", DatasetManifest(row_count=3))
+    service.store.runs.set_manifest("run", DatasetManifest(row_count=3))
     started = time.monotonic()
     event = await following(stream)
     assert event.WhichOneof("event") == "progress"
@@ -145,7 +145,7 @@ async def test_a_watcher_hears_of_trouble_and_of_its_end(service: Service) -> No
     service.run(RUN_STATE_RUNNING)
     stream = watch(service)
     await following(stream)
-    service.store.report_incident("run", 1, Incident("the judge is down", 3, 10.0, 5.0))
+    service.store.runs.report_incident("run", 1, Incident("the judge is down", 3, 10.0, 5.0))
     assert (await following(stream)).progress.incident.description == "the judge is down"
     finish(service, 0)
     event = await following(stream)

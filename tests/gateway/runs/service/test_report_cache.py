@@ -137,7 +137,7 @@ async def test_a_gateway_reads_the_samples_of_a_report_once(
 ) -> None:
     fill(service)
     reads: list[int] = []
-    monkeypatch.setattr(service.store, "list_samples", counting(service.store.list_samples, reads))
+    monkeypatch.setattr(service.store.samples, "page", counting(service.store.samples.page, reads))
 
     async def report() -> bytes:
         request = pb.GetReportRequest(run_id="run", sample_limit=7)
@@ -148,7 +148,7 @@ async def test_a_gateway_reads_the_samples_of_a_report_once(
     assert len(set(pages)) == 1
     assert await report() == pages[0]
     assert len(reads) == first
-    service.store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    service.store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
     assert b"The run has not ended" in pages[0]
     assert b"The run has not ended" not in await report()
     assert len(reads) == 2 * first

@@ -33,7 +33,7 @@ def fill(service: Service, count: int = 40) -> None:
         for index in range(count)
     ]
     outcomes[0].sample.scripts.candidates[0].verdicts[0].rationale = 'a "quoted", line\nand another; =1+1'
-    service.store.finish_samples("run", 1, [*outcomes, failed(count)])
+    service.store.attempts.finish("run", 1, [*outcomes, failed(count)])
 
 
 async def all_results(service: Service, **request: object) -> list[RunResult]:
@@ -98,7 +98,9 @@ async def test_models_are_ranked(service: Service) -> None:
     assert worse.coverage == pytest.approx(50 / 80)
     assert dict(worse.abstentions_by_reason) == {"TIMED_OUT": 30}
     assert worse.means_by_measure["c0"] == pytest.approx(26 / 40)
-    (sums,) = (sums for sums in service.store.model_sums("run", together=True) if sums.model == "worse")
+    (sums,) = (
+        sums for sums in service.store.results.model_sums("run", together=True) if sums.model == "worse"
+    )
     assert (worse.mean, worse.lower, worse.upper) == pytest.approx(mean_of_sums(sums, 0.0, 1.0)[1:])
     assert worse.usage.prompt_token_count == 200
     by_one = await service.stub.GetLeaderboard(pb.GetLeaderboardRequest(run_id="run", measure="c2"))

@@ -50,7 +50,7 @@ async def test_a_run_is_created_and_handed_to_the_engine(service: Service) -> No
     assert run.create_time.seconds > 0
     assert not run.HasField("end_time")
     # The rows are kept, and not sent back with every run.
-    assert service.store.content(run.id) == b"{}\n"
+    assert service.store.runs.content(run.id) == b"{}\n"
     assert run.spec.dataset.WhichOneof("source") == "content"
     assert run.spec.dataset.content == b""
     asked.dataset.content = b""
@@ -118,7 +118,7 @@ async def test_a_spec_that_cannot_be_is_refused_by_its_field(
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert error.violations[0].field == field
     assert service.engine.submitted == []
-    assert not service.store.list_runs("", limit=9)
+    assert not service.store.runs.page("", limit=9)
 
 
 async def test_a_timeout_of_nothing_is_refused(service: Service) -> None:
@@ -219,7 +219,7 @@ async def test_what_a_state_allows(
             assert service.kept(name).state == state
         else:
             await call
-            kept = service.store.get_run(name)
+            kept = service.store.runs.get(name)
             assert (kept and kept.state) == after
 
 
@@ -262,7 +262,7 @@ async def test_an_update_names_an_unknown_field(service: Service) -> None:
 
 async def test_a_rerun_is_of_its_scope_and_may_be_fresh(service: Service) -> None:
     service.run(RUN_STATE_RUNNING)
-    service.store.finish_samples(
+    service.store.attempts.finish(
         "run", 1, [judged(0, {"m": [True]}), judged(1, {"m": [TIMED_OUT]}), failed(2)]
     )
     await service.stub.CancelRun(BY_RUN["CancelRun"])
@@ -333,8 +333,8 @@ async def test_runs_are_listed_page_by_page(service: Service) -> None:
 
 async def test_how_far_a_run_is(service: Service) -> None:
     service.run(RUN_STATE_RUNNING, samples=10)
-    service.store.take_samples("run", [0, 1, 2, 3], "g")
-    service.store.finish_samples("run", 1, [judged(0, {"m": [True, TIMED_OUT]}), failed(1)])
+    service.store.samples.take("run", [0, 1, 2, 3], "g")
+    service.store.attempts.finish("run", 1, [judged(0, {"m": [True, TIMED_OUT]}), failed(1)])
     progress = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
     assert (progress.sample_count, progress.succeeded_count, progress.failed_count) == (10, 1, 1)
     assert (progress.running_count, progress.judgement_count, progress.abstention_count) == (2, 2, 1)
@@ -350,14 +350,14 @@ async def test_a_run_that_does_not_move_has_no_rate_and_no_remaining_time(
     state: run_pb2.RunState.ValueType, service: Service
 ) -> None:
     service.run(RUN_STATE_RUNNING, samples=10)
-    service.store.finish_samples("run", 1, [judged(0, {"m": [True]})])
+    service.store.attempts.finish("run", 1, [judged(0, {"m": [True]})])
     moving = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
     assert {"samples_per_second", "remaining_time", "last_advance_time"} <= _set(moving)
-    service.store.report_incident("run", 1, Incident("the judge is down", 3, 10.0, None))
+    service.store.runs.report_incident("run", 1, Incident("the judge is down", 3, 10.0, None))
     troubled = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
     assert {"samples_per_second", "incident"} <= _set(troubled)
     assert not troubled.HasField("remaining_time")
-    service.store.change_state("run", state, expected=[RUN_STATE_RUNNING])
+    service.store.runs.change_state("run", state, expected=[RUN_STATE_RUNNING])
     for still in (
         (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run,
         *(await service.stub.ListRuns(pb.ListRunsRequest())).runs,
@@ -380,7 +380,7 @@ async def test_a_store_that_is_gone_is_unavailable_and_not_described(
     def gone(*args: object) -> None:
         raise StoreError("the store of runs postgresql://host/secret cannot be used")
 
-    monkeypatch.setattr(service.store, "get_run", gone)
+    monkeypatch.setattr(service.store.runs, "get", gone)
     error = await fault(service.stub.GetRun(pb.GetRunRequest(run_id="run")))
     assert error.code is grpc.StatusCode.UNAVAILABLE
     assert error.reason == error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE

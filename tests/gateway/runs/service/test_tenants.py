@@ -82,7 +82,7 @@ async def create(stub: run_service_pb2_grpc.RunServiceAsyncStub, request_id: str
 @pytest.mark.parametrize("method", BY_RUN)
 async def test_anothers_run_is_as_one_that_is_not_there(tenants: Tenants, method: str) -> None:
     run_id = await create(tenants.alice)
-    before = tenants.store.get_run(run_id)
+    before = tenants.store.runs.get(run_id)
     request = type(BY_RUN[method])()
     request.CopyFrom(BY_RUN[method])
     answers = []
@@ -94,7 +94,7 @@ async def test_anothers_run_is_as_one_that_is_not_there(tenants: Tenants, method
         error = await fault(getattr(tenants.bob, method)(request))
         answers.append((error.code, error.reason, error.message.replace(asked, ""), error.violations))
     assert answers[0] == answers[1]
-    assert tenants.store.get_run(run_id) == before
+    assert tenants.store.runs.get(run_id) == before
 
 
 async def test_each_lists_its_own(tenants: Tenants) -> None:
@@ -164,7 +164,7 @@ async def test_judges_are_asked_for_the_runs_tenant(tmp_path: Path, monkeypatch:
         runs = await stack.enter_async_context(open_runs(f"sqlite:///{tmp_path}/runs.sqlite3", entries))
         for tenant in ("team-a", "team-b"):
             content = lines(script_rows(2))
-            runs.store.create_run(NewRun(id=tenant, tenant=tenant, spec=scripts_spec(), content=content))
+            runs.store.runs.create(NewRun(id=tenant, tenant=tenant, spec=scripts_spec(), content=content))
             await runs.engine.submit(tenant)
             assert (await runs.ended(tenant)).state == run_pb2.RUN_STATE_SUCCEEDED
     assert seen == {"team-a", "team-b"}
@@ -175,14 +175,14 @@ async def test_reports_of_one_tenant_delay_neither_lists_nor_reports_of_another(
 ) -> None:
     released = threading.Event()
     reports: list[str] = []
-    listed = tenants.store.list_samples
+    listed = tenants.store.samples.page
 
     def list_slowly(run_id: str, **options: Any) -> Any:
         reports.append(run_id)
         assert released.wait(60)
         return listed(run_id, **options)
 
-    monkeypatch.setattr(tenants.store, "list_samples", list_slowly)
+    monkeypatch.setattr(tenants.store.samples, "page", list_slowly)
     many, one = await create(tenants.alice), await create(tenants.bob)
 
     async def report(stub: run_service_pb2_grpc.RunServiceAsyncStub, run_id: str, limit: int = 0) -> int:
@@ -195,13 +195,13 @@ async def test_reports_of_one_tenant_delay_neither_lists_nor_reports_of_another(
     async with asyncio.timeout(20):
         assert len((await tenants.bob.ListRuns(pb.ListRunsRequest())).runs) == 1
     found: list[str] = []
-    find = tenants.store.get_run
+    find = tenants.store.runs.get
 
     def note(*given: Any) -> Any:
         found.append(given[0])
         return find(*given)
 
-    monkeypatch.setattr(tenants.store, "get_run", note)
+    monkeypatch.setattr(tenants.store.runs, "get", note)
     last = asyncio.create_task(report(tenants.bob, one))
     await until(lambda: one in found)
     released.set()

@@ -87,61 +87,61 @@ class Counting(RuleBasedStateMachine):
 
     @property
     def run(self) -> RunRecord:
-        run = self.store.get_run("run")
+        run = self.store.runs.get("run")
         assert run is not None
         return run
 
     @initialize()
     def start(self) -> None:
         create(self.store)
-        self.store.set_manifest("run", DatasetManifest(sha256="x"))
-        self.store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+        self.store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+        self.store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
 
     @rule(indices=_indices, broken=_indices)
     def read(self, indices: list[int], broken: list[int]) -> None:
-        self.store.add_samples("run", sample_rows([*rows(indices), *map(invalid_row, broken)]))
+        self.store.samples.add("run", sample_rows([*rows(indices), *map(invalid_row, broken)]))
 
     @rule(indices=_indices, executor=st.sampled_from(["g1", "g2"]))
     def take(self, indices: list[int], executor: str) -> None:
-        for work in self.store.take_samples("run", indices, executor):
+        for work in self.store.samples.take("run", indices, executor):
             self.interrupted += work.index in self.begun
             self.begun[work.index] = executor
 
     @rule(indices=_indices)
     def release(self, indices: list[int]) -> None:
-        self.store.release_samples("run", indices)
+        self.store.samples.release("run", indices)
         for index in indices:
             self.begun.pop(index, None)
 
     @rule(outcomes=_outcomes, attempts_ago=st.sampled_from([0, 0, 0, 1]))
     def finish(self, outcomes: list[SampleOutcome], attempts_ago: int) -> None:
-        pending = set(self.store.next_pending("run", -1, 99))
+        pending = set(self.store.samples.next_pending("run", -1, 99))
         if attempts_ago == 0:
             last = {outcome.sample.index: outcome for outcome in outcomes}
             for index in pending & last.keys():
                 self.spent += last[index].usage.prompt_token_count
                 self.begun.pop(index, None)
-        self.store.finish_samples("run", self.run.attempt - attempts_ago, outcomes)
+        self.store.attempts.finish("run", self.run.attempt - attempts_ago, outcomes)
 
     @rule()
     @precondition(lambda self: self.run.state == RUN_STATE_RUNNING)
     def end(self) -> None:
-        self.store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+        self.store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
 
     @rule(scope=st.sampled_from(RerunScope.values()))
     def begin_again(self, scope: RerunScope.ValueType) -> None:
-        before = set(self.store.next_pending("run", -1, 99))
-        if self.store.begin_again("run", scope) is not None:
+        before = set(self.store.samples.next_pending("run", -1, 99))
+        if self.store.attempts.begin("run", scope) is not None:
             # Of what was begun and is in no scope nothing is left; what is in one starts afresh.
             self.begun = {}
-            assert before <= set(self.store.next_pending("run", -1, 99))
+            assert before <= set(self.store.samples.next_pending("run", -1, 99))
 
     @invariant()
     def counts_are_those_of_the_samples(self) -> None:
-        if self.store.get_run("run") is None:
+        if self.store.runs.get("run") is None:
             return
         counts = self.run.counts
-        samples = self.store.list_samples("run", after=-1, limit=99)
+        samples = self.store.samples.page("run", after=-1, limit=99)
         succeeded = [sample for sample in samples if sample.state == SAMPLE_STATE_SUCCEEDED]
         results = [result for sample in succeeded for result in flatten(sample)]
         reasons = Counter(
@@ -162,12 +162,12 @@ class Counting(RuleBasedStateMachine):
         assert dict(counts.gold_answers.missing_by_reason) == missing
         assert counts.usage.prompt_token_count == self.spent
         assert counts.interrupted == self.interrupted
-        assert self.store.running_samples("run") == len(self.begun)
+        assert self.store.samples.running("run") == len(self.begun)
 
     @invariant()
     def results_are_those_of_the_samples(self) -> None:
-        listed = [result for _, result in self.store.list_results("run", after=(-1, -1), limit=999)]
-        assert listed == [r for s in self.store.list_samples("run", after=-1, limit=99) for r in flatten(s)]
+        listed = [result for _, result in self.store.results.page("run", after=(-1, -1), limit=999)]
+        assert listed == [r for s in self.store.samples.page("run", after=-1, limit=99) for r in flatten(s)]
 
 
 @pytest.mark.slow
@@ -181,11 +181,11 @@ def test_outcomes_that_come_from_two_gateways_count_once(store: RunStore) -> Non
 
     def finish(start: int) -> None:
         for index in [*range(start, 40), *range(start)]:
-            store.finish_samples("run", 1, outcomes[index : index + 3])
+            store.attempts.finish("run", 1, outcomes[index : index + 3])
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(finish, [0, 0, 13, 27]))
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
     assert (run.counts.succeeded, run.counts.judgements) == (40, 80)
     assert run.counts.usage.prompt_token_count == 200
@@ -197,7 +197,8 @@ from gateway.runs.store import open_store
 from tests.support.runs import judged
 store = open_store(sys.argv[1])
 for start in range(0, 60, 5):
-    store.finish_samples("run", 1, [judged(index, {"m": [True, False]}) for index in range(start, start + 5)])
+    done = [judged(index, {"m": [True, False]}) for index in range(start, start + 5)]
+    store.attempts.finish("run", 1, done)
     print(start)
 """
 
@@ -209,7 +210,7 @@ def test_outcomes_that_come_from_two_processes_count_once(postgres_url: str) -> 
     command = [sys.executable, "-c", _FINISHING, postgres_url]
     processes = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
     assert (run.counts.succeeded, run.counts.judgements) == (60, 120)
     assert run.counts.usage.prompt_token_count == 300
@@ -230,12 +231,12 @@ def test_a_process_that_is_killed_leaves_counts_that_are_right(store_url: str) -
                 process.stdout.readline()
             process.kill()
     store = open_store(store_url)
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
-    done = store.list_samples("run", after=-1, limit=99, states=[SAMPLE_STATE_SUCCEEDED])
+    done = store.samples.page("run", after=-1, limit=99, states=[SAMPLE_STATE_SUCCEEDED])
     assert done
     assert len(done) % 5 == 0
     assert run.counts.succeeded == len(done)
-    assert run.counts.judgements == len(store.list_results("run", after=(-1, -1), limit=999)) == 2 * len(done)
+    assert run.counts.judgements == len(store.results.page("run", after=(-1, -1), limit=999)) == 2 * len(done)
     assert run.counts.usage.prompt_token_count == 5 * len(done)
     store.close()

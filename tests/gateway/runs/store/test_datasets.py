@@ -9,7 +9,6 @@ import sqlalchemy as sa
 from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_CSV
 from gateway.runs.records import DatasetRecord, NewDataset
 from gateway.runs.store import DatasetOffsetError, DatasetQuotaError, RunStore
-from gateway.runs.store.sql_store import SqlRunStore
 from gateway.runs.store.tables import dataset_chunks, datasets
 
 CONTENT = bytes(range(256)) * 40
@@ -29,99 +28,98 @@ def new(content: bytes = CONTENT, tenant: str = "a", **fields: Any) -> NewDatase
 
 
 def upload(store: RunStore, content: bytes = CONTENT, tenant: str = "a") -> DatasetRecord:
-    created, _ = store.create_dataset(new(content, tenant))
-    store.append_dataset(created.id, tenant, 0, content)
-    ready = store.set_dataset_ready(created.id, tenant)
+    created, _ = store.datasets.create(new(content, tenant))
+    store.datasets.append(created.id, tenant, 0, content)
+    ready = store.datasets.set_ready(created.id, tenant)
     assert ready is not None
     return ready
 
 
 def row_counts(store: RunStore) -> tuple[int, int]:
-    assert isinstance(store, SqlRunStore)
     counts = [sa.select(sa.func.count()).select_from(table) for table in (datasets, dataset_chunks)]
-    found = store._database.read(lambda connection: [connection.execute(one).scalar_one() for one in counts])
+    found = store.database.read(lambda connection: [connection.execute(one).scalar_one() for one in counts])
     return found[0], found[1]
 
 
 def test_content_is_kept_as_it_was_appended(store: RunStore) -> None:
-    created, is_new = store.create_dataset(new())
+    created, is_new = store.datasets.create(new())
     assert (is_new, created.received, created.is_ready) == (True, 0, False)
-    assert store.append_dataset(created.id, "a", 0, CONTENT[:4000]) is not None
-    appended = store.append_dataset(created.id, "a", 4000, CONTENT[4000:])
+    assert store.datasets.append(created.id, "a", 0, CONTENT[:4000]) is not None
+    appended = store.datasets.append(created.id, "a", 4000, CONTENT[4000:])
     assert appended is not None
     assert appended.received == len(CONTENT)
-    assert b"".join(store.dataset_content(appended)) == CONTENT
-    ready = store.set_dataset_ready(created.id, "a")
+    assert b"".join(store.datasets.content(appended)) == CONTENT
+    ready = store.datasets.set_ready(created.id, "a")
     assert ready is not None
     assert ready.is_ready
-    assert store.create_dataset(new()) == (ready, False)
-    assert store.get_dataset(created.id, "a") == ready
+    assert store.datasets.create(new()) == (ready, False)
+    assert store.datasets.get(created.id, "a") == ready
 
 
 def test_bytes_follow_those_received(store: RunStore) -> None:
-    created, _ = store.create_dataset(new())
-    store.append_dataset(created.id, "a", 0, CONTENT[:100])
+    created, _ = store.datasets.create(new())
+    store.datasets.append(created.id, "a", 0, CONTENT[:100])
     for position in (0, 99, 101):
         with pytest.raises(DatasetOffsetError) as raised:
-            store.append_dataset(created.id, "a", position, b"x")
+            store.datasets.append(created.id, "a", position, b"x")
         assert raised.value.received == 100
-    assert store.append_dataset("0" * 64, "a", 0, b"x") is None
+    assert store.datasets.append("0" * 64, "a", 0, b"x") is None
 
 
 def test_a_dataset_is_another_tenants_secret(store: RunStore) -> None:
     made = upload(store)
-    assert store.get_dataset(made.id, "b") is None
-    assert store.append_dataset(made.id, "b", made.received, b"x") is None
-    assert not store.list_datasets("b", limit=9)
+    assert store.datasets.get(made.id, "b") is None
+    assert store.datasets.append(made.id, "b", made.received, b"x") is None
+    assert not store.datasets.page("b", limit=9)
     # The same content of another tenant is another dataset.
-    created, is_new = store.create_dataset(new(tenant="b"))
+    created, is_new = store.datasets.create(new(tenant="b"))
     assert (is_new, created.received) == (True, 0)
-    store.delete_dataset(made.id, "b")
-    assert store.get_dataset(made.id, "a") == made
+    store.datasets.delete(made.id, "b")
+    assert store.datasets.get(made.id, "a") == made
 
 
 def test_datasets_are_listed_from_the_newest(store: RunStore) -> None:
     made = [upload(store, bytes([index])) for index in range(5)]
-    first = store.list_datasets("a", limit=2)
+    first = store.datasets.page("a", limit=2)
     assert list(first) == [made[4], made[3]]
-    assert list(store.list_datasets("a", limit=9, before=first[-1].number)) == [made[2], made[1], made[0]]
+    assert list(store.datasets.page("a", limit=9, before=first[-1].number)) == [made[2], made[1], made[0]]
 
 
 def test_the_sizes_of_a_tenants_datasets_stay_within_its_quota(store: RunStore) -> None:
-    store.create_dataset(new(b"1234"), 10)
-    store.create_dataset(new(b"123456"), 10)
+    store.datasets.create(new(b"1234"), 10)
+    store.datasets.create(new(b"123456"), 10)
     with pytest.raises(DatasetQuotaError):
-        store.create_dataset(new(b"7"), 10)
-    assert store.create_dataset(new(b"1234"), 10)[1] is False, "what exists needs no further room"
-    assert store.create_dataset(new(b"7", "b"), 10)[1]
-    store.delete_dataset(new(b"1234").id, "a")
-    assert store.create_dataset(new(b"7"), 10)[1]
+        store.datasets.create(new(b"7"), 10)
+    assert store.datasets.create(new(b"1234"), 10)[1] is False, "what exists needs no further room"
+    assert store.datasets.create(new(b"7", "b"), 10)[1]
+    store.datasets.delete(new(b"1234").id, "a")
+    assert store.datasets.create(new(b"7"), 10)[1]
 
 
 def test_a_deleted_dataset_leaves_nothing_and_can_be_uploaded_again(store: RunStore) -> None:
     made = upload(store)
     for position in range(120):
-        store.create_dataset(new(b"x" * 120, "b"))
-        store.append_dataset(new(b"x" * 120).id, "b", position, b"x")
-    store.delete_dataset(made.id, "a")
-    store.delete_dataset(new(b"x" * 120).id, "b")
-    assert store.get_dataset(made.id, "a") is None
+        store.datasets.create(new(b"x" * 120, "b"))
+        store.datasets.append(new(b"x" * 120).id, "b", position, b"x")
+    store.datasets.delete(made.id, "a")
+    store.datasets.delete(new(b"x" * 120).id, "b")
+    assert store.datasets.get(made.id, "a") is None
     assert row_counts(store) == (0, 0)
     with pytest.raises(KeyError):
-        list(store.dataset_content(made))
+        list(store.datasets.content(made))
     assert upload(store).received == len(CONTENT)
 
 
 def test_an_upload_without_progress_expires_and_a_complete_dataset_stays(store: RunStore) -> None:
     ready = upload(store)
-    begun, _ = store.create_dataset(new(b"12"))
-    store.append_dataset(begun.id, "a", 0, b"1")
-    empty, _ = store.create_dataset(new(b"34"))
-    while store.purge_datasets(3600):
+    begun, _ = store.datasets.create(new(b"12"))
+    store.datasets.append(begun.id, "a", 0, b"1")
+    empty, _ = store.datasets.create(new(b"34"))
+    while store.datasets.purge(3600):
         pass
-    assert len(store.list_datasets("a", limit=9)) == 3
-    while store.purge_datasets(0):
+    assert len(store.datasets.page("a", limit=9)) == 3
+    while store.datasets.purge(0):
         pass
-    assert list(store.list_datasets("a", limit=9)) == [ready]
-    assert store.get_dataset(empty.id, "a") is None
+    assert list(store.datasets.page("a", limit=9)) == [ready]
+    assert store.datasets.get(empty.id, "a") is None
     assert row_counts(store) == (1, 1)

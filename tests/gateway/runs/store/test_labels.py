@@ -26,93 +26,95 @@ def new(label_set_id: str = "set", tenant: str = "a", items: int = 3, **fields: 
 
 
 def test_items_are_kept_in_their_order(store: RunStore) -> None:
-    made = store.create_label_set(new(), most=5)
+    made = store.label_sets.create(new(), most=5)
     assert made is not None
     assert made.description.create_time.seconds
     assert made.description.seed == 7
-    items = store.list_label_items(made.number, after=-1, limit=2)
+    items = store.label_sets.items(made.number, after=-1, limit=2)
     assert [(one.item.item, one.model, one.judged) for one in items] == [
         ("t0/c", "writer\N{REPLACEMENT CHARACTER}", None),
         ("t1/c", "writer\N{REPLACEMENT CHARACTER}", 1.0),
     ]
-    assert [one.item.position for one in store.list_label_items(made.number, after=1, limit=9)] == [2]
+    assert [one.item.position for one in store.label_sets.items(made.number, after=1, limit=9)] == [2]
 
 
 def test_a_label_replaces_the_earlier_one_of_its_annotator(store: RunStore) -> None:
-    made = store.create_label_set(new(), most=5)
+    made = store.label_sets.create(new(), most=5)
     assert made is not None
-    assert store.write_label(made.number, 0, "ann", "PASS", "", 5)
-    assert store.write_label(made.number, 0, "bob", "PASS", "sure", 5)
-    assert store.write_label(made.number, 0, "ann", "FAIL", "on reflection", 5)
-    assert [(one.position, one.annotator, one.label, one.note) for one in store.list_labels(made.number)] == [
+    assert store.label_sets.write_label(made.number, 0, "ann", "PASS", "", 5)
+    assert store.label_sets.write_label(made.number, 0, "bob", "PASS", "sure", 5)
+    assert store.label_sets.write_label(made.number, 0, "ann", "FAIL", "on reflection", 5)
+    assert [
+        (one.position, one.annotator, one.label, one.note) for one in store.label_sets.labels(made.number)
+    ] == [
         (0, "ann", "FAIL", "on reflection"),
         (0, "bob", "PASS", "sure"),
     ]
-    mine = store.list_label_items(made.number, after=-1, limit=9, annotator="bob")
+    mine = store.label_sets.items(made.number, after=-1, limit=9, annotator="bob")
     assert [one.item.label for one in mine] == ["PASS", "", ""]
-    left = store.list_label_items(made.number, after=-1, limit=9, annotator="bob", unlabelled_only=True)
+    left = store.label_sets.items(made.number, after=-1, limit=9, annotator="bob", unlabelled_only=True)
     assert [one.item.position for one in left] == [1, 2]
-    assert store.write_label(made.number, 0, "bob", "", "", 5)
-    assert [one.annotator for one in store.list_labels(made.number)] == ["ann"]
+    assert store.label_sets.write_label(made.number, 0, "bob", "", "", 5)
+    assert [one.annotator for one in store.label_sets.labels(made.number)] == ["ann"]
 
 
 def test_a_set_has_a_maximum_of_annotators(store: RunStore) -> None:
-    made = store.create_label_set(new(), most=5)
+    made = store.label_sets.create(new(), most=5)
     assert made is not None
-    assert store.write_label(made.number, 0, "ann", "PASS", "", 1)
-    assert not store.write_label(made.number, 0, "bob", "PASS", "", 1)
-    assert store.write_label(made.number, 1, "ann", "PASS", "", 1)
+    assert store.label_sets.write_label(made.number, 0, "ann", "PASS", "", 1)
+    assert not store.label_sets.write_label(made.number, 0, "bob", "PASS", "", 1)
+    assert store.label_sets.write_label(made.number, 1, "ann", "PASS", "", 1)
 
 
 def test_sets_of_a_tenant_are_counted_and_hidden_from_others(store: RunStore) -> None:
-    assert store.create_label_set(new("one"), most=2) is not None
-    assert store.create_label_set(new("two"), most=2) is not None
-    assert store.create_label_set(new("three"), most=2) is None
-    assert store.create_label_set(new("other", tenant="b"), most=2) is not None
-    assert [one.description.id for one in store.list_label_sets("a", limit=9)] == ["two", "one"]
-    newest = store.list_label_sets("a", limit=1)[0]
-    assert [one.description.id for one in store.list_label_sets("a", limit=9, before=newest.number)] == [
+    assert store.label_sets.create(new("one"), most=2) is not None
+    assert store.label_sets.create(new("two"), most=2) is not None
+    assert store.label_sets.create(new("three"), most=2) is None
+    assert store.label_sets.create(new("other", tenant="b"), most=2) is not None
+    assert [one.description.id for one in store.label_sets.page("a", limit=9)] == ["two", "one"]
+    newest = store.label_sets.page("a", limit=1)[0]
+    assert [one.description.id for one in store.label_sets.page("a", limit=9, before=newest.number)] == [
         "one"
     ]
-    assert store.get_label_set("one", "b") is None
+    assert store.label_sets.get("one", "b") is None
 
 
 def test_a_request_id_creates_one_set(store: RunStore) -> None:
-    first = store.create_label_set(new("one", request_id="r"), most=1)
-    again = store.create_label_set(new("two", request_id="r"), most=1)
+    first = store.label_sets.create(new("one", request_id="r"), most=1)
+    again = store.label_sets.create(new("two", request_id="r"), most=1)
     assert first is not None
     assert again is not None
     assert again.description.id == "one"
-    found = store.requested_label_set("r", "a")
+    found = store.label_sets.requested("r", "a")
     assert found is not None
     assert found.number == first.number
-    assert store.requested_label_set("r", "b") is None
+    assert store.label_sets.requested("r", "b") is None
 
 
 def test_a_deleted_set_leaves_nothing(store: RunStore) -> None:
-    made = store.create_label_set(new(), most=1)
+    made = store.label_sets.create(new(), most=1)
     assert made is not None
-    store.write_label(made.number, 0, "ann", "PASS", "", 5)
-    store.delete_label_set(made.number)
-    assert store.get_label_set("set", "a") is None
-    assert not store.list_labels(made.number)
-    assert store.create_label_set(new(), most=1) is not None
+    store.label_sets.write_label(made.number, 0, "ann", "PASS", "", 5)
+    store.label_sets.delete(made.number)
+    assert store.label_sets.get("set", "a") is None
+    assert not store.label_sets.labels(made.number)
+    assert store.label_sets.create(new(), most=1) is not None
 
 
 def test_labels_survive_a_restart_and_the_deletion_of_the_run(store: RunStore, store_url: str) -> None:
     create(store)
-    made = store.create_label_set(new(), most=1)
+    made = store.label_sets.create(new(), most=1)
     assert made is not None
-    store.write_label(made.number, 2, "ann", "FAIL", "", 5)
-    store.delete_run("run")
+    store.label_sets.write_label(made.number, 2, "ann", "FAIL", "", 5)
+    store.runs.delete("run")
     store.close()
     reopened = open_store(store_url)
-    assert [one.label for one in reopened.list_labels(made.number)] == ["FAIL"]
+    assert [one.label for one in reopened.label_sets.labels(made.number)] == ["FAIL"]
     reopened.close()
 
 
 def test_requests_of_samples_are_read_by_index(store: RunStore) -> None:
     create(store, samples=4)
-    assert store.run_requests("run", [3, 1, 9]) == {1: b"request 1", 3: b"request 3"}
+    assert store.samples.requests("run", [3, 1, 9]) == {1: b"request 1", 3: b"request 3"}
     with pytest.raises(KeyError):
-        store.run_requests("run", [])[0]
+        store.samples.requests("run", [])[0]

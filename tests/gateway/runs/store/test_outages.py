@@ -22,8 +22,8 @@ def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServe
 
     def work(start: int) -> None:
         for index in range(start, 200, 4):
-            store.take_samples("run", [index], f"g{start}")
-            store.finish_samples("run", 1, [judged(index, {"m": [True]})])
+            store.samples.take("run", [index], f"g{start}")
+            store.attempts.finish("run", 1, [judged(index, {"m": [True]})])
             if index > 60:
                 half.set()
 
@@ -33,11 +33,11 @@ def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServe
         postgres_server.restart(crash=crash)
         for one in working:
             one.result(60)
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
     assert (run.counts.succeeded, run.counts.judgements) == (200, 200)
     assert run.counts.usage.prompt_token_count == 1000
-    assert len(store.list_results("run", after=(-1, -1), limit=999)) == 200
+    assert len(store.results.page("run", after=(-1, -1), limit=999)) == 200
     store.close()
 
 
@@ -47,8 +47,8 @@ def test_an_outage_that_lasts_is_named(postgres_url: str, postgres_server: Postg
     postgres_server.stop()
     try:
         with pytest.raises(StoreError, match="is unavailable"):
-            store.get_run("run")
+            store.runs.get("run")
     finally:
         postgres_server.start()
-    assert store.get_run("run") is not None
+    assert store.runs.get("run") is not None
     store.close()

@@ -18,13 +18,13 @@ def fill(store: RunStore) -> None:
         {"n": [TIMED_OUT]},
         {"m": [True, False], "n": [True, True, True]},
     ]
-    store.finish_samples("run", 1, [judged(index, one) for index, one in enumerate(said)])  # type: ignore[arg-type] # bool is an int
+    store.attempts.finish("run", 1, [judged(index, one) for index, one in enumerate(said)])  # type: ignore[arg-type] # bool is an int
 
 
 def test_judgements_are_listed_whole_or_as_numbers(store: RunStore) -> None:
     fill(store)
-    whole = store.list_results("run", after=(-1, -1), limit=99)
-    numbers = store.list_results("run", after=(-1, -1), limit=99, numbers_only=True)
+    whole = store.results.page("run", after=(-1, -1), limit=99)
+    numbers = store.results.page("run", after=(-1, -1), limit=99, numbers_only=True)
     assert [key for key, _ in whole] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (2, 0)] + [
         (3, place) for place in range(5)
     ]
@@ -51,18 +51,20 @@ def test_judgements_are_listed_whole_or_as_numbers(store: RunStore) -> None:
 )
 def test_judgements_are_filtered(store: RunStore, where: ResultFilter, keys: list[tuple[int, int]]) -> None:
     fill(store)
-    assert [key for key, _ in store.list_results("run", after=(-1, -1), limit=99, where=where)] == keys
+    assert [key for key, _ in store.results.page("run", after=(-1, -1), limit=99, where=where)] == keys
 
 
 def test_sums_are_those_of_the_judgements(store: RunStore) -> None:
     fill(store)
     for together in (False, True):
         values: defaultdict[tuple[str, str], dict[int, list[float | None]]] = defaultdict(dict)
-        for _, result in store.list_results("run", after=(-1, -1), limit=99):
+        for _, result in store.results.page("run", after=(-1, -1), limit=99):
             key = result.model, "" if together else result.measure
             of_sample = values[key].setdefault(result.sample_index, [])
             of_sample.append(result.value if result.outcome != OUTCOME_ABSTAIN else None)
-        found = {(sums.model, sums.measure): sums for sums in store.model_sums("run", together=together)}
+        found = {
+            (sums.model, sums.measure): sums for sums in store.results.model_sums("run", together=together)
+        }
         assert found.keys() == values.keys()
         for key, samples in values.items():
             sums = found[key]
@@ -82,14 +84,14 @@ def test_pages_neither_repeat_nor_leave_out_while_rows_are_added(store: RunStore
     create(store, samples=1400)
     outcomes = [judged(index, {"m": [True] * 5, "n": [False] * 4}) for index in range(1400)]
     rest = outcomes[::7]
-    store.finish_samples("run", 1, [outcome for outcome in outcomes if outcome.sample.index % 7])
+    store.attempts.finish("run", 1, [outcome for outcome in outcomes if outcome.sample.index % 7])
     there = {(index, place) for index in range(1400) if index % 7 for place in range(9)}
     seen: list[tuple[int, int]] = []
     after = (-1, -1)
-    while page := store.list_results("run", after=after, limit=997, numbers_only=True):
+    while page := store.results.page("run", after=after, limit=997, numbers_only=True):
         seen += [key for key, _ in page]
         after = page[-1][0]
-        store.finish_samples("run", 1, [rest.pop() for _ in range(min(20, len(rest)))])
+        store.attempts.finish("run", 1, [rest.pop() for _ in range(min(20, len(rest)))])
     assert len(seen) > 10_800
     assert seen == sorted(set(seen))
     assert there <= set(seen)
@@ -97,16 +99,16 @@ def test_pages_neither_repeat_nor_leave_out_while_rows_are_added(store: RunStore
 
 def test_all_judgements_are_iterated(store: RunStore) -> None:
     create(store, samples=150)
-    store.finish_samples("run", 1, [judged(index, {"m": [True] * 8}) for index in range(150)])
-    found = [result.sample_index for result in store.iterate_results("run", ResultFilter(measures=["c3"]))]
+    store.attempts.finish("run", 1, [judged(index, {"m": [True] * 8}) for index in range(150)])
+    found = [result.sample_index for result in store.results.iterate("run", ResultFilter(measures=["c3"]))]
     assert found == list(range(150))
-    assert len(list(store.iterate_results("run"))) == 1200
+    assert len(list(store.results.iterate("run"))) == 1200
 
 
 def test_tags_are_named(store: RunStore) -> None:
     fill(store)
-    assert store.tag_names("run") == ["level"]
-    assert store.tag_names("nobody") == []
+    assert store.samples.tag_names("run") == ["level"]
+    assert store.samples.tag_names("nobody") == []
 
 
 def test_every_text_of_a_judgement_may_hold_what_postgresql_keeps_not(store: RunStore) -> None:
@@ -116,7 +118,7 @@ def test_every_text_of_a_judgement_may_hold_what_postgresql_keeps_not(store: Run
     for result in outcome.results:
         for field in texts:
             setattr(result, field, f"{field}\0")
-    store.finish_samples("run", 1, [outcome])
-    ((_, kept),) = store.list_results("run", after=(-1, -1), limit=9, numbers_only=True)
+    store.attempts.finish("run", 1, [outcome])
+    ((_, kept),) = store.results.page("run", after=(-1, -1), limit=9, numbers_only=True)
     for field in texts:
         assert getattr(kept, field) == f"{field}\N{REPLACEMENT CHARACTER}"

@@ -26,75 +26,79 @@ def test_a_run_is_kept_as_it_was_created(store: RunStore) -> None:
     before = datetime.now(UTC)
     content = b'{"task": {}}\n' * 1000
     wanted = spec(labels={"team": "x"}, models=["m\0", "n"])
-    created, is_new = store.create_run(new("r", spec=wanted, content=content, version="1.2"))
+    created, is_new = store.runs.create(new("r", spec=wanted, content=content, version="1.2"))
     assert is_new
-    found = store.get_run("r", "a")
+    found = store.runs.get("r", "a")
     assert found == created
     assert found is not None
     assert found.spec == wanted
     assert (found.state, found.attempt, found.version) == (RUN_STATE_PREPARING, 1, "1.2")
     assert before <= found.create_time <= datetime.now(UTC)
     assert found.start_time is None
-    assert store.content("r") == content
+    assert store.runs.content("r") == content
 
 
 def test_a_run_is_another_tenants_secret(store: RunStore) -> None:
-    store.create_run(new("r"))
-    assert store.get_run("r", "b") is None
-    assert store.get_run("r") is not None
-    assert not store.list_runs("b", limit=9)
+    store.runs.create(new("r"))
+    assert store.runs.get("r", "b") is None
+    assert store.runs.get("r") is not None
+    assert not store.runs.page("b", limit=9)
 
 
 def test_a_request_id_creates_one_run(store: RunStore) -> None:
-    first, _ = store.create_run(new("r", request_id="q", content=b"rows"))
-    second, is_new = store.create_run(new("s", request_id="q", content=b"rows"))
+    first, _ = store.runs.create(new("r", request_id="q", content=b"rows"))
+    second, is_new = store.runs.create(new("s", request_id="q", content=b"rows"))
     assert (second.id, is_new) == (first.id, False)
     for other in (
         new("t", request_id="q", content=b"other"),
         new("t", request_id="q", spec=spec(models=["m"])),
     ):
         with pytest.raises(RequestIdReusedError):
-            store.create_run(other)
+            store.runs.create(other)
     # Of another tenant it says nothing, and none is none.
-    assert store.create_run(new("u", request_id="q", tenant="b"))[1]
-    assert store.create_run(new("v"))[1]
-    assert store.create_run(new("w"))[1]
+    assert store.runs.create(new("u", request_id="q", tenant="b"))[1]
+    assert store.runs.create(new("v"))[1]
+    assert store.runs.create(new("w"))[1]
 
 
 def test_a_request_id_is_bound_to_what_was_asked_for_even_when_the_spec_changed_since(
     store: RunStore,
 ) -> None:
-    store.create_run(new("r", request_id="q"))
-    store.update_spec("r", spec(limits=RunLimits(priority=3)))
-    assert store.create_run(new("s", request_id="q"))[0].id == "r"
+    store.runs.create(new("r", request_id="q"))
+    store.runs.update_spec("r", spec(limits=RunLimits(priority=3)))
+    assert store.runs.create(new("s", request_id="q"))[0].id == "r"
 
 
 def test_runs_are_listed_from_the_newest_by_keys(store: RunStore) -> None:
     for index in range(7):
-        store.create_run(new(f"r{index}", spec=spec(labels={"parity": str(index % 2), "all": "yes"})))
-    store.change_state("r3", RUN_STATE_CANCELLED, expected=[RUN_STATE_PREPARING])
+        store.runs.create(new(f"r{index}", spec=spec(labels={"parity": str(index % 2), "all": "yes"})))
+    store.runs.change_state("r3", RUN_STATE_CANCELLED, expected=[RUN_STATE_PREPARING])
     seen: list[str] = []
     before = None
-    while page := store.list_runs("a", limit=3, before=before):
+    while page := store.runs.page("a", limit=3, before=before):
         seen += [run.id for run in page]
         before = (page[-1].create_time, page[-1].id)
     assert seen == [f"r{index}" for index in reversed(range(7))]
-    odd = store.list_runs("a", limit=9, labels={"parity": "1", "all": "yes"})
+    odd = store.runs.page("a", limit=9, labels={"parity": "1", "all": "yes"})
     assert [run.id for run in odd] == ["r5", "r3", "r1"]
-    assert store.list_runs("a", limit=9, labels={"parity": "1", "all": "no"}) == []
-    assert [run.id for run in store.list_runs("a", limit=9, states=[RUN_STATE_CANCELLED])] == ["r3"]
-    assert [run.id for run in store.active_runs()] == ["r0", "r1", "r2", "r4", "r5", "r6"]
+    assert store.runs.page("a", limit=9, labels={"parity": "1", "all": "no"}) == []
+    assert [run.id for run in store.runs.page("a", limit=9, states=[RUN_STATE_CANCELLED])] == ["r3"]
+    assert [run.id for run in store.runs.active()] == ["r0", "r1", "r2", "r4", "r5", "r6"]
 
 
 def test_a_state_changes_only_from_those_expected(store: RunStore) -> None:
     create(store)
-    assert store.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING]) is None
-    assert store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING], attempt=2) is None
-    running = store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING], attempt=1)
+    assert store.runs.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING]) is None
+    assert (
+        store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING], attempt=2) is None
+    )
+    running = store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING], attempt=1)
     assert running is not None
     assert running.start_time is not None
     assert running.end_time is None
-    done = store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING], reason="all done")
+    done = store.runs.change_state(
+        "run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING], reason="all done"
+    )
     assert done is not None
     assert (done.state, done.state_reason, done.start_time) == (
         RUN_STATE_SUCCEEDED,
@@ -102,36 +106,36 @@ def test_a_state_changes_only_from_those_expected(store: RunStore) -> None:
         running.start_time,
     )
     assert done.end_time is not None
-    assert store.change_state("nobody", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING]) is None
+    assert store.runs.change_state("nobody", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING]) is None
 
 
 def test_a_spec_is_replaced_only_where_it_is_the_one_expected(store: RunStore) -> None:
     create(store, spec=spec(labels={"a": "1"}))
     old, newer = spec(labels={"a": "1"}), spec(labels={"b": "2"}, limits=RunLimits(max_concurrent_samples=4))
-    changed = store.update_spec("run", newer, expected=old)
+    changed = store.runs.update_spec("run", newer, expected=old)
     assert changed is not None
     assert changed.spec == newer
-    assert store.update_spec("run", old, expected=old) is None
-    assert store.list_runs("", limit=9, labels={"a": "1"}) == []
-    assert len(store.list_runs("", limit=9, labels={"b": "2"})) == 1
+    assert store.runs.update_spec("run", old, expected=old) is None
+    assert store.runs.page("", limit=9, labels={"a": "1"}) == []
+    assert len(store.runs.page("", limit=9, labels={"b": "2"})) == 1
 
 
 def test_events_tell_what_happened_since(store: RunStore) -> None:
     create(store)
-    (created,) = store.events_after("run", 0, 10)
+    (created,) = store.runs.events_after("run", 0, 10)
     assert created.kind == "state"
-    assert store.events_after("run", created.cursor, 10) == []
-    store.set_manifest("run", DatasetManifest(row_count=3))
-    (progressed,) = store.events_after("run", created.cursor, 10)
+    assert store.runs.events_after("run", created.cursor, 10) == []
+    store.runs.set_manifest("run", DatasetManifest(row_count=3))
+    (progressed,) = store.runs.events_after("run", created.cursor, 10)
     assert progressed.kind == "progress"
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    kinds = [event.kind for event in store.events_after("run", created.cursor, 10)]
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    kinds = [event.kind for event in store.runs.events_after("run", created.cursor, 10)]
     assert kinds == ["progress", "state"]
-    cursors = [event.cursor for event in store.events_after("run", 0, 10)]
+    cursors = [event.cursor for event in store.runs.events_after("run", 0, 10)]
     assert cursors == sorted(cursors)
-    assert not store.events_after("nobody", 0, 10)
+    assert not store.runs.events_after("nobody", 0, 10)
 
 
 def test_labels_that_a_database_cannot_tell_apart_do_not_break_it(store: RunStore) -> None:
     create(store, spec=spec(labels={"a\0": "1", "a\N{REPLACEMENT CHARACTER}": "2"}))
-    assert len(store.list_runs("", limit=9)) == 1
+    assert len(store.runs.page("", limit=9)) == 1

@@ -26,63 +26,63 @@ from tests.support.runs import TIMED_OUT, create, failed, invalid_row, judged, r
 
 
 def counts(store: RunStore) -> Counts:
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
     return run.counts
 
 
 def start(store: RunStore) -> None:
-    store.set_manifest("run", DatasetManifest(sha256="x"))
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
 
 
 def end(store: RunStore) -> None:
-    store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
 
 
 def test_a_dataset_may_be_read_again(store: RunStore) -> None:
     create(store)
-    store.add_samples("run", sample_rows([*rows([0, 1]), invalid_row(2)]))
-    store.add_samples("run", sample_rows([*rows([1]), invalid_row(2), *rows([3, 3])]))
+    store.samples.add("run", sample_rows([*rows([0, 1]), invalid_row(2)]))
+    store.samples.add("run", sample_rows([*rows([1]), invalid_row(2), *rows([3, 3])]))
     assert (counts(store).samples, counts(store).failed) == (4, 1)
-    assert store.next_pending("run", -1, 10) == [0, 1, 3]
-    assert store.next_pending("run", 0, 1) == [1]
+    assert store.samples.next_pending("run", -1, 10) == [0, 1, 3]
+    assert store.samples.next_pending("run", 0, 1) == [1]
 
 
 def test_a_sample_is_taken_with_its_request(store: RunStore) -> None:
     create(store, samples=3)
-    (work,) = store.take_samples("run", [2], "gateway-1")
+    (work,) = store.samples.take("run", [2], "gateway-1")
     assert (work.index, work.line, work.sample_id, work.request) == (2, 3, "s2", b"request 2")
     assert work.tags == {"level": "hard"}
     assert work.crashes == 0
-    assert store.running_samples("run") == 1
+    assert store.samples.running("run") == 1
 
 
 def test_a_sample_interrupted_by_a_crash_is_counted(store: RunStore) -> None:
     create(store, samples=3)
-    store.take_samples("run", [0, 1], "gateway-1")
+    store.samples.take("run", [0, 1], "gateway-1")
     assert counts(store).interrupted == 0
-    (again,) = store.take_samples("run", [0], "gateway-2")
+    (again,) = store.samples.take("run", [0], "gateway-2")
     assert again.crashes == 1
     # So it is when one and the same gateway begins it again, after a restart.
-    assert store.take_samples("run", [0], "gateway-2")[0].crashes == 2
-    store.release_samples("run", [1])
-    assert store.take_samples("run", [1], "gateway-2")[0].crashes == 0
+    assert store.samples.take("run", [0], "gateway-2")[0].crashes == 2
+    store.samples.release("run", [1])
+    assert store.samples.take("run", [1], "gateway-2")[0].crashes == 0
     assert counts(store).interrupted == 2
 
 
 def test_completed_samples_are_not_taken(store: RunStore) -> None:
     create(store, samples=3)
-    store.finish_samples("run", 1, [judged(1, {"m": [True]})])
-    assert [work.index for work in store.take_samples("run", [0, 1, 2], "g")] == [0, 2]
-    assert store.next_pending("run", -1, 10) == [0, 2]
+    store.attempts.finish("run", 1, [judged(1, {"m": [True]})])
+    assert [work.index for work in store.samples.take("run", [0, 1, 2], "g")] == [0, 2]
+    assert store.samples.next_pending("run", -1, 10) == [0, 2]
 
 
 def test_outcomes_are_counted_once(store: RunStore) -> None:
     create(store, samples=3)
     for _ in range(2):
-        store.finish_samples("run", 1, [judged(0, {"m": [True, TIMED_OUT], "n": [False, True]}), failed(1)])
-    store.finish_samples("run", 2, [judged(2, {"m": [True]})])  # an attempt that there is not
+        store.attempts.finish("run", 1, [judged(0, {"m": [True, TIMED_OUT], "n": [False, True]}), failed(1)])
+    store.attempts.finish("run", 2, [judged(2, {"m": [True]})])  # an attempt that there is not
     found = counts(store)
     assert (found.samples, found.succeeded, found.failed) == (3, 1, 1)
     assert (found.judgements, found.abstentions, dict(found.abstentions_by_reason)) == (
@@ -91,7 +91,7 @@ def test_outcomes_are_counted_once(store: RunStore) -> None:
         {"TIMED_OUT": 1},
     )
     assert found.usage.prompt_token_count == 11
-    assert {model: usage.prompt_token_count for model, usage in store.model_usage("run").items()} == {
+    assert {model: usage.prompt_token_count for model, usage in store.results.model_usage("run").items()} == {
         "m": 5,
         "n": 5,
     }
@@ -99,10 +99,10 @@ def test_outcomes_are_counted_once(store: RunStore) -> None:
 
 def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
     create(store, samples=3)
-    store.add_samples("run", sample_rows([invalid_row(3)]))
+    store.samples.add("run", sample_rows([invalid_row(3)]))
     outcome = judged(1, {"m": [True]})
-    store.finish_samples("run", 1, [outcome, failed(2)])
-    listed = store.list_samples("run", after=-1, limit=10)
+    store.attempts.finish("run", 1, [outcome, failed(2)])
+    listed = store.samples.page("run", after=-1, limit=10)
     assert [sample.state for sample in listed] == [
         SAMPLE_STATE_PENDING,
         SAMPLE_STATE_SUCCEEDED,
@@ -115,9 +115,9 @@ def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
         STATUS_CODE_UNAVAILABLE,
         STATUS_CODE_INVALID_ARGUMENT,
     ]
-    pages = store.list_samples("run", after=0, limit=2), store.list_samples("run", after=2, limit=2)
+    pages = store.samples.page("run", after=0, limit=2), store.samples.page("run", after=2, limit=2)
     assert [sample.index for page in pages for sample in page] == [1, 2, 3]
-    assert [s.index for s in store.list_samples("run", after=-1, limit=9, states=[SAMPLE_STATE_FAILED])] == [
+    assert [s.index for s in store.samples.page("run", after=-1, limit=9, states=[SAMPLE_STATE_FAILED])] == [
         2,
         3,
     ]
@@ -126,9 +126,9 @@ def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
 def again(store: RunStore, scope: RerunScope.ValueType, *, fresh: bool = False) -> list[int]:
     """The samples that a rerun begins anew, of six: three done, one failed, one not begun, one no request."""
     create(store, samples=5)
-    store.add_samples("run", sample_rows([invalid_row(5)]))
+    store.samples.add("run", sample_rows([invalid_row(5)]))
     start(store)
-    store.finish_samples(
+    store.attempts.finish(
         "run",
         1,
         [
@@ -138,12 +138,12 @@ def again(store: RunStore, scope: RerunScope.ValueType, *, fresh: bool = False) 
             failed(3),
         ],
     )
-    assert store.begin_again("run", scope) is None
+    assert store.attempts.begin("run", scope) is None
     end(store)
-    run = store.begin_again("run", scope, fresh=fresh)
+    run = store.attempts.begin("run", scope, fresh=fresh)
     assert run is not None
     assert (run.state, run.attempt, run.end_time) == (RUN_STATE_RUNNING, 2, None)
-    return list(store.next_pending("run", -1, 10))
+    return list(store.samples.next_pending("run", -1, 10))
 
 
 def test_a_rerun_of_what_failed(store: RunStore) -> None:
@@ -165,7 +165,7 @@ def test_a_rerun_is_of_that_by_default(store: RunStore) -> None:
 
 def test_a_rerun_of_all_leaves_out_rows_that_are_none(store: RunStore) -> None:
     assert again(store, RERUN_SCOPE_ALL, fresh=True) == [0, 1, 2, 3, 4]
-    run = store.get_run("run")
+    run = store.runs.get("run")
     assert run is not None
     assert run.repeat_offset == 1
     assert (run.counts.succeeded, run.counts.failed, run.counts.judgements) == (0, 1, 0)
@@ -174,14 +174,14 @@ def test_a_rerun_of_all_leaves_out_rows_that_are_none(store: RunStore) -> None:
 
 def test_results_of_a_rerun_replace_the_earlier_ones_one_by_one(store: RunStore) -> None:
     again(store, RERUN_SCOPE_ALL)
-    before = store.list_results("run", after=(-1, -1), limit=99)
+    before = store.results.page("run", after=(-1, -1), limit=99)
     assert [key for key, _ in before] == [(0, 0), (1, 0), (1, 1), (2, 0)]
-    earlier = store.list_samples("run", after=-1, limit=1)[0]
+    earlier = store.samples.page("run", after=-1, limit=1)[0]
     assert (earlier.state, earlier.WhichOneof("result")) == (SAMPLE_STATE_PENDING, "scripts")
-    store.finish_samples("run", 2, [judged(1, {"m": [True]}), failed(0)])
-    after = store.list_results("run", after=(-1, -1), limit=99)
+    store.attempts.finish("run", 2, [judged(1, {"m": [True]}), failed(0)])
+    after = store.results.page("run", after=(-1, -1), limit=99)
     assert [key for key, _ in after] == [(1, 0), (2, 0)]
-    store.finish_samples("run", 1, [judged(2, {"m": [True]})])  # a gateway that knows of no rerun
+    store.attempts.finish("run", 1, [judged(2, {"m": [True]})])  # a gateway that knows of no rerun
     assert counts(store).succeeded == 1
     assert counts(store).failed == 2
 
@@ -190,15 +190,15 @@ def test_an_extension_replaces_the_spec(store: RunStore) -> None:
     create(store, samples=1)
     start(store)
     end(store)
-    run = store.begin_again("run", RERUN_SCOPE_ALL, spec=spec(models=["new"]))
+    run = store.attempts.begin("run", RERUN_SCOPE_ALL, spec=spec(models=["new"]))
     assert run is not None
     assert list(run.spec.models) == ["new"]
 
 
 def test_a_run_whose_dataset_was_not_read_to_its_end_is_prepared_again(store: RunStore) -> None:
     create(store, samples=1)
-    store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_PREPARING])
-    run = store.begin_again("run", RERUN_SCOPE_ALL)
+    store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_PREPARING])
+    run = store.attempts.begin("run", RERUN_SCOPE_ALL)
     assert run is not None
     assert run.state == RUN_STATE_PREPARING
 
@@ -206,73 +206,73 @@ def test_a_run_whose_dataset_was_not_read_to_its_end_is_prepared_again(store: Ru
 def test_texts_of_any_kind_can_be_kept(store: RunStore) -> None:
     create(store, samples=1)
     outcome = judged(0, {'m\0"\u2028\U0001f600': [True]})
-    store.finish_samples("run", 1, [outcome])
-    ((_, result),) = store.list_results("run", after=(-1, -1), limit=9)
+    store.attempts.finish("run", 1, [outcome])
+    ((_, result),) = store.results.page("run", after=(-1, -1), limit=9)
     assert result.model == 'm\N{REPLACEMENT CHARACTER}"\u2028\U0001f600'
-    assert store.list_samples("run", after=-1, limit=9)[0] == outcome.sample
+    assert store.samples.page("run", after=-1, limit=9)[0] == outcome.sample
 
 
 def test_outcomes_of_a_paused_run_are_kept(store: RunStore) -> None:
     create(store, samples=1)
     start(store)
-    store.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
-    store.finish_samples("run", 1, [judged(0, {"m": [True]})])
+    store.runs.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
+    store.attempts.finish("run", 1, [judged(0, {"m": [True]})])
     assert counts(store).succeeded == 1
 
 
 def test_a_deleted_run_is_gone(store: RunStore) -> None:
     create(store, samples=2500, request_id="q")
     create(store, "other", samples=3)
-    store.finish_samples("run", 1, [judged(0, {"m": [True]})])
-    store.finish_samples("other", 1, [judged(0, {"m": [True]})])
-    store.delete_run("run")
-    assert store.get_run("run") is None
-    assert [run.id for run in store.list_runs("", limit=9)] == ["other"]
-    store.finish_samples("run", 1, [judged(1, {"m": [True]})])
-    assert store.take_samples("run", [2], "g") == ()
-    assert store.next_pending("run", -1, 9) == []
+    store.attempts.finish("run", 1, [judged(0, {"m": [True]})])
+    store.attempts.finish("other", 1, [judged(0, {"m": [True]})])
+    store.runs.delete("run")
+    assert store.runs.get("run") is None
+    assert [run.id for run in store.runs.page("", limit=9)] == ["other"]
+    store.attempts.finish("run", 1, [judged(1, {"m": [True]})])
+    assert store.samples.take("run", [2], "g") == ()
+    assert store.samples.next_pending("run", -1, 9) == []
     # Its names may be used again, by one that has nothing of it.
     create(store, samples=2, request_id="q")
     assert counts(store).samples == 2
-    assert store.list_results("run", after=(-1, -1), limit=9) == []
-    assert len(store.list_results("other", after=(-1, -1), limit=9)) == 1
+    assert store.results.page("run", after=(-1, -1), limit=9) == []
+    assert len(store.results.page("other", after=(-1, -1), limit=9)) == 1
 
 
 def test_how_fast_a_run_goes(store: RunStore) -> None:
     create(store, samples=9)
-    assert store.rate("run", 60) is None
+    assert store.runs.rate("run", 60) is None
     start(store)
-    assert store.rate("run", 60) is None
-    store.finish_samples("run", 1, [judged(index, {"m": [True]}) for index in range(4)])
-    rate = store.rate("run", 60)
+    assert store.runs.rate("run", 60) is None
+    store.attempts.finish("run", 1, [judged(index, {"m": [True]}) for index in range(4)])
+    rate = store.runs.rate("run", 60)
     assert rate is not None
     assert rate > 0
-    store.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
-    assert store.rate("run", 60) is None
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PAUSED])
+    store.runs.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
+    assert store.runs.rate("run", 60) is None
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PAUSED])
     end(store)
-    store.begin_again("run", RERUN_SCOPE_ALL)
-    assert store.rate("run", 60) is None
+    store.attempts.begin("run", RERUN_SCOPE_ALL)
+    assert store.runs.rate("run", 60) is None
 
 
 def test_preparations_without_an_end_are_counted_until_a_row_is_added(store: RunStore) -> None:
     create(store)
-    assert [store.begin_preparation("run") for _ in range(3)] == [1, 2, 3]
-    store.add_samples("run", sample_rows(rows([0, 1])))
-    assert store.begin_preparation("run") == 2
-    store.add_samples("run", sample_rows(rows([0, 1])))
-    assert store.begin_preparation("run") == 3, "rows that the store has are no progress"
-    store.end_preparation("run")
-    assert store.begin_preparation("run") == 1
-    assert store.begin_preparation("absent") == 0
+    assert [store.runs.begin_preparation("run") for _ in range(3)] == [1, 2, 3]
+    store.samples.add("run", sample_rows(rows([0, 1])))
+    assert store.runs.begin_preparation("run") == 2
+    store.samples.add("run", sample_rows(rows([0, 1])))
+    assert store.runs.begin_preparation("run") == 3, "rows that the store has are no progress"
+    store.runs.end_preparation("run")
+    assert store.runs.begin_preparation("run") == 1
+    assert store.runs.begin_preparation("absent") == 0
 
 
 def test_samples_are_read_up_to_the_one_that_exceeds_a_size(store: RunStore) -> None:
     create(store, "run", 30)
-    sizes = [sample.ByteSize() for sample in store.list_samples("run", after=-1, limit=30)]
+    sizes = [sample.ByteSize() for sample in store.samples.page("run", after=-1, limit=30)]
 
     def read(max_bytes: int) -> list[int]:
-        found = store.list_samples("run", after=-1, limit=30, max_bytes=max_bytes)
+        found = store.samples.page("run", after=-1, limit=30, max_bytes=max_bytes)
         return [sample.index for sample in found]
 
     assert read(0) == [0]

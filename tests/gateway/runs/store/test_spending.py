@@ -31,65 +31,65 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_amounts_add_up_by_tenant_and_day(store: RunStore, clock: list[int]) -> None:
-    store.add_spending("a", Spending(5, 0.5))
-    store.add_spending("b", Spending(7, 0))
+    store.spending.add("a", Spending(5, 0.5))
+    store.spending.add("b", Spending(7, 0))
     clock[0] += DAY - 1
-    store.add_spending("a", Spending(1, 0.25))
-    assert store.spent_today("a") == Spending(6, 0.75)
-    assert store.spent_today("b") == Spending(7, 0)
-    assert store.spent_today("c") == Spending()
+    store.spending.add("a", Spending(1, 0.25))
+    assert store.spending.today("a") == Spending(6, 0.75)
+    assert store.spending.today("b") == Spending(7, 0)
+    assert store.spending.today("c") == Spending()
     clock[0] += 1
-    assert store.spent_today("a") == Spending()
-    store.add_spending("a", Spending(2, 0))
-    assert store.spent_today("a") == Spending(2, 0)
+    assert store.spending.today("a") == Spending()
+    store.spending.add("a", Spending(2, 0))
+    assert store.spending.today("a") == Spending(2, 0)
 
 
 def test_samples_without_an_outcome_are_paid_for_also_after_their_run_is_deleted(store: RunStore) -> None:
     create(store, samples=2, tenant="a")
-    store.set_manifest("run", DatasetManifest(sha256="x"))
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     usage = Usage(prompt_token_count=10, provider_call_count=1)
-    store.add_usage("run", "a", usage)
-    run = store.get_run("run")
+    store.attempts.add_usage("run", "a", usage)
+    run = store.runs.get("run")
     assert run is not None
     assert run.counts.usage == usage
-    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
-    store.begin_again("run", RERUN_SCOPE_ALL)
-    assert not store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
-    assert store.finish_samples("run", 2, [judged(0, {"m": [True]}, tokens=10)])
-    assert not store.finish_samples("gone", 1, [judged(0, {"m": [True]}, tokens=10)])
-    store.add_usage("gone", "a", usage)
-    assert store.spent_today("a").tokens == 30
+    store.runs.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.attempts.begin("run", RERUN_SCOPE_ALL)
+    assert not store.attempts.finish("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    assert store.attempts.finish("run", 2, [judged(0, {"m": [True]}, tokens=10)])
+    assert not store.attempts.finish("gone", 1, [judged(0, {"m": [True]}, tokens=10)])
+    store.attempts.add_usage("gone", "a", usage)
+    assert store.spending.today("a").tokens == 30
 
 
 def test_a_run_counts_on_the_day_of_each_purchase(store: RunStore, clock: list[int]) -> None:
     create(store, samples=2, tenant="a")
-    store.set_manifest("run", DatasetManifest(sha256="x"))
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.attempts.finish("run", 1, [judged(0, {"m": [True]}, tokens=10)])
     # A sample that is done already costs nothing again.
-    store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
-    assert store.spent_today("a").tokens == 10
+    store.attempts.finish("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    assert store.spending.today("a").tokens == 10
     clock[0] += DAY
-    store.finish_samples("run", 1, [judged(1, {"m": [True]}, tokens=3)])
-    assert store.spent_today("a").tokens == 3
+    store.attempts.finish("run", 1, [judged(1, {"m": [True]}, tokens=3)])
+    assert store.spending.today("a").tokens == 3
     clock[0] += DAY
-    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
-    store.begin_again("run", RERUN_SCOPE_ALL, fresh=True)
-    store.finish_samples("run", 2, [judged(0, {"m": [True]}, tokens=4)])
-    assert store.spent_today("a").tokens == 4
-    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
-    store.delete_run("run")
-    assert store.spent_today("a").tokens == 4
+    store.runs.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.attempts.begin("run", RERUN_SCOPE_ALL, fresh=True)
+    store.attempts.finish("run", 2, [judged(0, {"m": [True]}, tokens=4)])
+    assert store.spending.today("a").tokens == 4
+    store.runs.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.runs.delete("run")
+    assert store.spending.today("a").tokens == 4
 
 
 def test_gateways_that_add_at_once_lose_nothing(store: RunStore) -> None:
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: store.add_spending("a", Spending(number, 0)), range(100)))
-    assert store.spent_today("a").tokens == sum(range(100))
+        list(threads.map(lambda number: store.spending.add("a", Spending(number, 0)), range(100)))
+    assert store.spending.today("a").tokens == sum(range(100))
 
 
 def test_a_tenant_of_any_text_is_found_again(store: RunStore) -> None:
-    store.add_spending("a\0b", Spending(1, 0))
-    store.add_spending("a\0b", Spending(1, 0))
-    assert store.spent_today("a\0b").tokens == 2
+    store.spending.add("a\0b", Spending(1, 0))
+    store.spending.add("a\0b", Spending(1, 0))
+    assert store.spending.today("a\0b").tokens == 2

@@ -27,7 +27,7 @@ def test_a_store_is_found_as_it_was_left(store_url: str) -> None:
     for count in (1, 2):
         store = open_store(store_url)
         create(store, f"run{count}")
-        assert len(store.list_runs("", limit=9)) == count
+        assert len(store.runs.page("", limit=9)) == count
         store.close()
 
 
@@ -114,12 +114,12 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             connection.execute(sa.text(statement))
     engine.dispose()
     store = open_store(store_url)
-    store.report_incident("run", 1, Incident("it fails", 1, 0, None))
-    store.take_samples("run", [0], "a")
-    store.finish_samples("run", 1, [judged(0, {"m": [True]})])
-    assert store.spent_today("").tokens > 0
-    assert not store.note_judge("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
-    run = store.get_run("run")
+    store.runs.report_incident("run", 1, Incident("it fails", 1, 0, None))
+    store.samples.take("run", [0], "a")
+    store.attempts.finish("run", 1, [judged(0, {"m": [True]})])
+    assert store.spending.today("").tokens > 0
+    assert not store.judges.note("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
+    run = store.runs.get("run")
     assert run is not None
     assert run.counts.succeeded == 1
     assert run.outcome == RUN_OUTCOME_UNSPECIFIED
@@ -193,16 +193,16 @@ def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:
         store = open_store(url)
         create(store, samples=20)
         with pytest.raises(StoreError, match="full"):
-            store.finish_samples(
+            store.attempts.finish(
                 "run", 1, [judged(i, {f"m{j}": [True] * 9 for j in range(60)}) for i in range(20)]
             )
-        run = store.get_run("run")
+        run = store.runs.get("run")
         assert run is not None
         assert (run.counts.succeeded, run.counts.judgements) == (0, 0)
         store.close()
     store = open_store(url)
-    store.finish_samples("run", 1, [judged(3, {"m": [True]})])
-    assert len(store.list_results("run", after=(-1, -1), limit=9)) == 1
+    store.attempts.finish("run", 1, [judged(3, {"m": [True]})])
+    assert len(store.results.page("run", after=(-1, -1), limit=9)) == 1
     store.close()
     engine, _ = create_engine(url)
     with engine.connect() as connection:
@@ -227,6 +227,6 @@ def test_a_read_only_server_is_named(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on'.encode())
     with pytest.raises(StoreError, match="read-only"):
-        store.add_samples("run", sample_rows(rows([5])))
-    assert store.get_run("run") is not None
+        store.samples.add("run", sample_rows(rows([5])))
+    assert store.runs.get("run") is not None
     store.close()

@@ -24,14 +24,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from dramaturg.database.database import Database, create_engine
+from dramaturg.database.database import Database, Repository, create_engine
 from dramaturg.database.errors import StoreError
 from dramaturg.database.tables import metadata, run_writers
 from dramaturg.testing import until
 from gateway.runs.records import Incident, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs
 from gateway.runs.store.sample_rows import sample_rows
-from gateway.runs.store.sql_store import SqlRunStore
 from tests.gateway.runs.store.test_datasets import new as new_dataset
 from tests.gateway.runs.store.test_labels import new as new_label_set
 from tests.support.runs import create, invalid_row, judged, lost_acknowledgements, rows, spec
@@ -45,40 +44,42 @@ DATASET: NewDataset = new_dataset(CONTENT)
 Method = Callable[[RunStore], Any]
 
 WRITES: Mapping[str, Method] = {
-    "create_run": lambda store: store.create_run(NewRun(id="new", tenant="a", spec=spec(), request_id="r")),
-    "change_state": lambda store: store.change_state(
+    "runs.create": lambda store: store.runs.create(NewRun(id="new", tenant="a", spec=spec(), request_id="r")),
+    "runs.change_state": lambda store: store.runs.change_state(
         "run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING], reason="done"
     ),
-    "update_spec": lambda store: store.update_spec("run", spec(models=["m"]), expected=spec()),
-    "delete_run": lambda store: store.delete_run("run"),
-    "purge_deleted": lambda store: store.purge_deleted(),
-    "add_samples": lambda store: store.add_samples("run", sample_rows([*rows([7]), invalid_row(8)])),
-    "begin_preparation": lambda store: store.begin_preparation("run"),
-    "end_preparation": lambda store: store.end_preparation("run"),
-    "set_manifest": lambda store: store.set_manifest("run", DatasetManifest(sha256="y")),
-    "take_samples": lambda store: store.take_samples("run", [0, 1], "here"),
-    "finish_samples": lambda store: store.finish_samples("run", 1, [judged(0, {"m": [True, False]})]),
-    "add_usage": lambda store: store.add_usage("run", "a", Usage(prompt_token_count=15)),
-    "report_incident": lambda store: store.report_incident("run", 1, Incident("it is down", 3, 10.0, 5.0)),
-    "release_samples": lambda store: store.release_samples("run", [1]),
-    "begin_again": lambda store: store.begin_again("ended", RERUN_SCOPE_ALL, fresh=True),
-    "note_judge": lambda store: store.note_judge("run", SeenJudge("critic", "a", "llm-critic", "2.0")),
-    "register_judge": lambda store: store.register_judge("b", JUDGE, 1),
-    "update_judge": lambda store: store.update_judge(
+    "runs.update_spec": lambda store: store.runs.update_spec("run", spec(models=["m"]), expected=spec()),
+    "runs.delete": lambda store: store.runs.delete("run"),
+    "runs.hide": lambda store: store.runs.hide("run"),
+    "runs.purge": lambda store: store.runs.purge(),
+    "samples.add": lambda store: store.samples.add("run", sample_rows([*rows([7]), invalid_row(8)])),
+    "runs.begin_preparation": lambda store: store.runs.begin_preparation("run"),
+    "runs.end_preparation": lambda store: store.runs.end_preparation("run"),
+    "runs.set_manifest": lambda store: store.runs.set_manifest("run", DatasetManifest(sha256="y")),
+    "samples.take": lambda store: store.samples.take("run", [0, 1], "here"),
+    "attempts.finish": lambda store: store.attempts.finish("run", 1, [judged(0, {"m": [True, False]})]),
+    "attempts.add_usage": lambda store: store.attempts.add_usage("run", "a", Usage(prompt_token_count=15)),
+    "runs.report_incident": lambda store: store.runs.report_incident(
+        "run", 1, Incident("it is down", 3, 10.0, 5.0)
+    ),
+    "samples.release": lambda store: store.samples.release("run", [1]),
+    "attempts.begin": lambda store: store.attempts.begin("ended", RERUN_SCOPE_ALL, fresh=True),
+    "judges.note": lambda store: store.judges.note("run", SeenJudge("critic", "a", "llm-critic", "2.0")),
+    "registrations.add": lambda store: store.registrations.add("b", JUDGE, 1),
+    "registrations.replace": lambda store: store.registrations.replace(
         "a", JudgeRegistration(role="critic", name="theirs", target="host:2"), 1
     ),
-    "remove_judge": lambda store: store.remove_judge("a", "critic", "theirs"),
-    "renew_lease": lambda store: store.renew_lease("here", 30),
-    "drop_lease": lambda store: store.drop_lease("there"),
-    "create_dataset": lambda store: store.create_dataset(new_dataset(b"more"), 20),
-    "append_dataset": lambda store: store.append_dataset(DATASET.id, "a", 4, CONTENT[4:]),
-    "set_dataset_ready": lambda store: store.set_dataset_ready(DATASET.id, "a"),
-    "delete_dataset": lambda store: store.delete_dataset(DATASET.id, "a"),
-    "purge_datasets": lambda store: store.purge_datasets(),
-    "create_label_set": lambda store: store.create_label_set(new_label_set("two"), 2),
-    "write_label": lambda store: store.write_label(1, 1, "ann", "PASS", "", 5),
-    "delete_label_set": lambda store: store.delete_label_set(1),
-    "add_spending": lambda store: store.add_spending("a", Spending(15, 0.5)),
+    "registrations.remove": lambda store: store.registrations.remove("a", "critic", "theirs"),
+    "datasets.create": lambda store: store.datasets.create(new_dataset(b"more"), 20),
+    "datasets.append": lambda store: store.datasets.append(DATASET.id, "a", 4, CONTENT[4:]),
+    "datasets.set_ready": lambda store: store.datasets.set_ready(DATASET.id, "a"),
+    "datasets.delete": lambda store: store.datasets.delete(DATASET.id, "a"),
+    "datasets.hide": lambda store: store.datasets.hide(DATASET.id, "a"),
+    "datasets.purge": lambda store: store.datasets.purge(),
+    "label_sets.create": lambda store: store.label_sets.create(new_label_set("two"), 2),
+    "label_sets.write_label": lambda store: store.label_sets.write_label(1, 1, "ann", "PASS", "", 5),
+    "label_sets.delete": lambda store: store.label_sets.delete(1),
+    "spending.add": lambda store: store.spending.add("a", Spending(15, 0.5)),
 }
 """Each method of the store that writes, called once on the store of ``prepared``."""
 
@@ -87,30 +88,28 @@ def prepared(url: str, **options: float) -> RunStore:
     """A store with a running run of three samples, of which one is begun, and one of everything else."""
     store = open_store(url, **options)
     create(store, samples=3, tenant="a")
-    store.set_manifest("run", DatasetManifest(sha256="x"))
-    store.begin_preparation("run")
-    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    store.take_samples("run", [1], "there")
-    store.note_judge("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
+    store.runs.set_manifest("run", DatasetManifest(sha256="x"))
+    store.runs.begin_preparation("run")
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.samples.take("run", [1], "there")
+    store.judges.note("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
     create(store, "ended", samples=1, tenant="a")
-    store.set_manifest("ended", DatasetManifest(sha256="x"))
-    store.change_state("ended", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    store.finish_samples("ended", 1, [judged(0, {"m": [True]})])
-    store.change_state("ended", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+    store.runs.set_manifest("ended", DatasetManifest(sha256="x"))
+    store.runs.change_state("ended", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.attempts.finish("ended", 1, [judged(0, {"m": [True]})])
+    store.runs.change_state("ended", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
     create(store, "gone", samples=1)
-    with mock.patch.object(store, "purge_deleted", return_value=False):
-        store.delete_run("gone")
-    store.register_judge("a", JUDGE, 1)
-    for gateway in ("there", "other"):
-        store.renew_lease(gateway, 30)
+    with mock.patch.object(store.runs, "purge", return_value=False):
+        store.runs.delete("gone")
+    store.registrations.add("a", JUDGE, 1)
     deleted = new_dataset(b"deleted")
     for dataset in (DATASET, deleted):
-        store.create_dataset(dataset)
-    store.append_dataset(DATASET.id, "a", 0, CONTENT[:4])
-    with mock.patch.object(store, "purge_datasets", return_value=False):
-        store.delete_dataset(deleted.id, "a")
-    store.create_label_set(new_label_set("one"), 2)
-    store.add_spending("a", Spending(1, 0))
+        store.datasets.create(dataset)
+    store.datasets.append(DATASET.id, "a", 0, CONTENT[:4])
+    with mock.patch.object(store.datasets, "purge", return_value=False):
+        store.datasets.delete(deleted.id, "a")
+    store.label_sets.create(new_label_set("one"), 2)
+    store.spending.add("a", Spending(1, 0))
     return store
 
 
@@ -147,13 +146,15 @@ def single_execution(url: str, write: Method) -> Any:
     return result
 
 
-def test_each_method_that_writes_is_tested() -> None:
+def test_each_method_that_writes_is_tested(store: RunStore) -> None:
     methods = {
-        name
-        for name, method in vars(SqlRunStore).items()
-        if inspect.isfunction(method) and "_database.write(" in inspect.getsource(method)
+        f"{table}.{name}"
+        for table, repository in vars(store).items()
+        if isinstance(repository, Repository)
+        for name, method in vars(type(repository)).items()
+        if inspect.isfunction(method) and method.__code__.co_name in {"write", "insert_or_find"}
     }
-    assert set(WRITES) == methods
+    assert set(WRITES) == methods | {"runs.delete", "datasets.delete"}  # several transactions each
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -175,7 +176,7 @@ def test_a_write_that_is_given_up_and_repeated_takes_effect_once(
 ) -> None:
     def purge(store: RunStore) -> None:
         """Deletes what a deletion that was given up leaves."""
-        while store.purge_deleted() or store.purge_datasets():
+        while store.runs.purge() or store.datasets.purge():
             pass
 
     expected = single_execution(reference_url, WRITES[name])
@@ -186,7 +187,7 @@ def test_a_write_that_is_given_up_and_repeated_takes_effect_once(
     with lost_acknowledgements(always=True), pytest.raises(StoreError) as raised:
         WRITES[name](store)
     # Others write between, with the writers that are free.
-    store.renew_lease("other", 30)
+    store.runs.end_preparation("absent")
     assert raised.value.repeat is not None
     assert raised.value.repeat() == expected
     purge(store)
@@ -197,7 +198,7 @@ def test_a_write_that_is_given_up_and_repeated_takes_effect_once(
 async def test_the_outcome_of_a_commit_in_progress_is_awaited(postgres_url: str) -> None:
     """A server may commit after the client has lost the connection and begun the next attempt."""
     store = prepared(postgres_url)
-    before = store.spent_today("a")
+    before = store.spending.today("a")
     attempt = Database._once
     committing: list[sa.Connection] = []
 
@@ -210,12 +211,12 @@ async def test_the_outcome_of_a_commit_in_progress_is_awaited(postgres_url: str)
         raise sa.exc.OperationalError("COMMIT", {}, Exception("the connection was lost"))
 
     with mock.patch.object(Database, "_once", staticmethod(once)):
-        adding = asyncio.create_task(asyncio.to_thread(store.add_spending, "a", Spending(15, 0)))
+        adding = asyncio.create_task(asyncio.to_thread(store.spending.add, "a", Spending(15, 0)))
         await until(lambda: _waits_for_lock(postgres_url))
         committing[0].commit()
         await adding
     committing[0].close()
-    assert store.spent_today("a").tokens == before.tokens + 15
+    assert store.spending.today("a").tokens == before.tokens + 15
     store.close()
 
 
@@ -226,23 +227,21 @@ def _waits_for_lock(url: str) -> bool:
 
 
 def test_rows_of_writers_that_ended_are_deleted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(store, SqlRunStore)
-
     def writers() -> Sequence[str]:
-        found: Sequence[str] = store._database.read(
+        found: Sequence[str] = store.database.read(
             lambda connection: connection.execute(sa.select(run_writers.c.id)).scalars().all()
         )
         return found
 
-    store.renew_lease("here", 30)
-    store.renew_lease("here", 30)
+    store.runs.end_preparation("absent")
+    store.runs.end_preparation("absent")
     (first,) = writers()
     in_eight_days = time.time() + 8 * 24 * 3600
     monkeypatch.setattr(time, "time", lambda: in_eight_days)
-    other = SqlRunStore(Database(*create_engine(store._database.url), retry_seconds=1))
-    other.renew_lease("there", 30)
+    other = RunStore(Database(*create_engine(store.database.url), retry_seconds=1))
+    other.runs.end_preparation("absent")
     other.close()
     (second,) = writers()
     assert first != second
-    store.renew_lease("here", 30)
+    store.runs.end_preparation("absent")
     assert set(writers()) == {first, second}

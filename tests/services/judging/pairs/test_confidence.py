@@ -43,18 +43,18 @@ def tokens_of(parts: Sequence[tuple[str, float]], **fields: Any) -> Answer:
 
 BATCH = tokens_of(
     [
-        ('{"votes": [{"role": 1, "reason": "', STRUCTURE),
+        ('{"role_1": {"reason": "', STRUCTURE),
         ("Alpha", -0.1),
         (" is", -0.2),
         (' clear."', -0.3),  # straddles the end of the reason: counted whole
         (', "vote": ', STRUCTURE),
         ('"1"', -0.4),  # straddles both ends of the vote
-        ('}, {"role": 2, "reason": ', STRUCTURE),
+        ('}, "role_2": {"reason": ', STRUCTURE),
         ('"B', -1.0),
         ("eta", -2.0),
         ('", "vote": "', STRUCTURE),
         ("2", -3.0),
-        ('"}]}', STRUCTURE),
+        ('"}}', STRUCTURE),
     ]
 )
 STUDENT, CRITIC = math.exp(-(0.1 + 0.2 + 0.3 + 0.4) / 4), math.exp(-(1.0 + 2.0 + 3.0) / 3)
@@ -74,9 +74,7 @@ async def test_over_both_orders_it_is_the_mean(serve: Serve) -> None:
     def respond(body: Body) -> Answer:
         first = shown(body).text_1 == "Alpha"
         logprob = -0.5 if first else -1.0
-        return with_tokens(
-            {"votes": entries(shown(body), lambda *_: "1" if first else "2")}, lambda token: logprob
-        )
+        return with_tokens(entries(shown(body), lambda *_: "1" if first else "2"), lambda token: logprob)
 
     async with serve(respond) as (stub, _):
         response = await stub.ComparePair(request(order=pb.PRESENTATION_ORDER_BOTH))
@@ -131,8 +129,8 @@ async def test_a_repaired_vote_has_the_confidence_of_the_repair(serve: Serve) ->
     def respond(body: Body) -> Answer:
         listed = entries(shown(body), lambda *_: "1")
         if len(listed) == 2:
-            return with_tokens({"votes": listed[:1]}, lambda token: -0.5)
-        return with_tokens({"votes": listed}, lambda token: -2.0)
+            return with_tokens({"role_1": listed["role_1"]}, lambda token: -0.5)
+        return with_tokens(listed, lambda token: -2.0)
 
     async with serve(respond) as (stub, _):
         response = await stub.ComparePair(request())
@@ -142,10 +140,8 @@ async def test_a_repaired_vote_has_the_confidence_of_the_repair(serve: Serve) ->
 async def test_a_rare_character_cut_into_tokens_costs_no_confidence(serve: Serve) -> None:
     text = json.dumps(
         {
-            "votes": [
-                {"role": 1, "reason": "妙\U0001f600!", "vote": "1"},
-                {"role": 2, "reason": "x", "vote": "1"},
-            ]
+            "role_1": {"reason": "妙\U0001f600!", "vote": "1"},
+            "role_2": {"reason": "x", "vote": "1"},
         },
         ensure_ascii=False,
     )
@@ -157,8 +153,8 @@ async def test_a_rare_character_cut_into_tokens_costs_no_confidence(serve: Serve
         (r"\xf0\x9f", -0.6),
         (r"\x98\x80", -0.8),
     ]
-    head, tail = after.split("1", 1)
-    pieces += [("!", -1.0), (head, STRUCTURE), ("1", -1.2), (tail, STRUCTURE)]
+    head, tail = after.split('"1"', 1)
+    pieces += [("!", -1.0), (head, STRUCTURE), ('"1"', -1.2), (tail, STRUCTURE)]
     async with serve(lambda body: Answer(text, tokens=pieces)) as (stub, _):
         response = await stub.ComparePair(request())
     assert response.votes[0].confidence == pytest.approx(math.exp(-(0.2 + 0.4 + 0.6 + 0.8 + 1.0 + 1.2) / 6))
@@ -178,7 +174,7 @@ async def test_an_endpoint_that_refuses_log_probabilities_still_votes(
     def respond(body: Body) -> Answer:
         if body.get("logprobs"):
             return Answer(message, status=status)
-        return Answer(json.dumps({"votes": entries(shown(body), lambda *_: "1")}))
+        return Answer(json.dumps(entries(shown(body), lambda *_: "1")))
 
     async with serve(respond) as (stub, server):
         response = await stub.ComparePair(request())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -39,7 +39,7 @@ class Model:
 
     async def Generate(self, request: GenerateRequest) -> GenerateResponse:
         body = {"messages": [{"content": message.text} for message in request.messages]}
-        text = json.dumps({"votes": entries(shown(body), self._prefer)}, ensure_ascii=False)
+        text = json.dumps(entries(shown(body), self._prefer), ensure_ascii=False)
         completion = Completion(status=generation_service_pb2.COMPLETION_STATUS_OK, text=text, json=text)
         return GenerateResponse(completion=completion)
 
@@ -157,17 +157,17 @@ ANYTHING = JSON(
     st.none() | st.booleans() | st.integers(-2, 9) | st.floats(allow_nan=False) | st.text(max_size=9),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["role", "reason", "vote", "votes", "x"]), inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["role_1", "reason", "vote", "x"]), inner, max_size=4)
     ),
     max_leaves=20,
 )
 
 
-@given(st.integers(1, 5), st.lists(ANYTHING, max_size=8))
+@given(st.integers(1, 5), st.dictionaries(st.sampled_from([f"role_{n}" for n in range(7)]), ANYTHING))
 def test_every_role_gets_a_vote_or_an_abstention_whatever_is_answered(
-    count: int, listed: Sequence[Any]
+    count: int, entries: Mapping[str, Any]
 ) -> None:
-    readings = BatchForm(count).parse({"votes": listed})
+    readings = BatchForm(count).parse(entries)
     assert len(readings) == count
     for reading in readings:
         one = ballot(pb.PRESENTATION_ORDER_SWAPPED, reading)
