@@ -1,9 +1,8 @@
-# Four images: `gateway` runs the gateway and has PyArrow, for datasets and exports in Parquet; `service` runs every
-# other service but the embedding service and has SciPy; `embedding` has the weights of the default sentence encoder as
-# well, `embedding-torch` has sentence-transformers and torch for other encoders and for trained edge models. What runs
-# is the argument: `docker run dramaturg:0.1.0 critic`.
+# Two images: `dramaturg` runs every service, with the weights of the default sentence encoder; `torch` has
+# sentence-transformers and torch as well, for other encoders and for trained edge models. What runs is the argument:
+# `docker run dramaturg:0.1.0 critic`.
 #
-#   docker build --target service --tag dramaturg:0.1.0 .
+#   docker build --tag dramaturg:0.1.0 .
 #
 # The base image needs Python 3.11 or later; in production name it by digest.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
@@ -16,7 +15,7 @@ COPY requirements/build.txt requirements/
 RUN python3 -m venv tools && tools/bin/pip install --require-hashes -r requirements/build.txt
 
 # The environment that runs: locked, without pip. Source distributions are built with the tools above. The two
-# largest packages stand apart, for the images that use them.
+# largest packages are layers of their own.
 FROM tools AS dependencies
 COPY requirements/platform.txt requirements/
 RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/platform.txt -w wheels \
@@ -26,7 +25,7 @@ RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/pl
     && rm wheels/pyarrow-*.whl wheels/scipy-*.whl \
     && tools/bin/pip --python /opt/dramaturg/bin/python install --no-index --no-deps wheels/*.whl
 
-FROM dependencies AS torch
+FROM dependencies AS torch-dependencies
 COPY requirements/embeddings.txt requirements/
 RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/embeddings.txt -w torch-wheels \
     && rm torch-wheels/pyarrow-*.whl \
@@ -70,28 +69,18 @@ STOPSIGNAL SIGTERM
 ENTRYPOINT ["dramaturg", "serve"]
 
 # The layers go from what seldom changes to what often does.
-FROM runtime AS embedding-torch
-COPY --from=torch /opt/dramaturg /opt/dramaturg
-COPY --from=weights /opt/weights /opt/weights
-COPY --from=application /opt/application /opt/application
-CMD ["embedding"]
-
-FROM runtime AS embedding
-COPY --from=dependencies /opt/dramaturg /opt/dramaturg
-COPY --from=dependencies /opt/scipy /opt/scipy
-COPY --from=weights /opt/weights /opt/weights
-COPY --from=application /opt/application /opt/application
-CMD ["embedding"]
-
-FROM runtime AS gateway
-COPY --from=dependencies /opt/dramaturg /opt/dramaturg
+FROM runtime AS torch
+COPY --from=torch-dependencies /opt/dramaturg /opt/dramaturg
 COPY --from=dependencies /opt/pyarrow /opt/pyarrow
+COPY --from=weights /opt/weights /opt/weights
 COPY --from=application /opt/application /opt/application
-CMD ["gateway"]
+CMD ["embedding"]
 
 # Last, and so the default target.
-FROM runtime AS service
+FROM runtime AS dramaturg
 COPY --from=dependencies /opt/dramaturg /opt/dramaturg
 COPY --from=dependencies /opt/scipy /opt/scipy
+COPY --from=dependencies /opt/pyarrow /opt/pyarrow
+COPY --from=weights /opt/weights /opt/weights
 COPY --from=application /opt/application /opt/application
-CMD ["generation"]
+CMD ["gateway"]

@@ -21,7 +21,7 @@ SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find pr
 CODE := dramaturg services gateway research tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow conformance test-servers test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help rendered demo test test-slow conformance test-servers test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -149,11 +149,13 @@ bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one r
 # With buildah: make images BUILD="buildah build".
 BUILD ?= docker build
 images: ## Builds the images and prints the size of each.
-	@set -e; for name in dramaturg dramaturg-gateway dramaturg-embedding dramaturg-embedding-torch; do \
-		target=$${name#dramaturg}; target=$${target#-}; \
-		$(BUILD) --target $${target:-service} --tag $$name:$(VERSION) --build-arg VERSION=$(VERSION) \
+	@set -e; for target in dramaturg torch; do name=dramaturg; [ $$target = dramaturg ] || name=dramaturg-$$target; \
+		$(BUILD) --target $$target --tag $$name:$(VERSION) --build-arg VERSION=$(VERSION) \
 			--build-arg REVISION=$$(git rev-parse HEAD) .; \
 		$(firstword $(BUILD)) images --format '{{.Repository}}:{{.Tag}} {{.Size}}' $$name:$(VERSION); done
+
+rendered: $(VENV)/.helm ## Renders the chart into k8s/rendered, which kustomize applies.
+	@$(BIN)/python -m tests.k8s.charts
 
 chart: $(VENV)/.helm ## Packages the Helm chart into dist; `helm push` sends it to an OCI registry.
 	@mkdir -p dist

@@ -47,6 +47,7 @@ from services.judging.ratings.judge import SPEC as RATING_JUDGE_SPEC
 from services.judging.rubrics.judge import SPEC as RUBRIC_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
+from tests.support.judges import all_pass
 from tests.support.prompts import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +88,7 @@ def apps(target: str) -> Mapping[str, App]:
 
 async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
     """Returns one request of each prompt of a judge, and the agents' requests for the example scripts."""
-    fake = FakeGeneration()
+    fake = FakeGeneration(all_pass)
     first: dict[str, Sent] = {}
     async with AsyncExitStack() as stack:
         generation = await stack.enter_async_context(serve(fake.contract()))

@@ -57,7 +57,7 @@ def commands(folder: Path) -> Mapping[str, Sequence[str]]:
         CLIENT: (sys.executable, "-c", CLIENT),
         VERSION: (*dramaturg, "version"),
         HELP: (*dramaturg, "--help"),
-        SAMPLE: (*dramaturg, "evaluate", "scripts", str(row), "--out", str(folder / "out"), "--json"),
+        SAMPLE: (*dramaturg, "eval", "--kind", "scripts", str(row), "--out", str(folder / "out"), "--json"),
     }
 
 

@@ -32,7 +32,7 @@ class Kind:
     help: str
     """The first sentence of the help of its command."""
     command: str = ""
-    """The module of its commands. Empty: it is a command of ``dramaturg evaluate``."""
+    """The module of its commands. Empty: it is a command of ``dramaturg eval``."""
     request: str = ""
     """The name of its request. Empty: Evaluate<Name>Request."""
 

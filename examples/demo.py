@@ -93,7 +93,8 @@ def evaluate(*, replayed: bool) -> tuple[int, dict[str, Any] | None]:
         sys.executable,
         "-m",
         "dramaturg",
-        "evaluate",
+        "eval",
+        "--kind",
         "scripts",
         str(SAMPLES / "tasks.jsonl"),
     ]
@@ -196,7 +197,7 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
     console.print(
         "Try next:\n"
         "  1. your own model:  OPENAI_BASE_URL=http://localhost:8000/v1 MODEL=my-model make demo\n"
-        "  2. another judge:   .venv/bin/dramaturg evaluate scripts examples/scripts/tasks.jsonl "
+        "  2. another judge:   .venv/bin/dramaturg eval examples/scripts/tasks.jsonl "
         "--judge critic=offline\n"
         "  3. the services:    make up, then .venv/bin/dramaturg judges --target localhost:50051\n",
         highlight=False,

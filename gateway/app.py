@@ -39,8 +39,11 @@ from gateway.settings import GatewaySettings
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
     "dramaturg.database.database",
-    "gateway.runs.store.results",
-    "gateway.runs.store.samples",
+    "dramaturg.database.leases",
+    *(
+        f"gateway.runs.store.{name}"
+        for name in ("attempts", "datasets", "judges", "labels", "registrations", "results")
+    ),
 )
 """The modules that processes load before their memory is limited."""
 

@@ -26,13 +26,13 @@ def _released(name: str, help: str) -> ExternalCommand:  # noqa: A002
 class _Commands(LazyGroup):
     members = (
         _released("coscript", "Converts the released CoScript format (JSON array or JSON Lines)."),
-        _released("choice75", 'Converts the released format of Choice-75 into rows of "evaluate decisions".'),
+        _released("choice75", 'Converts the released format of Choice-75 into rows of the kind "decisions".'),
         _released("simulbench", "Converts the released format of SimulBench."),
         _released(
             "goyal",
             "Converts the human study of Goyal et al. 2022 into pairs of texts, as DRPE does (section 4.1).",
         ),
-        _released("proscript", 'Converts the released format of proScript into rows of "evaluate graphs".'),
+        _released("proscript", 'Converts the released format of proScript into rows of the kind "graphs".'),
     )
 
 
@@ -50,11 +50,11 @@ def texts(
             metavar="RUBRIC",
             exists=True,
             dir_okay=False,
-            help='Write rows of "evaluate pairs": every two texts of a task, compared by each criterion.',
+            help='Write rows of the kind "pairs": every two texts of a task, compared by each criterion.',
         ),
     ] = None,
 ) -> None:
-    """Converts a table of texts, one a row, into rows of "evaluate texts".
+    """Converts a table of texts, one a row, into rows of the kind "texts".
 
     The columns are task (or prompt), text and model, and optionally id, topic and reference; all others are
     tags. Rows of the same id and task become the texts of one sample. Invalid rows are named on standard
@@ -64,7 +64,7 @@ def texts(
 
         dramaturg convert texts answers.csv answers.jsonl
 
-        dramaturg evaluate texts answers.jsonl --criteria rubric.toml
+        dramaturg eval answers.jsonl --criteria rubric.toml
 
         dramaturg convert texts answers.csv pairs.jsonl --pairs rubric.toml
     """

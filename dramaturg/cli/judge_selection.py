@@ -67,7 +67,7 @@ class Overrides:
             ValueError: One of them is malformed, or a model is set twice.
         """
         pairs = parse_judges(judges)
-        by_role = parse_models("--model", models)
+        by_role = parse_models("--judge-model", models)
         model = by_role.pop("", "")
         return cls(
             pairs,

@@ -19,10 +19,19 @@ class LazyCommand(TyperCommand):
         source: The module whose ``app`` has the command; or "module:function", the command's function.
         help: The first paragraph of the command's help.
         group: Whether ``app`` is the command itself, a group. Otherwise ``app`` contains the command.
+        panel: The heading that it stands below in the help of its parent. None: "Commands".
     """
 
-    def __init__(self, name: str, source: str, help: str, *, group: bool = False) -> None:  # noqa: A002
-        super().__init__(name, help=help)
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        help: str,  # noqa: A002
+        *,
+        group: bool = False,
+        panel: str | None = None,
+    ) -> None:
+        super().__init__(name, help=help, rich_help_panel=panel)
         self._source = source
         self._group = group
 

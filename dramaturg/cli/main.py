@@ -15,7 +15,10 @@ class Commands(LazyGroup):
 
     members = (
         LazyCommand(
-            "evaluate", "dramaturg.cli.evaluate", "Evaluates what language models wrote.", group=True
+            "eval",
+            "dramaturg.cli.evaluate",
+            "Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.",
+            group=True,
         ),
         LazyCommand(
             "graphs",

@@ -54,7 +54,9 @@ ModelsUnderTest = Annotated[
 ]
 JudgeModels = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
+    typer.Option(
+        "--judge-model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."
+    ),
 ]
 Mechanism = Annotated[
     MechanismName | None, typer.Option(help="The judging mechanism. Default: that of the row, else agents.")

@@ -87,7 +87,7 @@ def roles(
 
     One model call a text, and another one for missing roles. The file written has one line a text: its id,
     the roles that stay, how they were generated and clustered, and why there are fewer than wanted where
-    that is so. The roles can be given to "evaluate pairs" as the subjective_roles of a row, which saves
+    that is so. The roles can be given to "eval" of pairs as the subjective_roles of a row, which saves
     these calls.
 
     Exit codes: 0 every text has its roles, 1 some have fewer than wanted, 2 wrong usage.

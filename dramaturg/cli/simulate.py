@@ -30,7 +30,7 @@ from dramaturg.results.files import RESULTS
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
 SCRIPTS = "scripts.jsonl"
-"""The file of the test scripts: rows of "evaluate dialogues", in the order of the dialogues."""
+"""The file of the test scripts: rows of the kind "dialogues", in the order of the dialogues."""
 app = typer.Typer()
 
 
@@ -82,7 +82,7 @@ def simulate(
 
     Each row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench --tasks"
     and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
-    DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
+    DIR/scripts.jsonl the test scripts as rows of the kind dialogues, and DIR/errors.jsonl the
     dialogues that failed.
 
     Exit codes: 0 all dialogues have a result, 1 some failed or no challenging turn was judged, 2 wrong usage
@@ -92,7 +92,7 @@ def simulate(
 
         dramaturg simulate tasks.jsonl --simulator gpt-3.5-turbo --user gpt-3.5-turbo --out sim
 
-        dramaturg evaluate dialogues sim/scripts.jsonl --model my-model
+        dramaturg eval sim/scripts.jsonl --model my-model
     """
     try:
         judges = parse_judges(judge or ())

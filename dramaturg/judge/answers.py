@@ -95,7 +95,7 @@ def _accepted_schema(shape: Shape) -> str:
 @lru_cache(maxsize=256)
 def _instruction(shape: Shape) -> str:
     sketch = shape.sketch()
-    lists = " A list has one item for each thing to list, or none." if ListOf.ELLIPSIS in sketch else ""
+    lists = " Lists may be empty." if ListOf.ELLIPSIS in sketch else ""
     return f"Answer with one JSON object and nothing else, its members in this order.{lists}\n{sketch}"
 
 

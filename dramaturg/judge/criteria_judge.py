@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION
 from dramaturg.judge import criteria as names
-from dramaturg.judge.answers import Verdicts, VerdictsForm
+from dramaturg.judge.answers import UNPARSABLE, Verdicts, VerdictsForm
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.excerpts import (
     ExcerptLimits,
@@ -26,6 +26,7 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker, Question
 from dramaturg.judge.prompts import CRITERIA as CRITERIA_FILE
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.judge.provenance import merge
 from dramaturg.judge.shapes import Shape
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
@@ -72,7 +73,8 @@ class CriteriaJudge:
 
     One call to GenerationService covers all candidates of a request. Without constraints,
     satisfies_constraints is an abstention and not a part of the question. A failed question or an unusable
-    answer is an abstention from every criterion of that candidate, with the reason.
+    answer is an abstention from every criterion of that candidate, with the reason. Where an answer lacks
+    some of the criteria, a second question asks for these alone.
     """
 
     name: str
@@ -101,7 +103,7 @@ class CriteriaJudge:
     async def judge_batch(
         self, items: Sequence[JudgeItem]
     ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
-        """Judges candidates with at most one model call each."""
+        """Judges candidates with one question each, and a second one for criteria that its answer lacks."""
         batch = items[0].batch
         constrained = bool(batch.task.constraints)
         asked = [name for name in batch.criteria if constrained or name != names.SATISFIES_CONSTRAINTS]
@@ -110,13 +112,42 @@ class CriteriaJudge:
                 yield item, _assessment(Verdicts(), Provenance(), batch.criteria)
             return
         questions = self._questions(items, asked)
+        incomplete: list[_Incomplete] = []
         async with aclosing(self.asker.ask_all(questions, batch.options)) as answers:
             async for index, answer in answers:
                 if isinstance(answer, ServiceError):
                     yield items[index], answer
+                    continue
+                verdicts = verdicts_of(questions[index], answer, Verdicts)
+                lacking = [one.criterion for one in verdicts if one.abstain_reason == UNPARSABLE]
+                if answer.abstention is None and 0 < len(lacking) < len(asked):
+                    incomplete.append(_Incomplete(items[index], verdicts, answer.provenance, lacking))
                 else:
-                    verdicts = verdicts_of(questions[index], answer, Verdicts)
                     yield items[index], _assessment(verdicts, answer.provenance, batch.criteria)
+        async for item, completed in self._completed(incomplete):
+            yield item, completed
+
+    async def _completed(
+        self, incomplete: Sequence[_Incomplete]
+    ) -> AsyncGenerator[tuple[JudgeItem, Assessment]]:
+        """Asks once more for the criteria that answers lack. What stays without an answer abstains."""
+        if not incomplete:
+            return
+        batch = incomplete[0].item.batch
+        questions = [self._questions([one.item], one.lacking)[0] for one in incomplete]
+        async with aclosing(self.asker.ask_all(questions, batch.options)) as answers:
+            async for index, answer in answers:
+                one = incomplete[index]
+                if isinstance(answer, ServiceError):
+                    yield one.item, _assessment(one.verdicts, one.provenance, batch.criteria)
+                    continue
+                found = {v.criterion: v for v in verdicts_of(questions[index], answer, Verdicts)}
+                verdicts = [found.get(verdict.criterion, verdict) for verdict in one.verdicts]
+                provenance = merge([one.provenance, answer.provenance])
+                yield (
+                    one.item,
+                    _assessment(Verdicts(verdicts, one.verdicts.step_notes), provenance, batch.criteria),
+                )
 
     def _questions(self, items: Sequence[JudgeItem], asked: Sequence[str]) -> Sequence[Question[Verdicts]]:
         batch = items[0].batch
@@ -145,6 +176,16 @@ class CriteriaJudge:
             )
             for item in items
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Incomplete:
+    """A candidate whose answer lacks some of the criteria."""
+
+    item: JudgeItem
+    verdicts: Verdicts
+    provenance: Provenance
+    lacking: Sequence[str]
 
 
 def verdicts_of(

@@ -23,6 +23,8 @@ from dramaturg.judge.sections import (
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
+_MOST_FINDINGS = 10
+"""The maximum number of findings, and of the steps of one."""
 _PROBLEMS = {
     verdict_pb2.FINDING_KIND_MISSING_STEP: "why the goal needs it",
     verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "why this step does not serve the goal",
@@ -32,11 +34,11 @@ _PROBLEMS = {
     verdict_pb2.FINDING_KIND_WRONG_ORDER: "which step must come before which, and why",
 }
 _REASONS = {
-    verdict_pb2.FINDING_KIND_MISSING_STEP: "which steps the goal needs, and which of them are absent",
-    verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "which steps, if any, do not serve the goal",
-    verdict_pb2.FINDING_KIND_DUPLICATE_STEP: "which steps, if any, say the same",
-    verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP: "what, if anything, cannot be done",
-    verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED: "what there is at the end, held against the goal",
+    verdict_pb2.FINDING_KIND_MISSING_STEP: "which steps the goal needs, and which are absent",
+    verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "which steps do not serve the goal",
+    verdict_pb2.FINDING_KIND_DUPLICATE_STEP: "which steps do the same",
+    verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP: "what cannot be done",
+    verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED: "what there is at the end, compared with the goal",
     verdict_pb2.FINDING_KIND_WRONG_ORDER: "which steps need others, and whether those come first",
 }
 
@@ -56,7 +58,7 @@ class FindingsSection:
         return Record(
             {
                 "reason": Text(_REASONS[self.kind], optional=True),
-                "findings": ListOf(Record(self._finding_members()), optional=True),
+                "findings": ListOf(Record(self._finding_members()), optional=True, most=_MOST_FINDINGS),
                 "verdict": OUTCOME,
             }
         )
@@ -91,9 +93,12 @@ class FindingsSection:
         if self.step_count:
             members["steps"] = ListOf(
                 Number(
-                    "the number of the step after which it belongs" if self._missing else "a step's number"
+                    "the number of the step before it; 0: it comes first"
+                    if self._missing
+                    else "a step's number"
                 ),
                 optional=True,
+                most=1 if self._missing else _MOST_FINDINGS,
             )
         return members | {"problem": Text(_PROBLEMS[self.kind], optional=True)}
 

@@ -1,4 +1,7 @@
-"""The section of an answer with a verdict on each item (constraint or step), then an overall verdict."""
+"""The section of an answer with a verdict on each item (constraint or step), then an overall verdict.
+
+Every constraint has an entry. Of steps only those that do not pass need one: a script may have hundreds.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
 from dramaturg.judge.sections import (
     FAIL,
+    FAULT,
     MALFORMED,
     OUTCOME,
     PASS,
@@ -23,10 +27,16 @@ from dramaturg.judge.sections import (
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
+_NUMBERS = {
+    "constraint": "its number; each once",
+    "step": "the number of a step that does not pass",
+}
 _REASONS = {
     "constraint": "what keeps to it or breaks it",
-    "step": "what is wrong with it; empty where it passes",
+    "step": "what is wrong with it",
 }
+_MOST_STEPS = 20
+"""The maximum number of steps in a list."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,8 @@ class ItemsSection:
     """The items as worded in the task; blank where findings do not quote them."""
     step_count: int = 0
     """The number of steps of the candidate, where items can name steps."""
+    lists_faults: bool = False
+    """Whether an item without an entry passes."""
 
     @classmethod
     def constraints(cls, constraints: Sequence[str], step_count: int) -> ItemsSection:
@@ -52,31 +64,46 @@ class ItemsSection:
 
     @classmethod
     def steps(cls, step_count: int) -> ItemsSection:
-        """Makes a section with one item per step."""
-        return cls(verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP, "steps", "step", ("",) * step_count)
+        """Makes a section with one item for each step that does not pass."""
+        kind = verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP
+        return cls(kind, "steps", "step", ("",) * step_count, lists_faults=True)
 
     @property
     def shape(self) -> Record:
         """The items, then the verdict."""
         members: dict[str, Shape] = {
-            self.item_name: Number(f"the {self.item_name}'s number; each one once"),
+            self.item_name: Number(_NUMBERS[self.item_name]),
             "reason": Text(_REASONS[self.item_name], optional=True),
         }
         if self.step_count:
-            members["steps"] = ListOf(Number("the number of a step that breaks it"), optional=True)
-        members["verdict"] = OUTCOME
-        return Record({self.list_name: ListOf(Record(members)), "verdict": OUTCOME})
+            steps = Number("the number of a step that breaks it")
+            members["steps"] = ListOf(steps, optional=True, most=_MOST_STEPS)
+        members["verdict"] = FAULT if self.lists_faults else OUTCOME
+        if self.lists_faults:
+            entries = ListOf(Record(members), optional=True, most=_MOST_STEPS)
+        else:
+            entries = ListOf(Record(members), least=len(self.contents), most=len(self.contents))
+        return Record({self.list_name: entries, "verdict": OUTCOME})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
-        """Reads the section. The score is the share of items that pass, where all are decided."""
+        """Reads the section. The score is the share of items that pass, where all are decided.
+
+        Where the section lists faults, an entry that cannot be read is left out, and its step has no verdict.
+        """
         outcome = stated_outcome(value)
         entries = value.get(self.list_name) if isinstance(value, dict) else None
+        if self.lists_faults and entries is None:
+            entries = []
         if outcome is None or not isinstance(entries, list):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
         known: list[_Judged] = []
         strange: set[str] = set()
+        unread = 0
         for entry in entries:
             judged = self._read(entry)
+            if judged is None and self.lists_faults and outcome != PASS:
+                unread += 1
+                continue
             if judged is None:
                 return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
             if 1 <= judged.number <= len(self.contents):
@@ -89,6 +116,8 @@ class ItemsSection:
             if decided.setdefault(number, said) != said:
                 return contradiction(criterion, rationale, f"judges {self.item_name} {number} in two ways")
         findings = [self._finding(judged) for judged in known if judged.outcome == FAIL]
+        if self.lists_faults and not unread:
+            decided = dict.fromkeys(range(1, len(self.contents) + 1), PASS) | decided
         return self._decide(criterion, outcome, [*decided.values()], rationale, findings)
 
     def _decide(

@@ -103,10 +103,19 @@ class ListOf:
     """The end of a list in a sketch."""
     optional: bool = False
     """Whether an answer without it is accepted."""
+    least: int = 0
+    """The minimum number of items that a model may write. A shorter list is accepted."""
+    most: int | None = None
+    """The maximum number of items that a model may write. A longer list is accepted. None: unlimited."""
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        return {"type": "array", "items": self.item.schema(accepted=accepted)}
+        schema: dict[str, Any] = {"type": "array", "items": self.item.schema(accepted=accepted)}
+        if not accepted and self.least:
+            schema["minItems"] = self.least
+        if not accepted and self.most is not None:
+            schema["maxItems"] = self.most
+        return schema
 
     def sketch(self, indent: str = "") -> str:
         """One item on one line, followed by an ellipsis."""
@@ -162,5 +171,8 @@ class Record:
     def sketch(self, indent: str = "") -> str:
         """The members, one per line."""
         inner = indent + "  "
-        lines = [f'{inner}"{name}": {shape.sketch(inner)}' for name, shape in self.members.items()]
+        lines = [
+            f'{inner}"{name}": {shape.inline() if isinstance(shape, Record) else shape.sketch(inner)}'
+            for name, shape in self.members.items()
+        ]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

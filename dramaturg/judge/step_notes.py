@@ -7,7 +7,7 @@ from typing import Any
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import StepNote
 from dramaturg.judge.sections import stated_text
-from dramaturg.judge.shapes import ListOf, Number, Record, Text
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
 from dramaturg.judge.short_answers import option_of
 
 _OUTCOMES = {
@@ -19,14 +19,14 @@ _OUTCOMES = {
 SHAPE = ListOf(
     Record(
         {
-            "step": Number("the step's number; one entry for each step"),
-            "needs": Text("what it needs, and whether that is there", optional=True),
-            "after": Text("what there is afterwards", optional=True),
-            "possible": Text('"yes", "no" or "unsure"', optional=True),
+            "step": Number("the number of a step that cannot be done when its turn comes"),
+            "needs": Text("what it needs that is not there", optional=True),
+            "possible": Choice(("no", "unsure"), accepts_any=True),
         }
-    )
+    ),
+    most=20,
 )
-"""The shape of the notes."""
+"""The shape of the notes: steps that can be done need none."""
 
 
 def read_step_notes(value: Any, step_count: int) -> list[StepNote]:

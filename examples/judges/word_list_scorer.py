@@ -5,7 +5,7 @@ It shows the hook. A scorer to rely on is a model trained for it (SimulBench use
 Start it:     python examples/judges/word_list_scorer.py --port 50098
 Check it:     dramaturg conformance text-scorer --target localhost:50098
 Register it:  [[gateway.judges]]  role = "text-scorer", name = "words", target = "localhost:50098"
-Ask it:       dramaturg evaluate dialogues scripts.jsonl --model my-model --judge text-scorer=words
+Ask it:       dramaturg eval scripts.jsonl --model my-model --judge text-scorer=words
 """
 
 from __future__ import annotations

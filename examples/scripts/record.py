@@ -53,8 +53,8 @@ RECORDING = FOLDER / "completions.jsonl"
 
 REASONING: Mapping[str, Mapping[str, Any]] = {
     "critic": {"comparison": "I go through both scripts side by side."},
-    "execute": {"walk": []},
-    "commonsense": {},
+    "execute": {"end": "I follow the steps to the last one.", "walk": []},
+    "commonsense": {"walk": "I look at each step by itself."},
     "script-judge": {"walk": "I go through the script from start to end."},
 }
 """What stands before the verdicts in the answers to each judge."""
@@ -103,7 +103,7 @@ def completion(
     sections = {
         criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
     }
-    reasoning = {"walk": walk} if walk else REASONING[agent]
+    reasoning = {**REASONING[agent], "walk": walk} if walk else REASONING[agent]
     return Answer(json.dumps({**reasoning, **sections}, ensure_ascii=False))
 
 
@@ -124,15 +124,10 @@ def section(
         return {"constraints": items, "verdict": verdict}
     if criterion == EXECUTABLE and steps:
         faults = {step: finding["description"] for finding in findings for step in finding["steps"]}
-        verdicts = [
-            {
-                "step": step,
-                "reason": faults.get(step, reason),
-                "verdict": "fail" if step in faults else "pass",
-            }
-            for step in range(1, steps + 1)
+        faulty = [
+            {"step": step, "reason": fault, "verdict": "fail"} for step, fault in sorted(faults.items())
         ]
-        return {"steps": verdicts, "verdict": verdict}
+        return {"steps": faulty, "verdict": verdict}
     entries = []
     for finding in findings:
         entry = {"missing_step": finding["missing_step"]} if criterion == NO_MISSING_STEPS else {}

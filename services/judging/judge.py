@@ -9,7 +9,7 @@ from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaQuest
 from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
 
-_REASONING = {"walk": Text("what each step needs and does, from start to end")}
+_REASONING = {"walk": Text("what each step needs and does, in a few words")}
 
 SPEC = criteria_spec(
     role=roles.SCRIPT_JUDGE,

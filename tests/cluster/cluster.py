@@ -24,6 +24,7 @@ _NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"
 _ADDRESSES = 255
 
 GATEWAY = "gateway"
+MIGRATION = "migration"
 _SERVERS = ("generation", "embedding")
 """What the other services call."""
 TWO_EACH = (GATEWAY, "generation", "synthesize", "critic", "execute", "commonsense")
@@ -40,8 +41,11 @@ class Release:
     """The folder of the code, with its stubs."""
 
     def pod(self, name: str) -> Pod:
-        """The pod of a service or Job."""
-        return next(pod for pod in self.rendering.pods() if pod.name == name)
+        """The pod of a service; that of "migration" is of the gateway's first container, or of a Job."""
+        pods = self.rendering.pods()
+        if name == MIGRATION and not self.rendering.of("Job"):
+            return self.rendering.migration()
+        return next(pod for pod in pods if pod.name == name)
 
 
 class Cluster:
@@ -89,7 +93,7 @@ class Cluster:
         Args:
             replicas: How many of each; one of those not named.
         """
-        await self._make("migration").run(self.names)
+        await self._make(MIGRATION).run(self.names)
         for declared in self._release.rendering.of("Deployment"):
             name = declared["metadata"]["name"]
             self.deployments[name] = Deployment(declared, self._maker(name), self.names)

@@ -153,8 +153,9 @@ def environment(pod: Pod, namespace: str, secrets: Secrets) -> dict[str, str]:
         if reference := source.get("fieldRef"):
             if reference["fieldPath"] == "metadata.namespace":
                 return namespace
-            (label,) = re.findall(r"metadata\.labels\['(.+)'\]", reference["fieldPath"])
-            return str(pod.labels[label])
+            # Of a label, else of the pod and its node, which have no counterpart here.
+            labels = re.findall(r"metadata\.labels\['(.+)'\]", reference["fieldPath"])
+            return str(pod.labels[labels[0]]) if labels else pod.name
         # A variable is expanded where it stands before its use.
         return re.sub(r"\$\((\w+)\)", lambda match: given.get(match[1], match[0]), str(entry["value"]))
 

@@ -83,7 +83,7 @@ def _files(volume: Mapping[str, Any], rendering: Rendering, secrets: Secrets) ->
         values = secrets[volume["secret"]["secretName"]]
         items = volume["secret"].get("items", [{"key": key, "path": key} for key in values])
         return {item["path"]: values[item["key"]] for item in items}
-    assert "emptyDir" in volume, f"a volume of an unknown kind: {volume}"
+    assert {"emptyDir", "persistentVolumeClaim"} & volume.keys(), f"a volume of an unknown kind: {volume}"
     return {}
 
 

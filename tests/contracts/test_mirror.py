@@ -26,7 +26,7 @@ PRODUCT = {
 PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg": {"init"},
     "dramaturg/cli/align": {"reports"},
-    "dramaturg/cli/evaluate": {"simulbench_path"},
+    "dramaturg/cli/evaluate": {"kinds", "simulbench_path"},
     "dramaturg/datasets": {"csv", "hostile"},
     "dramaturg/integrations": {"harnesses"},
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},

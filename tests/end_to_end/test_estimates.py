@@ -256,7 +256,7 @@ async def test_a_budget_that_is_too_small_is_told_before_a_pilot(
 async def test_what_is_not_known_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv("MODEL", "nobody-knows-its-price")
-    done = await dramaturg("evaluate", "scripts", TASKS, "--dry-run", "--json")
+    done = await dramaturg("eval", "--kind", "scripts", TASKS, "--dry-run", "--json")
     assert done.code == 0, done.err
     assert done.json["model_calls"] == 8 + 3 * 32
     assert done.json["cost_usd"] is None
@@ -268,20 +268,29 @@ async def test_the_command_line_prints_the_estimate(tmp_path: Path) -> None:
     async with OpenAIServer(answer) as model:
         environment = {"DRAMATURG_CONFIG": str(configure(model, tmp_path))}
         done = await dramaturg(
-            *("evaluate", "scripts", TASKS, "--dry-run", "--pilot", "1", "--json", "--limit", "2"),
+            *("eval", "--kind", "scripts", TASKS, "--dry-run", "--pilot", "1", "--json", "--limit", "2"),
             environment=environment,
         )
         assert done.code == 0, done.err
         assert done.json["pilot_samples"] == 1
         assert done.json["cost_usd"] > done.json["pilot_cost_usd"] > 0
-        shown = await dramaturg("evaluate", "scripts", TASKS, "--dry-run", environment=environment)
+        shown = await dramaturg("eval", "--kind", "scripts", TASKS, "--dry-run", environment=environment)
         assert "tokens received  not known" in shown.out
-    offline = await dramaturg("evaluate", "scripts", TASKS, "--dry-run", "--json")
+    offline = await dramaturg("eval", "--kind", "scripts", TASKS, "--dry-run", "--json")
     assert (offline.json["model_calls"], offline.json["cost_usd"]) == (0, 0.0)
 
 
 async def evaluate(model: OpenAIServer, folder: Path, *options: str, limit: int = 4) -> Finished:
-    arguments: list[str | Path] = ["evaluate", "scripts", TASKS, "--limit", str(limit), "--concurrency", "1"]
+    arguments: list[str | Path] = [
+        "eval",
+        "--kind",
+        "scripts",
+        TASKS,
+        "--limit",
+        str(limit),
+        "--concurrency",
+        "1",
+    ]
     return await dramaturg(
         *(*arguments, "--out", folder / "out", "--json", *options),
         environment={"DRAMATURG_CONFIG": str(configure(model, folder))},

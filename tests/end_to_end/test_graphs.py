@@ -47,7 +47,7 @@ async def evaluate(server: OpenAIServer, folder: Path, *options: str) -> Finishe
     environment = {"DRAMATURG_CONFIG": str(folder / "dramaturg.toml")}
     row, out = folder / "row.jsonl", folder / "out"
     return await dramaturg(
-        "evaluate", "graphs", row, "--json", "--out", out, *options, environment=environment
+        "eval", "--kind", "graphs", row, "--json", "--out", out, *options, environment=environment
     )
 
 

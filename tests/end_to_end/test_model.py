@@ -30,7 +30,15 @@ async def evaluate(server: OpenAIServer, folder: Path, *options: str) -> Finishe
     configure(server, folder)
     environment = {"DRAMATURG_CONFIG": str(folder / "dramaturg.toml")}
     return await dramaturg(
-        "evaluate", "scripts", TASKS, "--json", "--out", folder / "out", *options, environment=environment
+        "eval",
+        "--kind",
+        "scripts",
+        TASKS,
+        "--json",
+        "--out",
+        folder / "out",
+        *options,
+        environment=environment,
     )
 
 
@@ -57,7 +65,8 @@ async def test_a_model_judges_and_what_it_was_paid_for_is_not_bought_again(tmp_p
         first = await evaluate(server, tmp_path / "a", "--limit", "2")
         bought = len(questions(server))
         again = await dramaturg(
-            "evaluate",
+            "eval",
+            "--kind",
             "scripts",
             TASKS,
             "--json",
@@ -99,7 +108,7 @@ async def test_what_is_judged_cannot_speak_to_the_judge(tmp_path: Path) -> None:
     async with OpenAIServer(approve) as server:
         environment = {"OPENAI_BASE_URL": server.base_url, "MODEL": "m"}
         done = await dramaturg(
-            "evaluate", "scripts", rows, "--json", "--out", tmp_path / "out", environment=environment
+            "eval", "--kind", "scripts", rows, "--json", "--out", tmp_path / "out", environment=environment
         )
         bodies = questions(server)
     assert done.code == 0, done.err

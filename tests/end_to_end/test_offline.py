@@ -76,7 +76,7 @@ async def all_serving(client: DramaturgClient, count: int) -> None:
 
 
 async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: Path) -> None:
-    done = await dramaturg("evaluate", "scripts", TASKS, "--limit", "2", "--json", "--out", tmp_path)
+    done = await dramaturg("eval", "--kind", "scripts", TASKS, "--limit", "2", "--json", "--out", tmp_path)
     assert done.code == 0, done.err
     assert "offline judges serve" in done.err
     assert_accounted(done.json, 8)
@@ -95,7 +95,7 @@ async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: P
 async def test_without_a_model_an_evaluation_is_refused(tmp_path: Path) -> None:
     selected = [option for role in ROLES for option in ("--judge", f"{role}=llm")]
     done = await dramaturg(
-        "evaluate", "scripts", TASKS, "--limit", "3", "--json", "--out", tmp_path / "out", *selected
+        "eval", "--kind", "scripts", TASKS, "--limit", "3", "--json", "--out", tmp_path / "out", *selected
     )
     assert (done.code, done.out) == (1, ""), done.err
     assert "no model provider is configured" in done.err
@@ -148,7 +148,7 @@ async def test_released_scripts_are_all_accounted_for(tmp_path: Path, data_dir: 
         async with DramaturgClient(target) as client:
             await all_serving(client, len(ROLES))
         options = ("--limit", str(count), "--target", target, "--json", "--out", out)
-        async with start("evaluate", "scripts", rows, *options) as process:
+        async with start("eval", "--kind", "scripts", rows, *options) as process:
             done = await finish(process, timeout=500)
     assert done.code == 4, done.err  # offline judges leave many verdicts open
     assert_accounted(done.json, count)

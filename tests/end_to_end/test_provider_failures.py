@@ -104,7 +104,8 @@ async def test_an_evaluation_by_a_dead_endpoint_ends_soon(tmp_path: Path) -> Non
     environment = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "MODEL": "m"}
     begun = time.monotonic()
     done = await dramaturg(
-        *("evaluate", "scripts", TASKS, "--limit", "2", "--json", "--out", tmp_path), environment=environment
+        *("eval", "--kind", "scripts", TASKS, "--limit", "2", "--json", "--out", tmp_path),
+        environment=environment,
     )
     assert time.monotonic() - begun < 20, "it took 44 s when every layer retried"
     assert done.code == 1

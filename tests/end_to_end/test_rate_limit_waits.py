@@ -65,7 +65,7 @@ async def test_the_progress_of_an_evaluation_tells_what_it_waits_for(
     rows.write_bytes(lines(script_rows(4)))
     async with limited(tmp_path, monkeypatch) as target:
         options = ("--target", target, "--out", tmp_path / "out")
-        async with start("evaluate", "scripts", rows, *options) as process:
+        async with start("eval", "--kind", "scripts", rows, *options) as process:
             assert process.stderr is not None
             async with asyncio.timeout(60):
                 while SAID not in (await process.stderr.readline()).decode():

@@ -90,7 +90,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             assert done.returncode in {0, 4}, done.stderr
             return done.stdout
 
-        command("evaluate", "scripts", str(TASKS), "--limit", "2", "--out", "out/demo")
+        command("eval", "--kind", "scripts", str(TASKS), "--limit", "2", "--out", "out/demo")
         run = command("runs", "create", "scripts", str(TASKS), "--limit", "2", "--watch")
         yield Gateway(port, json.loads(run)["id"], folder)
     finally:

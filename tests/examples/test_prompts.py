@@ -44,7 +44,7 @@ async def test_one_folder_puts_the_prompts_of_several_judges_into_german(judge: 
     assert "Pass: " in system
     assert "Begründe auf Deutsch" in system
     assert "Anleitung:\n[BEGIN candidate" in user
-    assert not {"Everything between", "Each criterion", "Script:"} & {*system.split("\n"), *user.split("\n")}
+    assert not {"Text between", "Each criterion", "Script:"} & {*system.split("\n"), *user.split("\n")}
     assert {verdict.outcome for verdict in assessment.verdicts} == {1}
 
 

@@ -54,17 +54,17 @@ def answers() -> list[dict[str, Any]]:
     return read_rows("answers.jsonl")
 
 
-def test_walks_have_a_note_for_each_step(
+def test_walks_note_the_steps_that_cannot_be_done_as_they_stand(
     scripts: dict[Key, ParsedCandidate], answers: list[dict[str, Any]]
 ) -> None:
     walks = [row for row in answers if "walk" in row]
     assert {row["agent"] for row in walks} == {"execute"}
-    assert len(walks) == 3
+    assert len(walks) == 2
     for row in walks:
         steps = scripts[row["task_id"], row["candidate_id"]].steps
         notes = read_step_notes(row["walk"], len(steps))
-        assert [note.step_index for note in notes] == list(range(len(steps)))
-        assert all(note.needs and note.leaves and note.outcome for note in notes)
+        assert len(notes) == len(row["walk"]) > 0
+        assert all(note.needs and note.outcome != verdict_pb2.OUTCOME_PASS for note in notes)
 
 
 def judged(answers: list[dict[str, Any]]) -> Iterator[tuple[Key, str, dict[str, Any]]]:

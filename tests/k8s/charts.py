@@ -1,95 +1,58 @@
-"""The chart, rendered by Helm's own library."""
+"""What kustomize applies: the chart, rendered into ``k8s/rendered`` by ``python -m tests.k8s.charts``."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import re
-import tomllib
 from collections.abc import Mapping
-from typing import Any
 
-import pytest
 import yaml
 
-from tests.k8s.rendered import K8S, Object, Rendering
+from tests.k8s.rendered import CHART, K8S, Rendering, applied, render
 
-CHART = K8S / "chart"
+RENDERED = ("local", "production", "standard")
+"""The folders of ``k8s/rendered``: the chart with the values of ``k8s/chart/NAME.yaml``, or with none."""
 HOOK = "helm.sh/hook"
-
-
-def render(values: Mapping[str, Any] | None = None, *, upgrade: bool = False) -> Rendering:
-    """All objects of a release, those of hooks included. Skips the test without the library."""
-    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
-    with helm.Chart.load(str(CHART)) as chart:
-        chart.validate_schema(dict(values or {}))
-        rendered = chart.render(
-            dict(values or {}),
-            name="dramaturg",
-            namespace="dramaturg",
-            is_install=not upgrade,
-            is_upgrade=upgrade,
-        )
-    texts = [text for name, text in sorted(rendered.items()) if not name.endswith("NOTES.txt")]
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    objects = [found for text in texts for found in yaml.load_all(text, loader) if found is not None]
-    return Rendering("chart", objects)
+_OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart")
 
 
 @functools.cache
 def production() -> Rendering:
     """The chart with the values of production."""
-    return render(yaml.safe_load((CHART / "production.yaml").read_text(encoding="utf-8")))
+    return render(values("production"))
 
 
-def is_test(found: Object) -> bool:
-    """Whether an object belongs to ``helm test``."""
-    return bool(found["metadata"].get("annotations", {}).get(HOOK) == "test")
+def values(name: str) -> Mapping[str, object]:
+    """The values of a folder of ``k8s/rendered``."""
+    file = CHART / f"{name}.yaml"
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def comparable(rendering: Rendering) -> dict[tuple[str, str], Object]:
-    """The objects by kind and name, without what only one of the two tools writes.
-
-    These are hashes of kustomize in the names of ConfigMaps, annotations, the labels of Helm, and the order
-    of lists that are merged by a key. Configuration is compared as parsed TOML.
-    """
-    hashed = {
-        found["metadata"]["name"]: re.sub(r"-[a-z0-9]{10}$", "", found["metadata"]["name"])
-        for found in rendering.of("ConfigMap")
+def files(name: str) -> Mapping[str, str]:
+    """The files of a folder of ``k8s/rendered``."""
+    objects = applied(render(values(name))).objects
+    for found in objects:
+        del found["metadata"]["namespace"]
+        for label in _OF_HELM:
+            found["metadata"]["labels"].pop(label, None)
+    head = "# Rendered from k8s/chart by `make rendered`.\n"
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["manifests.yaml"],
     }
-    objects = {}
-    for found in rendering.objects:
-        if is_test(found):
-            continue
-        one = _normal(copy.deepcopy(found), hashed)
-        metadata = one["metadata"]
-        for label in ("app.kubernetes.io/managed-by", "helm.sh/chart"):
-            metadata.get("labels", {}).pop(label, None)
-        metadata.pop("annotations", None) if one["kind"] != "ScaledObject" else None
-        one.get("spec", {}).get("template", {}).get("metadata", {}).pop("annotations", None)
-        if not metadata.get("labels", True):
-            del metadata["labels"]
-        if one["kind"] == "ConfigMap":
-            metadata["name"] = hashed[metadata["name"]]
-            one["data"] = {
-                name: tomllib.loads(text) if name.endswith(".toml") else text
-                for name, text in one["data"].items()
-            }
-        objects[one["kind"], metadata["name"]] = one
-    return objects
+    return {
+        "kustomization.yaml": head + yaml.safe_dump(kustomization, sort_keys=False),
+        "manifests.yaml": head + yaml.safe_dump_all(objects, width=150, default_flow_style=None),
+    }
 
 
-def _normal(value: Any, hashed: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"name"} and value["name"] in hashed:
-            return {"name": hashed[value["name"]]}
-        return {name: _normal(inner, hashed) for name, inner in value.items()}
-    if isinstance(value, list):
-        return sorted((_normal(inner, hashed) for inner in value), key=_order)
-    return value
+def main() -> None:
+    """Writes all folders."""
+    for name in RENDERED:
+        (K8S / "rendered" / name).mkdir(parents=True, exist_ok=True)
+        for file, text in files(name).items():
+            (K8S / "rendered" / name / file).write_text(text, encoding="utf-8")
 
 
-def _order(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("mountPath") or value.get("name") or sorted(value.items(), key=str))
-    return str(value)
+if __name__ == "__main__":
+    main()

@@ -62,12 +62,15 @@ def load_settings(rendering: Rendering, pod: Pod, place: Path) -> Settings | Non
     Raises:
         pydantic.ValidationError: The configuration has a value or a key that the service does not take.
     """
-    arguments = pod.container.get("args")
-    if not arguments:
-        return None
+    return next(iter(load_all(rendering, pod, place)), None)
+
+
+def load_all(rendering: Rendering, pod: Pod, place: Path) -> list[Settings]:
+    """The settings of all services in a pod."""
+    names = pod.container.get("args") or (["gateway"] if "command" in pod.container else [])
     with pytest.MonkeyPatch.context() as patch:
         write_configuration(rendering, pod, place, patch)
-        return settings_type(find_app(arguments[0]))()
+        return [settings_type(find_app(name))() for name in names]
 
 
 def load_judges(rendering: Rendering, place: Path) -> JudgeTables:

@@ -1,9 +1,10 @@
-"""The gateway of a rendering as a process on this machine, without its judges."""
+"""A pod of a rendering as a process on this machine, without what it calls."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.cluster.probes import wait_for
 from tests.cluster.replicas import Replica, entrypoint
 from tests.cluster.trust import Tokens
 from tests.cluster.volumes import Secrets, issue
-from tests.k8s.rendered import Rendering
+from tests.k8s.rendered import Pod, Rendering
 from tests.support.certificates import Authority
 
 ADDRESS = f"127.{32 + (os.getpid() >> 8) % 32}.{os.getpid() % 256}.1"
@@ -26,8 +27,9 @@ async def started(
     variables: Mapping[str, str],
     without: str = "",
     optional: Secrets | None = None,
+    name: str = "gateway",
 ) -> AsyncIterator[tuple[Replica, asyncio.subprocess.Process]]:
-    """The gateway, with a SQLite store and the token of the file ``token``.
+    """A service, the gateway with a SQLite store and the token of the file ``token``.
 
     Args:
         rendering: Its manifests.
@@ -35,8 +37,9 @@ async def started(
         variables: Further variables.
         without: A variable that it does not get.
         optional: Secrets that it can do without.
+        name: The service that is started.
     """
-    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    pod = next(pod for pod in rendering.services() if pod.name == name)
     secrets = {
         "callers": Tokens(place).callers,
         "store-app": {"uri": ""},
@@ -45,7 +48,7 @@ async def started(
     }
     own = {"DRAMATURG_RUNS_URL": f"sqlite:///{place}/runs.sqlite3", **variables}
     replica = Replica(
-        pod, rendering, name="gateway", address=ADDRESS, folder=place, secrets=secrets, overrides=own
+        pod, rendering, name=name, address=ADDRESS, folder=place, secrets=secrets, overrides=own
     )
     if replica.volumes.certificate is not None:
         authority = Authority(place / "authority")
@@ -54,7 +57,7 @@ async def started(
     environment = {name: value for name, value in replica.environment.items() if name != without}
     with replica.log.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *entrypoint(), *pod.container["args"], cwd=place, env=environment, stdout=log, stderr=log
+            *command(pod), cwd=place, env=environment, stdout=log, stderr=log
         )
     try:
         yield replica, process
@@ -62,6 +65,14 @@ async def started(
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+def command(pod: Pod) -> list[str]:
+    """The program of a pod, and its arguments."""
+    if "command" in pod.container:
+        program, *arguments = pod.container["command"]
+        return [str(Path(sys.executable).with_name(program)), *arguments]
+    return [*entrypoint(), *pod.container["args"]]
 
 
 async def wait_until_ready(replica: Replica, process: asyncio.subprocess.Process) -> None:

@@ -17,11 +17,6 @@ def every_service(rendering: Rendering, holds: Callable[[Pod], bool]) -> bool:
     return all(holds(pod) for pod in rendering.services())
 
 
-def every_pod(rendering: Rendering, holds: Callable[[Pod], bool]) -> bool:
-    """Whether something holds for all pods."""
-    return all(holds(pod) for pod in rendering.pods())
-
-
 def has(rendering: Rendering, *objects: tuple[str, str]) -> bool:
     """Whether there are these objects, given by kind and name."""
     return set(objects) <= {(found["kind"], found["metadata"]["name"]) for found in rendering.objects}
@@ -40,18 +35,22 @@ def judge_file(rendering: Rendering, name: str) -> str:
 
 
 PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
-    "assigned-uids": lambda found: every_pod(
+    "assigned-uids": lambda found: every_service(
         found, lambda pod: "runAsUser" not in pod.spec["securityContext"]
     ),
-    "backend-tls": lambda found: has(found, ("BackendTLSPolicy", "gateway")),
+    "backend-tls": lambda found: has(
+        found, ("BackendTLSPolicy", "gateway"), ("Certificate", "authority-public")
+    ),
     "console": lambda found: (
         pod_of(found, "gateway").environment().get("DRAMATURG_GATEWAY_CONSOLE") == "true"
         and "http" in {port["name"] for port in pod_of(found, "gateway").container["ports"]}
         and has(found, ("Service", "console"), ("NetworkPolicy", "console"))
     ),
-    "cpu-limits": lambda found: every_pod(found, lambda pod: "cpu" in pod.container["resources"]["limits"]),
+    "cpu-limits": lambda found: every_service(
+        found, lambda pod: "cpu" in pod.container["resources"]["limits"]
+    ),
     "edges": lambda found: (
-        'name = "trained"' in judge_file(found, "10-edges.toml") and has(found, ("Deployment", "edges"))
+        'name = "trained"' in judge_file(found, "10-added.toml") and has(found, ("Deployment", "edges"))
     ),
     "egress-proxy": lambda found: "HTTPS_PROXY" in pod_of(found, "generation").environment(),
     "embeddings": lambda found: "torch" in pod_of(found, "embedding").container["image"],
@@ -60,13 +59,13 @@ PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
         has(found, ("ScaledObject", "gateway")) and not has(found, ("HorizontalPodAutoscaler", "gateway"))
     ),
     "migration": lambda found: (
-        has(found, ("Job", "migration"))
+        "initContainers" in pod_of(found, "generation").spec
         and pod_of(found, "gateway").environment().get("DRAMATURG_RUNS_MIGRATE") == "false"
     ),
     "monitoring": lambda found: has(found, ("ServiceMonitor", "dramaturg"), ("PrometheusRule", "dramaturg")),
     "mtls": lambda found: every_service(found, encrypted),
     "offline": lambda found: (
-        judge_file(found, "00-agents.toml").count('name = "offline"') == 5
+        judge_file(found, "00-built-in.toml").count('name = "offline"') == 5
         and all(
             "calls-generation" not in pod_of(found, name).labels
             for name in ("critic", "execute", "rubric-judge")
@@ -78,7 +77,7 @@ PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
     ),
     "tracing": lambda found: (
         every_service(found, lambda pod: "OTEL_EXPORTER_OTLP_ENDPOINT" in pod.environment())
-        and has(found, ("NetworkPolicy", "traces"))
+        and "observability" in str(found.one("NetworkPolicy", "critic"))
     ),
     "vllm": lambda found: (
         has(found, ("Deployment", "vllm")) and "providers" not in pod_of(found, "generation").secrets()

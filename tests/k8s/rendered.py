@@ -1,12 +1,11 @@
-"""Manifests as kustomize renders them, and what of them the tests ask for."""
+"""Manifests as Helm and kustomize render them, and what of them the tests ask for."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,32 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 K8S = ROOT / "k8s"
-OVERLAYS = tuple(sorted(path.name for path in (K8S / "overlays").iterdir() if path.is_dir()))
-EXAMPLES = tuple(sorted(path.name for path in (K8S / "examples").iterdir() if path.is_dir()))
-COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir() if path.is_dir()))
+CHART = K8S / "chart"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C, where the package has it, is ten times as fast."""
+OVERLAYS = ("local", "production")
+EXAMPLES = tuple(sorted(path.stem for path in (K8S / "examples").glob("*.yaml")))
+VALUES: Mapping[str, Mapping[str, Any]] = {
+    "assigned-uids": {"assignedUids": True, "tls": {"fsGroup": 1000650000}},
+    "backend-tls": {"ingress": {"enabled": True, "backendTls": True}, "tls": {"enabled": True}},
+    "console": {"console": {"enabled": True}},
+    "cpu-limits": {"defaults": {"resources": {"limits": {"cpu": "4"}}}},
+    "egress-proxy": {
+        "egressProxy": {"url": "http://proxy.example.com:3128", "cidr": "192.0.2.10/32", "port": 3128}
+    },
+    "gateway-api": {"ingress": {"enabled": True}},
+    "keda": {"autoscaling": "keda"},
+    "migration": {"migration": {"enabled": True}},
+    "monitoring": {"monitoring": {"enabled": True}},
+    "mtls": {"tls": {"enabled": True}},
+    "offline": {"backend": "offline"},
+    "postgres": {"store": {"cluster": {"enabled": True}}},
+    "tracing": {"tracing": {"enabled": True}},
+    **{name: yaml.safe_load((K8S / "examples" / f"{name}.yaml").read_text("utf-8"))
+       for name in ("edges", "embeddings", "vllm")},
+}  # fmt: skip
+"""Values of the chart that turn a feature on, by its name."""
+COMPONENTS = tuple(sorted(VALUES))
 
 FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
 """Stands for the value of every Secret: manifests have none."""
@@ -27,14 +49,8 @@ FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
 COREDNS_SECONDS = 5
 """The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
 
-PATCHING_SERVICES = ("assigned-uids", "cpu-limits", "mtls", "tracing")
-"""Components that patch every service. One that adds a pod fails to render after them."""
-
-ADDING_PODS = ("edges", "migration", "postgres", "vllm")
-"""Components that add pods."""
-
 EGRESSES = ("egress-proxy", "vllm")
-"""Components that replace the egress of generation. One excludes the other."""
+"""Features that replace the egress of generation. The proxy comes first."""
 
 Object = dict[str, Any]
 
@@ -78,7 +94,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Rendering:
-    """All objects of one kustomization."""
+    """All objects of one release or kustomization."""
 
     name: str
     """What was rendered."""
@@ -101,16 +117,21 @@ class Rendering:
         return found
 
     def pods(self) -> list[Pod]:
-        """The pods of deployments and jobs."""
+        """The pods of deployments."""
         return [
             Pod(
                 owner=f"{found['kind']}/{found['metadata']['name']}",
                 labels=found["spec"]["template"]["metadata"]["labels"],
                 spec=found["spec"]["template"]["spec"],
             )
-            for kind in ("Deployment", "Job")
-            for found in self.of(kind)
+            for found in self.of("Deployment")
         ]
+
+    def migration(self, name: str = "gateway") -> Pod:
+        """The pod of a service with its container ``migration`` as the only one."""
+        pod = next(pod for pod in self.pods() if pod.name == name)
+        (container,) = pod.spec["initContainers"]
+        return dataclasses.replace(pod, spec={**pod.spec, "containers": [container]})
 
     def services(self) -> list[Pod]:
         """The pods that run one of our services, the gateway included."""
@@ -130,44 +151,76 @@ def kustomize(folder: Path) -> list[Object]:
         pytest.skip("kubectl is not on PATH: the manifests cannot be rendered")
     done = subprocess.run([program, "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{folder}: {done.stderr}"
-    # The parser in C, where the package has it, is ten times as fast.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [found for found in yaml.load_all(done.stdout, loader) if found is not None]
+    return [found for found in yaml.load_all(done.stdout, LOADER) if found is not None]
+
+
+def merged(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Values as Helm merges several files of them; lists of objects are joined."""
+    found: dict[str, Any] = {}
+    for given in values:
+        for name, value in given.items():
+            if isinstance(value, Mapping):
+                found[name] = merged([found.get(name, {}), value])
+            elif name == "extraObjects":
+                found[name] = [*found.get(name, []), *value]
+            else:
+                found[name] = value
+    return found
+
+
+def render(values: Mapping[str, Any] | None = None, *, name: str = "chart", namespace: str = "dramaturg",
+           upgrade: bool = False) -> Rendering:  # fmt: skip
+    """All objects of a release of the chart. Skips the test without Helm's library."""
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    given = dict(values or {})
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(given)
+        texts = chart.render(
+            given, name="dramaturg", namespace=namespace, is_install=not upgrade, is_upgrade=upgrade
+        )
+    found = [
+        one
+        for file, text in sorted(texts.items())
+        if not file.endswith("NOTES.txt")
+        for one in yaml.load_all(text, LOADER)
+        if one is not None
+    ]
+    return Rendering(name, found)
 
 
 @functools.cache
 def folder(path: str) -> Rendering:
-    """A folder below ``k8s/``."""
-    return Rendering(path, kustomize(K8S / path))
+    """A size of the chart, an overlay, or an example with a Deployment for each service.
 
-
-def ordered(*left_out: str) -> tuple[str, ...]:
-    """All components but those left out, in an order in which they render."""
-    names = [name for name in COMPONENTS if name not in left_out]
-    return tuple(sorted(names, key=lambda name: name in PATCHING_SERVICES))
+    "base" is the size ``separate``.
+    """
+    kind = path.partition("/")[0]
+    if kind == "overlays":
+        return Rendering(path, kustomize(K8S / path))
+    if kind == "examples":
+        values = yaml.safe_load((K8S / f"{path}.yaml").read_text(encoding="utf-8"))
+        return applied(render(merged([{"size": "separate"}, values]), name=path))
+    return applied(render({"size": path.replace("base", "separate")}, name=path))
 
 
 @functools.cache
 def combined(components: tuple[str, ...]) -> Rendering:
-    """The base with components, in their order."""
-    with tempfile.TemporaryDirectory() as place:
-        # kustomize takes no absolute paths.
-        k8s = os.path.relpath(K8S, Path(place).resolve())
-        kustomization = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "namespace": "dramaturg",
-            "resources": [f"{k8s}/base"],
-            "components": [f"{k8s}/components/{component}" for component in components],
-        }
-        (Path(place) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
-        return Rendering("+".join(("base", *components)), kustomize(Path(place)))
+    """A Deployment for each service, with features."""
+    values = merged([{"size": "separate"}, *(VALUES[name] for name in components)])
+    return applied(render(values, name="+".join(("base", *components))))
+
+
+def applied(rendering: Rendering) -> Rendering:
+    """A rendering without what belongs to ``helm test``."""
+    return Rendering(rendering.name, [one for one in rendering.objects if one["metadata"]["name"] != "test"])
 
 
 def _shown() -> Iterator[Any]:
     """What is deployed as it is, and each component alone, as parameters of a test."""
     for path in (
         "base",
+        "standard",
+        "single",
         *(f"overlays/{name}" for name in OVERLAYS),
         *(f"examples/{name}" for name in EXAMPLES),
     ):

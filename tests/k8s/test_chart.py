@@ -1,8 +1,9 @@
-"""The chart installs what kustomize applies, and its values change what they name."""
+"""The chart: its sizes, its values, and what of it kustomize applies."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,54 +15,71 @@ from pydantic import BaseModel
 from gateway.quotas.settings import Quota
 from gateway.settings import GatewaySettings, JudgeEntry, PanelTable, RetryTable, RoleEntry, ShadowTable
 from services.generation.settings import GenerationSettings
-from tests.k8s.charts import CHART, HOOK, comparable, is_test, production, render
+from tests.k8s.charts import HOOK, RENDERED, files, production
+from tests.k8s.charts import values as values_of
 from tests.k8s.configured import load_judges, load_settings
-from tests.k8s.rendered import Rendering, combined, folder
+from tests.k8s.rendered import CHART, K8S, folder, merged, render
 from tests.k8s.test_schemas import NEWEST, OLDEST, assert_valid
 
-CLUSTER = {"cluster": {"enabled": True}}
-PROXY = {"url": "http://proxy.example.com:3128", "cidr": "192.0.2.10/32", "port": 3128}
-PROXIED = {"enabled": True, "backendTls": True}
-ENCODER = {"images": {"dramaturg-embedding": {"digest": f"sha256:{'0' * 64}"}}}
 
-
-def assert_equal(chart: Rendering, kustomized: Rendering) -> None:
-    """Asserts that both have the same objects."""
-    ours, theirs = comparable(chart), comparable(kustomized)
-    assert set(ours) == set(theirs)
-    for key, expected in theirs.items():
-        assert ours[key] == expected, key
-
-
-def test_the_defaults_are_the_base() -> None:
-    assert_equal(render(), folder("base"))
-
-
-def test_the_values_of_production_are_the_overlay() -> None:
-    assert_equal(production(), folder("overlays/production"))
+@pytest.mark.parametrize("name", RENDERED)
+def test_what_kustomize_applies_is_what_the_chart_renders(name: str) -> None:
+    """`make rendered` writes it again."""
+    place = K8S / "rendered" / name
+    assert {file.name: file.read_text(encoding="utf-8") for file in place.iterdir()} == files(name)
 
 
 @pytest.mark.parametrize(
-    ("values", "components"),
+    ("values", "deployments"),
     [
-        ({"store": CLUSTER}, ("postgres",)),
-        ({"migration": {"enabled": True}, "store": CLUSTER}, ("postgres", "migration")),
-        ({"autoscaling": "keda", "store": CLUSTER}, ("postgres", "keda")),
-        ({"tls": {"enabled": True}}, ("mtls",)),
-        ({"tracing": {"enabled": True}}, ("tracing",)),
-        ({"monitoring": {"enabled": True}}, ("monitoring",)),
-        ({"ingress": {"enabled": True}}, ("gateway-api",)),
-        ({"ingress": PROXIED, "tls": {"enabled": True}}, ("mtls", "gateway-api", "backend-tls")),
-        ({"console": {"enabled": True}}, ("console",)),
-        ({"console": {"enabled": True}, "tls": {"enabled": True}}, ("console", "mtls")),
-        ({"egressProxy": PROXY}, ("egress-proxy",)),
-        ({"cpuLimit": "4", "store": CLUSTER}, ("postgres", "cpu-limits")),
-        ({"assignedUids": True, "migration": {"enabled": True}}, ("migration", "assigned-uids")),
+        ({"size": "single"}, {"gateway"}),
+        ({}, {"gateway", "generation", "agents", "roles", "graph", "judging", "embedding", "alignment"}),
+        ({"size": "separate"}, {pod.name for pod in folder("base").pods()}),
     ],
-    ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
+    ids=["single", "standard", "separate"],
 )
-def test_values_do_what_components_do(values: dict[str, Any], components: tuple[str, ...]) -> None:
-    assert_equal(render(values), combined(components))
+def test_a_size_has_its_deployments(values: dict[str, Any], deployments: set[str]) -> None:
+    assert {found["metadata"]["name"] for found in render(values).of("Deployment")} == deployments
+
+
+def test_one_value_splits_a_judge_off_and_the_others_keep_their_addresses(tmp_path: Path) -> None:
+    """Judges have the same methods: at an old address a caller would get another judge's verdict."""
+    for own in ({"separate": True}, {"image": "registry.example.com/other-team/critic:2.1.0"}):
+        before, after = (
+            {
+                judge.role: judge.target
+                for judge in load_judges(render({"services": services}), tmp_path).judges
+            }
+            for services in ({}, {"critic": own})
+        )
+        assert {role for role in before if before[role] != after[role]} == {"critic"}
+        assert after["critic"] == "critic:50051"
+    without = load_judges(render({"services": {"critic": {"enabled": False}}}), tmp_path)
+    assert {judge.role: judge.target for judge in without.judges} == {
+        role: target for role, target in before.items() if role != "critic"
+    }
+
+
+def test_the_chart_can_be_a_dependency() -> None:
+    """Helm passes `global` to every chart."""
+    values = {
+        "global": {"imageRegistry": "registry.example.com", "imagePullSecrets": [{"name": "pull"}], "more": 1}
+    }
+    for pod in render(values).pods():
+        assert pod.container["image"] == "registry.example.com/dramaturg:0.1.0"
+        assert pod.spec["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_everything_is_an_object_of_the_release_and_no_name_changes_with_the_revision() -> None:
+    """So a rollback to the first revision applies, and `helm uninstall` leaves nothing."""
+    values = merged([values_of("production"), {"store": {"cluster": {"enabled": False}}}])
+    first, later = render(values), render(values, upgrade=True)
+    assert first.objects == later.objects
+    hooks = [found for found in first.objects if HOOK in found["metadata"].get("annotations", {})]
+    assert [(found["kind"], found["metadata"]["name"]) for found in hooks] == [("Pod", "test")]
+    assert "hook-succeeded" in hooks[0]["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    # A Job cannot be changed: a new image would stop an apply halfway.
+    assert not first.of("Job")
 
 
 def test_the_variables_stand_before_their_use() -> None:
@@ -74,7 +92,7 @@ def test_the_variables_stand_before_their_use() -> None:
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_objects_hold_to_their_schemas(version: str) -> None:
     assert_valid(production(), version)
-    assert_valid(render({"autoscaling": "none", "cpuLimit": "2", "assignedUids": True}), version)
+    assert_valid(render({"autoscaling": "none", "assignedUids": True}), version)
 
 
 def test_the_linter_finds_nothing() -> None:
@@ -88,49 +106,42 @@ def test_the_linter_finds_nothing() -> None:
 
 
 def test_the_package_renders_as_the_folder_does(tmp_path: Path) -> None:
-    """What a registry gets has no links to files outside of the chart."""
     helm = pytest.importorskip("helm_python")
+    assert not [file for file in CHART.rglob("*") if file.is_symlink()], "Flux drops links"
     archive = helm.package(str(CHART), destination=str(tmp_path))
     assert Path(archive).stat().st_size < 500_000, "a release with its chart is stored in a Secret of 1 MB"
     with helm.Chart.load_archive(Path(archive).read_bytes()) as chart:
         rendered = chart.render({}, name="dramaturg", namespace="dramaturg")
-    loaded = [
-        found
-        for name, text in rendered.items()
-        if not name.endswith("NOTES.txt")
-        for found in yaml.safe_load_all(text)
-        if found is not None
-    ]
-    assert comparable(Rendering("archive", loaded)) == comparable(render())
+    loaded = [found for name, text in sorted(rendered.items()) if not name.endswith("NOTES.txt")
+              for found in yaml.safe_load_all(text) if found is not None]  # fmt: skip
+    assert loaded == render().objects
 
 
-def test_the_version_is_that_of_the_images() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    images = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["images"]
-    assert {chart["version"], chart["appVersion"]} == {image["tag"] for image in images.values()}
-
-
-def test_every_value_is_described_and_checked() -> None:
+def test_every_value_is_checked() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert set(schema["properties"]) == set(values)
-    assert set(schema["properties"]["services"]["properties"]) == {pod.name for pod in folder("base").pods()}
+    assert set(schema["properties"]["defaults"]["properties"]) == set(values["defaults"])
+    assert set(values["defaults"]) <= set(schema["definitions"]["service"]["properties"])
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"image": {}},
-        {"images": {"dramaturg": {"digest": "latest"}}},
+        {"picture": {}},
+        {"image": {"digest": "latest"}},
         {"services": {"poet": {}}},
         {"services": {"critic": {"replica": 3}}},
-        {"replicas": {"minimum": 0}},
+        {"size": "large"},
+        {"services": {"critic": {"extraEnv": [{"value": "1"}]}}},
+        {"tracing": {"ratio": 2}},
+        {"defaults": {"replicas": {"minimum": 0}}},
         {"judges": [{"role": "critic"}]},
         {"judges": [{"role": "critic", "name": "other"}]},
         {"judges": [{"role": "critic", "name": "other", "target": "other:1", "shadow": {"queue_size": 0}}]},
         {"roles": [{"name": "Style", "criteria": ["polite"]}]},
         {"console": {"port": 80}},
-        {"scheduling": {"nodeName": "one"}},
+        {"defaults": {"nodeName": "one"}},
         {"autoscaling": "always"},
         {"egressProxy": {"url": "http://proxy:3128"}},
         {"egressProxy": {"url": "http://proxy:3128", "cidr": "192.0.2.10", "port": 3128}},
@@ -139,7 +150,7 @@ def test_every_value_is_described_and_checked() -> None:
         {"ingress": {"host": "https://dramaturg.example.com"}},
         {"services": {"critic": {"resources": {"limits": {"memory": "much"}}}}},
         {"services": {"critic": {"resources": {"limit": {"memory": "1Gi"}}}}},
-        {"cpuLimit": "2 cores"},
+        {"defaults": {"resources": {"limits": {"cpu": "2 cores"}}}},
         {"quotas": {"default": {"requests": 10}}},
         {"quotas": {"tenants": {"research": {"tokens_per_day": "1000"}}}},
     ],
@@ -158,10 +169,10 @@ def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
         {"ingress": {"host": "*.example.com"}},
         {"services": {"critic": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}},
         {"services": {"critic": {"resources": {"limits": {"cpu": "500m", "memory": "1e9"}}}}},
-        {"cpuLimit": 2},
-        {"cpuLimit": "500m"},
+        {"defaults": {"resources": {"limits": {"cpu": 2}}}},
         {"quotas": {"default": {"requests_per_minute": 10}, "tenants": {"research": {"usd_per_day": 0.5}}}},
-        {"autoscaling": "none", "replicas": {"minimum": 9}},
+        {"autoscaling": "none", "defaults": {"replicas": {"minimum": 9}}},
+        {"networkPolicies": {"enabled": False}, "podDisruptionBudgets": {"enabled": False}},
     ],
     ids=str,
 )
@@ -190,7 +201,7 @@ def test_quotas_have_the_keys_of_the_section() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"replicas": {"minimum": 9}}, {"services": {"critic": {"replicas": {"maximum": 1}}}}],
+    [{"defaults": {"replicas": {"minimum": 9}}}, {"services": {"graph": {"replicas": {"maximum": 1}}}}],
     ids=str,
 )
 def test_the_least_number_of_replicas_is_no_more_than_the_largest(values: dict[str, Any]) -> None:
@@ -206,9 +217,11 @@ def test_tls_of_the_proxies_requires_tls_between_services() -> None:
 
 
 def test_an_image_is_named_by_its_digest() -> None:
-    images = {pod.name: pod.container["image"] for pod in render(ENCODER).services()}
-    assert images["embedding"] == f"dramaturg-embedding@sha256:{'0' * 64}"
-    assert images["critic"] == "dramaturg:0.1.0"
+    digest = f"sha256:{'0' * 64}"
+    found = render({"image": {"digest": digest}, "services": {"embedding": {"torch": True}}})
+    images = {pod.name: pod.container["image"] for pod in found.services()}
+    assert images["graph"] == f"dramaturg@{digest}"
+    assert images["embedding"] == "dramaturg-torch:0.1.0"
 
 
 def test_a_service_is_changed_by_its_name() -> None:
@@ -216,10 +229,11 @@ def test_a_service_is_changed_by_its_name() -> None:
         "image": "registry.example.com/other-team/critic:2.1.0",
         "resources": {"limits": {"memory": "2Gi"}},
         "replicas": {"maximum": 3},
-        "environment": {"EXAMPLE": 1},
+        "extraEnv": [{"name": "EXAMPLE", "value": "1"}],
         "callsModels": False,
     }
-    changed, base = render({"services": {"critic": critic}}), render()
+    separate = {"size": "separate"}
+    changed, base = render({**separate, "services": {"critic": critic}}), render(separate)
     pod = next(pod for pod in changed.services() if pod.name == "critic")
     assert pod.container["image"] == critic["image"]
     assert "args" not in pod.container
@@ -228,10 +242,10 @@ def test_a_service_is_changed_by_its_name() -> None:
     assert "calls-generation" not in pod.labels
     scaler = changed.one("HorizontalPodAutoscaler", "critic")["spec"]
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 3)
-    ours, theirs = comparable(changed), comparable(base)
-    assert {key for key in ours if ours[key] != theirs[key]} == {
-        ("Deployment", "critic"),
-        ("HorizontalPodAutoscaler", "critic"),
+    kinds = {"ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy"}
+    different = [found for found in changed.objects if found not in base.objects]
+    assert {(found["kind"], found["metadata"]["name"]) for found in different} == {
+        (kind, "critic") for kind in kinds
     }
 
 
@@ -295,33 +309,51 @@ def test_the_schema_has_the_keys_of_the_settings(path: str, kind: type[BaseModel
 
 
 def test_settings_of_a_service_are_variables(tmp_path: Path) -> None:
-    """Numbers keep their digits, which a float of Helm does not."""
-    environment = {
-        "DRAMATURG_GATEWAY_WORKER_PROCESSES": 4,
-        "DRAMATURG_GATEWAY_WORKER_MEMORY_BYTES": 1_073_741_824,
-        "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": 0.5,
-        "DRAMATURG_GATEWAY_CONSOLE": False,
-        "DRAMATURG_GATEWAY_JUDGE_TARGETS": '["*.judges.svc:50051"]',
-    }
-    rendering = render({"services": {"gateway": {"environment": environment}}})
+    given = [
+        {"name": "DRAMATURG_GATEWAY_WORKER_MEMORY_BYTES", "value": "1073741824"},
+        {"name": "DRAMATURG_GATEWAY_JUDGE_TARGETS", "value": '["*.judges.svc:50051"]'},
+    ]
+    rendering = render({"services": {"gateway": {"extraEnv": given}}})
     pod = next(pod for pod in rendering.services() if pod.name == "gateway")
     settings = load_settings(rendering, pod, tmp_path)
     assert isinstance(settings, GatewaySettings)
-    assert (settings.worker_processes, settings.worker_memory_bytes) == (4, 1 << 30)
-    assert settings.judge_timeout_seconds == 0.5
-    assert settings.console is False
+    assert settings.worker_memory_bytes == 1 << 30
     assert settings.judge_targets == ("*.judges.svc:50051",)
 
 
-def test_pods_run_where_the_values_say() -> None:
-    scheduling = {
+def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
+    given: dict[str, Any] = {
         "nodeSelector": {"pool": "evaluation"},
         "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "priorityClassName": "batch",
+        "topologySpreadConstraints": [
+            {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
     }
-    rendering = render({"scheduling": scheduling, "migration": {"enabled": True}})
+    more: dict[str, Any] = {
+        "podAnnotations": {"example.com/scrape": "no"},
+        "podLabels": {"azure.workload.identity/use": "true"},
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+        "extraEnvFrom": [{"secretRef": {"name": "more"}}],
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    }
+    rendering = render(
+        {"defaults": given, "services": {"graph": more, "roles": {"nodeSelector": {"pool": "small"}}}}
+    )
     for pod in rendering.pods():
-        assert {name: pod.spec.get(name) for name in scheduling} == scheduling, pod.owner
+        expected = given | ({"nodeSelector": {"pool": "small"}} if pod.name == "roles" else {})
+        assert {name: pod.spec.get(name) for name in given} == expected, pod.owner
+    template = rendering.one("Deployment", "graph")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert more["podAnnotations"].items() <= template["metadata"]["annotations"].items()
+    assert more["podLabels"].items() <= template["metadata"]["labels"].items()
+    assert container["envFrom"] == more["extraEnvFrom"]
+    assert more["extraVolumes"][0] in template["spec"]["volumes"]
+    assert more["extraVolumeMounts"][0] in container["volumeMounts"]
+    account = rendering.one("ServiceAccount", "graph")
+    assert account["metadata"]["annotations"] == more["serviceAccount"]["annotations"]
     assert_valid(rendering, NEWEST)
 
 
@@ -329,12 +361,11 @@ def test_a_changed_configuration_rolls_its_service_alone() -> None:
     configuration = "[graph]\nsolvers = 4\n"
     changed, base = render({"services": {"graph": {"configuration": configuration}}}), render()
     assert changed.one("ConfigMap", "graph")["data"]["dramaturg.toml"] == configuration
-    templates = {
-        name: [one.one("Deployment", name)["spec"]["template"]["metadata"] for one in (changed, base)]
-        for name in ("graph", "critic")
-    }
-    assert templates["graph"][0] != templates["graph"][1]
-    assert templates["critic"][0] == templates["critic"][1]
+    different = [found for found in changed.objects if found not in base.objects]
+    assert [(found["kind"], found["metadata"]["name"]) for found in different] == [
+        ("ConfigMap", "graph"),
+        ("Deployment", "graph"),
+    ]
 
 
 def test_providers_and_quotas_are_tables_of_the_configuration(tmp_path: Path) -> None:
@@ -372,36 +403,84 @@ def test_the_proxy_replaces_the_egress_of_generation() -> None:
     ]
 
 
-def test_an_external_database_is_migrated_before_the_installation_and_each_upgrade() -> None:
-    values = {"migration": {"enabled": True}, "store": {"cidrs": ["203.0.113.7/32"]}}
-    for upgrade in (False, True):
-        rendering = render(values, upgrade=upgrade)
-        hooks = [found for found in rendering.objects if HOOK in found["metadata"].get("annotations", {})]
-        before = [found for found in hooks if not is_test(found)]
-        assert [found["kind"] for found in before] == ["ServiceAccount", "NetworkPolicy", "Job"]
-        assert {found["metadata"]["annotations"][HOOK] for found in before} == {"pre-install,pre-upgrade"}
-        weights = [int(found["metadata"]["annotations"]["helm.sh/hook-weight"]) for found in before]
-        assert weights == sorted(weights)
-        assert len(set(weights)) == 3
-    # The policy of the Job is created with it, before those of the services.
-    for name in ("migration", "calls-store"):
+def test_every_pod_with_a_store_migrates_it_before_it_starts() -> None:
+    """With rights of its own where a Secret is named; the policy of the pod lets it reach the database."""
+    values = {"migration": {"enabled": True, "urlSecret": "owner"}, "store": {"cidrs": ["203.0.113.7/32"]}}
+    rendering = render(values)
+    migrating = {pod.name for pod in rendering.pods() if "initContainers" in pod.spec}
+    assert migrating == {"gateway", "generation"}
+    for name in migrating:
+        assert rendering.migration(name).secrets() == {
+            "owner",
+            "store-ca",
+            *rendering.migration(name).secrets(),
+        } - {"store-app"}
         egress = rendering.one("NetworkPolicy", name)["spec"]["egress"]
         assert {
             "to": [{"ipBlock": {"cidr": "203.0.113.7/32"}}],
             "ports": [{"protocol": "TCP", "port": 5432}],
         } in egress
+    pod = next(pod for pod in rendering.pods() if pod.name == "gateway")
+    assert pod.environment()["DRAMATURG_RUNS_MIGRATE"] == "false"
 
 
-def test_a_database_of_the_chart_is_migrated_with_the_installation_and_before_each_upgrade() -> None:
-    values = {"migration": {"enabled": True}, "store": {"cluster": {"enabled": True}}}
-    assert "annotations" not in render(values).one("Job", "migration")["metadata"]
-    job = render(values, upgrade=True).one("Job", "migration")
-    assert job["metadata"]["annotations"][HOOK] == "pre-upgrade"
+def test_a_database_without_an_authority_is_not_asked_for_its_certificate() -> None:
+    rendering = render({"store": {"urlSecret": {"name": "mine", "key": "dsn"}, "caSecret": {"name": ""}}})
+    for pod in rendering.pods():
+        if pod.name in {"gateway", "generation"}:
+            assert not {"PGSSLMODE", "PGSSLROOTCERT"} & pod.environment().keys()
+            assert "mine" in pod.secrets()
+            assert "store-ca" not in pod.secrets()
+
+
+def test_certificates_name_a_service_as_its_callers_in_other_namespaces_do() -> None:
+    for pod in render({"tls": {"enabled": True}}).services():
+        (attributes,) = [one["csi"]["volumeAttributes"] for one in pod.spec["volumes"] if "csi" in one]
+        name, namespace = "${SERVICE_ACCOUNT_NAME}", "${POD_NAMESPACE}"
+        assert attributes["csi.cert-manager.io/dns-names"].split(",") == [
+            name,
+            f"{name}.{namespace}",
+            f"{name}.{namespace}.svc",
+            f"{name}.{namespace}.svc.cluster.local",
+        ]
+
+
+def test_a_class_that_ends_calls_early_is_told_not_to() -> None:
+    """Envoy's own limit is 15 seconds, which a judge's answer exceeds."""
+    (policy,) = render({"ingress": {"enabled": True}}).of("BackendTrafficPolicy")
+    assert policy["spec"]["targetRefs"] == [
+        {"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "name": "dramaturg"}
+    ]
+    assert policy["spec"]["timeout"]["http"]["requestTimeout"] == "0s"
+    other = render(
+        {"ingress": {"enabled": True, "policy": "none", "annotations": {"example.com/timeout": "0"}}}
+    )
+    assert not other.of("BackendTrafficPolicy")
+    for kind in ("Gateway", "GRPCRoute"):
+        assert other.one(kind, "dramaturg")["metadata"]["annotations"] == {"example.com/timeout": "0"}
+
+
+def test_traces_are_sampled_and_name_their_pod() -> None:
+    rendering = render({"tracing": {"enabled": True, "ratio": 0.05}})
+    for pod in rendering.services():
+        names = [entry["name"] for entry in pod.container["env"]]
+        assert pod.environment()["DRAMATURG_TRACES_SAMPLE_RATIO"] == "0.05"
+        attributes = pod.environment()["OTEL_RESOURCE_ATTRIBUTES"]
+        used = re.findall(r"\$\((\w+)\)", attributes)
+        assert all(names.index(name) < names.index("OTEL_RESOURCE_ATTRIBUTES") for name in used)
+        keys = {pair.partition("=")[0] for pair in attributes.split(",")}
+        assert {
+            "service.namespace",
+            "k8s.namespace.name",
+            "k8s.pod.name",
+            "k8s.pod.uid",
+            "k8s.node.name",
+        } <= keys
 
 
 def test_the_test_asks_the_gateway_as_a_client_of_the_namespace_does() -> None:
     for rendering, encrypted in ((render(), False), (production(), True)):
-        (pod,) = [found for found in rendering.of("Pod") if is_test(found)]
+        (pod,) = [found for found in rendering.of("Pod") if HOOK in found["metadata"].get("annotations", {})]
         (container,) = pod["spec"]["containers"]
         assert container["command"][:3] == ["python", "-m", "dramaturg.service.health_check"]
         assert pod["metadata"]["labels"]["dramaturg-client"] == "true"
@@ -413,12 +492,11 @@ def test_the_test_asks_the_gateway_as_a_client_of_the_namespace_does() -> None:
                 "ports": [{"protocol": "TCP", "port": "grpc"}]} in egress  # fmt: skip
 
 
-def test_containers_of_hooks_fit_a_quota_on_limits_of_the_processor() -> None:
-    rendering = render({"cpuLimit": "2", "assignedUids": True, "migration": {"enabled": True}})
-    specs = [pod.spec for pod in rendering.pods()] + [found["spec"] for found in rendering.of("Pod")]
-    for spec in specs:
-        assert spec["containers"][0]["resources"]["limits"]["cpu"] == "2"
-        assert "runAsUser" not in spec["securityContext"]
+def test_containers_of_tests_fit_a_quota_on_limits_of_the_processor() -> None:
+    limited = {"defaults": {"resources": {"limits": {"cpu": "2"}}}}
+    (found,) = render({**limited, "assignedUids": True}).of("Pod")
+    assert found["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
+    assert "runAsUser" not in found["spec"]["securityContext"]
 
 
 def test_the_notes_name_the_next_three_commands() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,16 @@ from gateway.settings import GatewaySettings
 from services.embedding.settings import EmbeddingSettings
 from services.generation.settings import GenerationSettings, OpenAISettings
 from tests.k8s.configured import load_judges, load_settings, variables, write_configuration
-from tests.k8s.rendered import COMPONENTS, FAKE_SECRET, K8S, Rendering, combined, every_rendering, folder
+from tests.k8s.rendered import (
+    EXAMPLES,
+    FAKE_SECRET,
+    K8S,
+    Rendering,
+    combined,
+    every_rendering,
+    folder,
+    render,
+)
 
 Render = Callable[[], Rendering]
 
@@ -70,7 +78,10 @@ def test_ports_are_those_that_the_server_listens_on(render: Render, tmp_path: Pa
         with pytest.MonkeyPatch.context() as patch:
             write_configuration(rendering, pod, tmp_path, patch)
             server = ServerSettings()
-        public = {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
+        # Services in one process take the ports from that of the server on.
+        count = len(pod.container.get("args", [""]))
+        public = {f"grpc-{index}": server.port + index for index in range(1, count)}
+        public |= {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
         declared = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
         settings = load_settings(rendering, pod, tmp_path)
         http = settings.http.port if isinstance(settings, GatewaySettings) else None
@@ -119,11 +130,16 @@ def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
         assert pod.spec["terminationGracePeriodSeconds"] > needed, pod.owner
 
 
-@pytest.mark.parametrize("path", ["base", "overlays/local", "overlays/production", "examples/two-critics"])
+@pytest.mark.parametrize("path", ["base", "standard", "overlays/production", "examples/two-critics"])
 def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path: Path) -> None:
     rendering = folder(path)
     settings = load_judges(rendering, tmp_path)
-    deployed = {f"{pod.name}:50051" for pod in rendering.services()}
+    deployed = {
+        f"{pod.name}:{port['containerPort']}"
+        for pod in rendering.services()
+        for port in pod.container["ports"]
+        if port["name"].startswith("grpc")
+    }
     assert {judge.target for judge in settings.judges} <= deployed
     # A role without a player at home needs one from elsewhere.
     assert {judge.role for judge in settings.judges} >= {
@@ -195,13 +211,16 @@ def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             write_configuration(rendering, found["gateway"], tmp_path, patch)
             runs = RunsSettings().url
-        generation = load_settings(rendering, found["generation"], tmp_path)
-        assert isinstance(generation, GenerationSettings)
-        return runs, generation.ledger_address()
+            write_configuration(rendering, found.get("generation", found["gateway"]), tmp_path, patch)
+            return runs, GenerationSettings().ledger_address()
 
     assert stores(folder("base")) == (FAKE_SECRET, FAKE_SECRET)
-    local = stores(folder("overlays/local"))
-    assert all(address.startswith("sqlite:////var/lib/dramaturg/") for address in local)
+    local = {"size": "standard", "store": {"type": "sqlite"}}
+    for rendering in (folder("overlays/local"), render(local)):
+        assert all(address.startswith("sqlite:////var/lib/dramaturg/") for address in stores(rendering))
+        for claim in rendering.of("PersistentVolumeClaim"):
+            deployment = rendering.one("Deployment", claim["metadata"]["name"])["spec"]
+            assert (deployment["strategy"], deployment["replicas"]) == ({"type": "Recreate"}, 1)
 
 
 @every_rendering
@@ -237,16 +256,16 @@ def test_routes_lead_to_contracts_that_there_are() -> None:
     assert named == own | of_roles | of_every_server
 
 
-def test_torch_is_in_no_image_but_those_that_need_it() -> None:
+def test_torch_is_in_no_image_but_that_which_needs_it() -> None:
     rendering = combined(("embeddings", "edges"))
     with_torch = {pod.name for pod in rendering.services() if "torch" in pod.container["image"]}
     assert with_torch == {"embedding", "edges"}
-    assert not [pod.name for pod in folder("base").services() if "torch" in pod.container["image"]]
+    assert {pod.container["image"] for pod in folder("base").services()} == {"dramaturg:0.1.0"}
 
 
-def test_the_instructions_list_every_component() -> None:
+def test_the_instructions_list_every_example() -> None:
     instructions = (K8S / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", instructions, re.MULTILINE)) == sorted(COMPONENTS)
+    assert not [name for name in EXAMPLES if f"`{name}.yaml`" not in instructions]
 
 
 def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> None:
@@ -256,7 +275,7 @@ def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> 
     assert int(trigger["metadata"]["targetQueryValue"]) * 4 == RunsSettings().max_concurrent_batches
 
 
-def test_the_migration_is_done_by_the_job_alone(tmp_path: Path) -> None:
+def test_the_migration_is_done_before_the_service_alone(tmp_path: Path) -> None:
     rendering = combined(("migration",))
     pod = next(pod for pod in rendering.services() if pod.name == "gateway")
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.rendered import EGRESSES, OVERLAYS, ROOT, Object, combined, folder, ordered
+from tests.k8s.rendered import COMPONENTS, EGRESSES, OVERLAYS, ROOT, Object, combined, folder
 
 PACKAGES = {
     "cert-manager.io": "cert-manager",
@@ -43,7 +43,7 @@ for (const [module, value] of JSON.parse(readFileSync("resources.json", "utf-8")
 def custom_resources() -> list[Object]:
     """The custom resources of all components and overlays, each once."""
     renderings = [
-        *(combined(ordered(left_out)) for left_out in EGRESSES),
+        combined(tuple(name for name in COMPONENTS if name not in EGRESSES)),
         *(folder(f"overlays/{name}") for name in OVERLAYS),
     ]
     found = {

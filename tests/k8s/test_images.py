@@ -71,16 +71,14 @@ def test_what_the_images_copy_is_in_the_context() -> None:
 
 
 def test_the_manifests_images_are_the_dockerfiles_targets() -> None:
-    targets = set(
-        re.findall(r"^FROM \S+ AS ((?:service|gateway|embedding)[a-z-]*)$", DOCKERFILE, re.MULTILINE)
-    )
+    targets = set(re.findall(r"^FROM runtime AS (\S+)$", DOCKERFILE, re.MULTILINE))
     named = {
         pod.container["image"].partition(":")[0]
-        for rendering in (folder("base"), combined(("embeddings", "edges", "migration")))
-        for pod in rendering.pods()
+        for rendering in (folder("base"), folder("single"), combined(("embeddings", "edges", "migration")))
+        for pod in (*rendering.pods(), *([rendering.migration()] if "migration" in rendering.name else []))
     }
-    assert targets == {"service", "gateway", "embedding", "embedding-torch"}
-    assert named == {"dramaturg" if target == "service" else f"dramaturg-{target}" for target in targets}
+    assert targets == {"dramaturg", "torch"}
+    assert named == {"dramaturg", "dramaturg-torch"}
 
 
 def test_the_manifests_version_is_the_projects() -> None:
@@ -165,29 +163,24 @@ def test_locked_packages_have_wheels_for_both_platforms(lock: str, platform: str
     assert done.returncode == 0, done.stderr
 
 
-HEAVY = ("pyarrow", "scipy", "torch")
-"""Large packages, each in the images that use it alone."""
-
-
-def heavy_packages(target: str) -> set[str]:
-    """The large packages of an image, by its target of the Dockerfile."""
-    (stage,) = re.findall(rf"^FROM runtime AS {target}\n((?:.+\n?)+)", DOCKERFILE, re.MULTILINE)
-    found = {name for name in HEAVY if f"/opt/{name} /opt/{name}" in stage}
-    # The environment with torch has SciPy, on which sentence-transformers depends.
-    return found | ({"scipy", "torch"} if "--from=torch" in stage else set())
+def test_both_images_have_every_large_package_that_a_service_needs() -> None:
+    for target, packages in {
+        "dramaturg": {"pyarrow", "scipy", "weights", "application", "dramaturg"},
+        # The environment with torch has SciPy, on which sentence-transformers depends.
+        "torch": {"pyarrow", "weights", "application", "dramaturg"},
+    }.items():
+        (stage,) = re.findall(rf"^FROM runtime AS {target}\n((?:.+\n?)+)", DOCKERFILE, re.MULTILINE)
+        assert set(re.findall(r"/opt/(\w+) /opt/\1", stage)) == packages
 
 
 @pytest.mark.parametrize("name", sorted(pod.name for pod in folder("base").pods()))
-def test_a_service_needs_no_package_that_its_image_lacks(name: str) -> None:
-    """Every module of the service is imported without the packages that its image does not have."""
-    (pod,) = [pod for pod in folder("base").pods() if pod.name == name]
-    target = pod.container["image"].partition(":")[0].removeprefix("dramaturg").removeprefix("-") or "service"
-    lacking = sorted(set(HEAVY) - heavy_packages(target))
+def test_a_service_needs_no_torch(name: str) -> None:
+    """Every module of the service is imported without the package that its image lacks."""
     program = f"""
 import importlib, importlib.abc, pkgutil, sys
 class Lacking(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {lacking}:
+        if name.partition(".")[0] == "torch":
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Lacking())
 from importlib.metadata import entry_points
@@ -204,12 +197,3 @@ app()
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_pyarrow_is_in_the_image_of_the_gateway_and_scipy_in_the_others() -> None:
-    assert {target: heavy_packages(target) for target in ("gateway", "service", "embedding")} == {
-        "gateway": {"pyarrow"},
-        "service": {"scipy"},
-        "embedding": {"scipy"},
-    }
-    assert "pyarrow" not in heavy_packages("embedding-torch")

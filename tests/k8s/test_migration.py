@@ -1,4 +1,4 @@
-"""The migration Job's own command, run on a real PostgreSQL."""
+"""The container that migrates, its own command, run on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.postgres import run_postgres
 
 
 @pytest.mark.slow
-def test_the_job_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path: Path) -> None:
-    job = next(pod for pod in combined(("migration",)).pods() if pod.name == "migration")
+def test_it_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path: Path) -> None:
+    job = combined(("migration",)).migration()
     variables = job.environment()
     assert variables["DRAMATURG_RUNS_URL"] == FAKE_SECRET
     program, *arguments = job.container["command"]
@@ -28,7 +28,7 @@ def test_the_job_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path:
         "PYTHONPATH": str(ROOT),
         "DRAMATURG_RUNS_URL": postgres_url,
     }
-    for _ in range(2):  # a Job may run its pod more than once
+    for _ in range(2):  # every replica runs it
         done = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
         )
@@ -41,7 +41,7 @@ def test_the_job_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path:
 
 @pytest.mark.slow
 def test_the_autoscalers_query_runs_on_those_tables(postgres_url: str, tmp_path: Path) -> None:
-    test_the_job_makes_the_tables_of_the_run_engine(postgres_url, tmp_path)
+    test_it_makes_the_tables_of_the_run_engine(postgres_url, tmp_path)
     scaled = combined(("keda",)).one("ScaledObject", "gateway")
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
     with psycopg.connect(postgres_url) as connection:
@@ -63,8 +63,8 @@ def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_the_job_migrates_only_a_database_whose_certificate_is_valid(tmp_path: Path, trusted: bool) -> None:
-    job = next(pod for pod in combined(("migration",)).pods() if pod.name == "migration")
+def test_it_migrates_only_a_database_whose_certificate_is_valid(tmp_path: Path, trusted: bool) -> None:
+    job = combined(("migration",)).migration()
     authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other")
     with run_postgres(certificate=authority.issue("postgres")) as server:
         environment = {

@@ -86,7 +86,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 def test_every_metric_that_is_watched_is_counted_with_the_labels_named() -> None:
     known = series()
-    extra = {"job", "pod", "namespace", "app_kubernetes_io_part_of"}
+    extra = {"job", "pod", "namespace", "app_kubernetes_io_part_of", "app_kubernetes_io_instance"}
     for owner, expression in expressions():
         unquoted = re.sub(r'"[^"]*"', '""', expression)
         named = {word for word in WORDS.findall(unquoted) if word.startswith(PREFIXES)} - extra
@@ -142,7 +142,18 @@ def test_every_alert_has_a_section_that_says_what_to_do() -> None:
 def test_alerts_say_how_bad_it_is_and_what() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-        assert rule["annotations"]["summary"]
+        assert "$labels.namespace" in rule["annotations"]["summary"]
+        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+def test_alerts_tell_installations_apart() -> None:
+    """A healthy one beside one that is out hides nothing: whatever is summed is summed for each."""
+    for rule in rules():
+        groups = re.findall(r"\b(?:sum|max|group)\b(?: by \(([^)]*)\))?", rule["expr"])
+        assert groups or rule["expr"].startswith("up"), rule["alert"]
+        for group in groups:
+            assert group.startswith("namespace, app_kubernetes_io_instance"), rule["alert"]
+        assert "absent(" not in rule["expr"]
 
 
 @pytest.mark.parametrize("field", ["id", "title"])
@@ -153,6 +164,6 @@ def test_panels_are_told_apart(field: str) -> None:
 
 def test_targets_are_told_apart_by_the_label_that_alerts_use() -> None:
     monitor = combined(("monitoring",)).one("ServiceMonitor", "dramaturg")
-    assert monitor["spec"]["targetLabels"] == ["app.kubernetes.io/part-of"]
+    assert monitor["spec"]["targetLabels"] == ["app.kubernetes.io/part-of", "app.kubernetes.io/instance"]
     for service in combined(("monitoring",)).of("Service"):
         assert service["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dramaturg"

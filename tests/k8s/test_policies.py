@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import yaml
 
 from dramaturg.service.channel import LOOKUP_SECONDS
 from tests.k8s.rendered import (
+    COMPONENTS,
     COREDNS_SECONDS,
     K8S,
     Rendering,
@@ -18,7 +18,7 @@ from tests.k8s.rendered import (
     every_rendering,
     folder,
     kustomize,
-    ordered,
+    render,
 )
 
 _ALLOWED_VOLUMES = {
@@ -64,7 +64,10 @@ def test_pods_hold_to_the_restricted_profile(render: Render) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }, pod.owner
-        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys(), pod.owner
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), pod.owner
+        for first in spec.get("initContainers", []):
+            assert first["securityContext"] == container["securityContext"], pod.owner
+            assert "memory" in first["resources"]["limits"], pod.owner
         for volume in spec["volumes"]:
             (kind,) = volume.keys() - {"name"}
             assert kind in _ALLOWED_VOLUMES, f"{pod.owner}: {volume}"
@@ -72,7 +75,7 @@ def test_pods_hold_to_the_restricted_profile(render: Render) -> None:
 
 
 def test_the_namespace_enforces_the_profile_at_a_fixed_version() -> None:
-    (namespace,) = folder("namespace").objects
+    (namespace,) = kustomize(K8S / "overlays/namespace")
     labels = namespace["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert re.fullmatch(r"v1\.\d+", labels["pod-security.kubernetes.io/enforce-version"])
@@ -95,10 +98,12 @@ def test_resources_are_requested_and_memory_is_limited(render: Render) -> None:
         assert {"cpu", "memory"} <= resources["requests"].keys(), pod.owner
         assert "memory" in resources["limits"], pod.owner
         assert ("cpu" in resources["limits"]) == ("cpu-limits" in rendering.name), pod.owner
+        for first in pod.spec.get("initContainers", []):
+            assert ("cpu" in first["resources"]["limits"]) == ("cpu-limits" in rendering.name), pod.owner
 
 
 def test_every_container_fits_a_quota_on_limits_of_the_processor() -> None:
-    rendering = combined(ordered("egress-proxy"))
+    rendering = combined(tuple(name for name in COMPONENTS if name not in {"egress-proxy", "vllm"}))
     for pod in rendering.pods():
         resources = pod.container["resources"]
         requested = str(resources["requests"]["cpu"])
@@ -151,31 +156,6 @@ def test_every_secret_that_is_read_is_made_by_an_operator_or_named_in_the_instru
             assert f"create secret generic {secret}" in instructions, f"{pod.owner} reads {secret}"
 
 
-def test_the_documented_patch_sets_the_group_of_all_certificates(tmp_path: Path) -> None:
-    (documented,) = re.findall(
-        r"### Assigned group ids\n.*?```yaml\n(.*?)```",
-        (K8S / "README.md").read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    k8s = os.path.relpath(K8S, tmp_path.resolve())
-    kustomization = {
-        "resources": [f"{k8s}/base"],
-        "components": [f"{k8s}/components/{name}" for name in ("edges", "assigned-uids", "mtls")],
-        **yaml.safe_load(documented),
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
-    patched = Rendering("assigned-uids", kustomize(tmp_path)).pods()
-    attributes = [
-        volume["csi"]["volumeAttributes"]
-        for pod in patched
-        for volume in pod.spec["volumes"]
-        if "csi" in volume
-    ]
-    assert len(attributes) == len(patched)
-    assert {found["csi.cert-manager.io/fs-group"] for found in attributes} == {"1000650000"}
-    assert all("csi.cert-manager.io/uri-sans" in found for found in attributes)
-
-
 @every_rendering
 def test_services_are_disrupted_one_replica_at_a_time(render: Render) -> None:
     rendering = render()
@@ -211,7 +191,7 @@ def test_replicas_are_the_autoscalers_affair_and_there_is_one_for_each(render: R
         if name in scaled:
             assert "replicas" not in deployment["spec"]
             assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    if rendering.name != "overlays/local":
+    if rendering.name not in {"overlays/local", "single"}:
         assert set(scaled) == {pod.name for pod in rendering.services()}
 
 
@@ -238,7 +218,7 @@ def test_replicas_are_spread_by_release(render: Render) -> None:
 
 
 def test_pods_name_no_ids_where_the_platform_assigns_them() -> None:
-    for pod in combined(ordered("egress-proxy")).pods():
+    for pod in combined(("assigned-uids", "mtls", "postgres", "migration", "edges")).pods():
         assert pod.spec["securityContext"] == {
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -265,7 +245,7 @@ def test_the_production_overlay_names_the_secrets_that_a_site_creates() -> None:
     rendering = folder("overlays/production")
     header = (
         (K8S / "overlays/production/kustomization.yaml").read_text(encoding="utf-8").split("apiVersion")[0]
-    )
+    ).replace("\n# ", " ")
     made = {found["spec"]["secretName"] for found in rendering.of("Certificate")} | {"store-app", "store-ca"}
     read = {secret for pod in rendering.pods() for secret in pod.secrets()}
     for gateway in rendering.of("Gateway"):
@@ -275,7 +255,8 @@ def test_the_production_overlay_names_the_secrets_that_a_site_creates() -> None:
 
 
 def test_the_database_must_prove_its_name() -> None:
-    for pod in combined(("postgres", "migration")).pods():
+    rendering = combined(("postgres", "migration"))
+    for pod in (*rendering.pods(), rendering.migration()):
         if "store-app" in pod.secrets():
             assert pod.environment()["PGSSLMODE"] == "verify-full", pod.owner
             (mount,) = [
@@ -306,7 +287,7 @@ def test_proxies_read_an_authority_without_its_private_key() -> None:
 
 
 def test_the_gateway_authenticates_callers_everywhere_but_on_one_machine() -> None:
-    for path in ("base", "overlays/production", "examples/two-critics"):
+    for path in ("base", "single", "standard", "overlays/production", "examples/two-critics"):
         pod = next(pod for pod in folder(path).pods() if pod.name == "gateway")
         assert "DRAMATURG_AUTH_TOKENS_FILE" in pod.environment(), path
         assert "DRAMATURG_AUTH_ALLOW_ANONYMOUS" not in pod.environment(), path
@@ -318,3 +299,36 @@ def test_monitors_have_the_label_by_which_prometheus_selects_them() -> None:
     rendering = combined(("monitoring",))
     for kind in ("ServiceMonitor", "PrometheusRule"):
         assert rendering.one(kind, "dramaturg")["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+def test_the_caller_of_the_example_may_call_and_holds_to_the_profile() -> None:
+    job = yaml.safe_load((K8S / "examples/jobs/caller.yaml").read_text(encoding="utf-8"))
+    template = job["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (rule,) = folder("single").one("NetworkPolicy", "gateway")["spec"]["ingress"]
+    assert template["metadata"]["labels"] == rule["from"][0]["podSelector"]["matchLabels"]
+    assert template["spec"]["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    (secret,) = [one["secret"]["secretName"] for one in template["spec"]["volumes"] if "secret" in one]
+    instructions = (K8S / "README.md").read_text(encoding="utf-8")
+    assert (
+        f"-n team-a create secret generic {secret} --from-file=token --from-literal=ca.crt=" in instructions
+    )
+
+
+def test_the_ways_to_a_first_call_are_short_and_make_what_the_pods_read() -> None:
+    """At most 6 commands for one pod, 9 for several, with TLS and a token from another namespace."""
+    text = (K8S / "README.md").read_text(encoding="utf-8").split("## From an empty cluster to a call")[1]
+    for block, size, most in zip(text.split("```")[1:4:2], ("single", "standard"), (6, 9), strict=True):
+        commands = block.strip().splitlines()
+        assert len(commands) <= most
+        values = {"size": size, "tls": {"enabled": True}}
+        read = {secret for pod in render(values).pods() for secret in pod.secrets()}
+        made = {
+            found
+            for line in commands
+            for found in re.findall(r"-n dramaturg create secret generic (\S+)", line)
+        }
+        assert read == made
+        (certificate,) = [one for one in render(values).of("Certificate") if not one["spec"].get("isCA")]
+        assert f"get secret {certificate['spec']['secretName']} " in block

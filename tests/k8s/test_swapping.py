@@ -1,4 +1,4 @@
-"""A judge is swapped by one patch, and the instructions show that patch."""
+"""A judge is swapped by one value, and the instructions show it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def differences(one: Rendering, other: Rendering) -> list[Object]:
     return [found for found in other.objects if found not in one.objects]
 
 
-def test_one_patch_puts_another_critic_in_the_place_of_ours() -> None:
+def test_one_value_puts_another_critic_in_the_place_of_ours() -> None:
     base, swapped = folder("base"), folder("examples/another-critic")
-    (changed,) = differences(base, swapped)
+    changes = {found["kind"]: found for found in differences(base, swapped)}
+    assert {found["metadata"]["name"] for found in changes.values()} == {"critic"}
+    assert set(changes) == {"ConfigMap", "Deployment", "NetworkPolicy"}
+    changed = changes["Deployment"]
     ours = base.one("Deployment", "critic")
-    assert (changed["kind"], changed["metadata"]["name"]) == ("Deployment", "critic")
     container = changed["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == THEIRS
     assert "args" not in container
@@ -28,13 +30,11 @@ def test_one_patch_puts_another_critic_in_the_place_of_ours() -> None:
     assert container == {name: value for name, value in expected.items() if name != "args"}
 
 
-def test_the_instructions_show_the_patch_that_is_rendered_here() -> None:
-    kustomization = yaml.safe_load(
-        (K8S / "examples/another-critic/kustomization.yaml").read_text(encoding="utf-8")
-    )
+def test_the_instructions_show_the_values_that_are_rendered_here() -> None:
     blocks = (K8S / "README.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
     shown = [yaml.safe_load(block.split("```")[0]) for block in blocks]
-    assert {"patches": kustomization["patches"]} in shown
+    for name in ("another-critic", "two-critics"):
+        assert yaml.safe_load((K8S / f"examples/{name}.yaml").read_text(encoding="utf-8")) in shown
 
 
 def test_another_critic_beside_ours_has_what_every_service_has() -> None:

@@ -145,7 +145,8 @@ def evaluate(kind: str, model: str, folder: Path) -> dict[str, Any]:
     rows.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in make()), encoding="utf-8")
     told = [model if option == "MODEL" else option for option in options]
     result = CliRunner().invoke(
-        app, ["evaluate", kind, str(rows), *told, "--out", str(folder / kind), "--json", "--timeout", "300"]
+        app,
+        ["eval", "--kind", kind, str(rows), *told, "--out", str(folder / kind), "--json", "--timeout", "300"],
     )
     # The model behind the proxies is no good judge: some kinds have a low coverage, or none.
     assert result.exit_code in (0, 1, PARTIAL), result.output

@@ -41,7 +41,7 @@ def verdicts(
         typer.Argument(
             metavar="RESULTS",
             exists=True,
-            help='Results of "evaluate scripts" or "evaluate texts": the folder, or results.jsonl.',
+            help='Results of scripts or texts that "eval" wrote: the folder, or results.jsonl.',
         ),
     ],
     labels: Annotated[

@@ -1,22 +1,201 @@
-"""``dramaturg evaluate``: one command for each kind of evaluation."""
+"""``dramaturg eval``: a file of any kind. Each kind is a command; ``--kind`` or the first row names it."""
 
 from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo, printable
+from dramaturg.datasets import Format
+from dramaturg.datasets.row_file import STANDARD_INPUT, RowsError, open_rows
 from dramaturg.kinds import KINDS
 
 __all__ = ["app"]
 
+FILE_KINDS = {kind.name: kind for kind in KINDS if not kind.command}
+"""The kinds whose rows are evaluated as they are, by name."""
+_KIND, _FORMAT = "--kind", "--format"
+_HELP = ("--help", "-h")
 
-class _Commands(LazyGroup):
+
+class _Kinds(LazyGroup):
     members = tuple(
-        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help)
-        for kind in KINDS
-        if not kind.command
+        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help, panel="Kinds")
+        for kind in FILE_KINDS.values()
+    )
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Puts the kind in front of the arguments: that of ``--kind``, else that of the file."""
+        kind, args = _named(args)
+        if kind is not None and kind not in FILE_KINDS:
+            ctx.fail(f"--kind {kind!r}: is none of {', '.join(FILE_KINDS)}")
+        if kind is None and args and args[0] not in _HELP:
+            kind = self._inferred(ctx, args)
+        parsed: list[str] = super().parse_args(ctx, args if kind is None else [kind, *args])
+        return parsed
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Finds the command of the kind. In its help it is called as a user calls it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return f"{_KIND} {name}", command, rest
+
+    def _inferred(self, ctx: Any, args: Sequence[str]) -> str | None:
+        commands = [self.resolve_command(ctx, [name])[1] for name in FILE_KINDS]
+        valued = {
+            option
+            for command in commands
+            for one in command.params
+            if one.param_type_name == "option" and not one.is_flag
+            for option in one.opts
+        }
+        file, form = _file_of(args, valued)
+        if file is None and not any(one in _HELP for one in args):
+            ctx.fail("Missing argument 'FILE'.")
+        if file is None:
+            return None
+        kind, why = infer_kind(file, form)
+        echo(printable(f"{file}: {kind}, {why}"), err=True)
+        return kind
+
+
+def _named(args: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of ``--kind``, and the other arguments."""
+    rest, kind, given = [], None, iter(args)
+    for one in given:
+        if one == _KIND:
+            kind = next(given, "")
+        elif one.startswith(f"{_KIND}="):
+            kind = one.partition("=")[2]
+        else:
+            rest.append(one)
+    return kind, rest
+
+
+def _file_of(args: Sequence[str], valued: Collection[str]) -> tuple[str | None, str | None]:
+    """The first argument that is neither an option nor the value of one, and the value of ``--format``."""
+    file, form, given = None, None, iter(args)
+    for one in given:
+        if one == "--":
+            return file or next(given, None), form
+        if one.startswith(f"{_FORMAT}="):
+            form = one.partition("=")[2]
+        elif one in valued:
+            value = next(given, None)
+            form = value if one == _FORMAT else form
+        elif one == STANDARD_INPUT or not one.startswith("-"):
+            file = file or one
+    return file, form
+
+
+def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
+    """The kind of the rows of a file, and why.
+
+    It is the one whose contract the first row keeps, else the only one that has all fields of the row.
+
+    Args:
+        file: A path or an address; "-" is standard input, which can be read again afterwards.
+        form: The value of ``--format``. None: as the end of the name tells.
+
+    Raises:
+        typer.Exit: 2 with a message where the file cannot be read, or its first row fits no kind.
+    """
+    from dramaturg.cli.evaluate.texts import is_table
+
+    format_ = Format(form) if form in [one.value for one in Format] else None
+    if file != STANDARD_INPUT and is_table(Path(file), format_):
+        return "texts", "a table with a text a row"
+    if file == STANDARD_INPUT:
+        _keep_standard_input()
+    problems = {}
+    for name in FILE_KINDS:
+        _rewind(file)
+        request = _request_of(name)
+        try:
+            with open_rows(file, request, 1, format_, _FILLED.get(name, ())) as rows:
+                if rows.check():
+                    _rewind(file)
+                    return name, "by the fields of its first row"
+                fail(f"{file}: there are no rows")
+        except OSError as error:
+            fail(f"{file}: {error.strerror or error}")
+        except RowsError as error:
+            problems[name] = error
+    if all(str(error) == str(problems["scripts"]) for error in problems.values()):
+        fail(f"{file}: {problems['scripts']}")
+    near = {name: error for name, error in problems.items() if not _has_another_field(error)} or problems
+    if len(near) > 1:
+        reasons = "".join(f"\n  {name}: {str(error).splitlines()[0]}" for name, error in near.items())
+        fail(f"{file}: its first row is of no kind; name the kind with --kind{reasons}")
+    _rewind(file)
+    return next(iter(near)), "by the fields of its first row"
+
+
+def _has_another_field(error: RowsError) -> bool:
+    """Whether a row has a field that its contract does not have; deeper ones are mistakes."""
+    return any(
+        "there is no such field" in told and "." not in told.partition(":")[0] for _, told in error.problems
     )
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, help="Evaluates what language models wrote.")
-app.callback()(lambda: None)
+_FILLED = {"texts": ("criteria",)}
+"""Required fields that the options of a kind may fill."""
+
+
+def _request_of(kind: str) -> Any:
+    module = import_module(f"dramaturg.api.evaluation.v1.{kind}_pb2")
+    return getattr(module, FILE_KINDS[kind].request or f"Evaluate{kind.capitalize()}Request")
+
+
+def _keep_standard_input() -> None:
+    """Keeps standard input in a temporary file that is read in its place."""
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 - it is open until the command ends
+    if (source := getattr(sys.stdin, "buffer", None)) is not None:
+        shutil.copyfileobj(source, kept)
+    sys.stdin = io.TextIOWrapper(kept)
+
+
+def _rewind(file: str) -> None:
+    if file == STANDARD_INPUT:
+        sys.stdin.buffer.seek(0)
+
+
+app = typer.Typer(
+    cls=_Kinds,
+    no_args_is_help=True,
+    subcommand_metavar="FILE [ARGS]...",
+    help="""Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.
+
+    FILE has JSON Lines, CSV or Parquet; - reads standard input. The options of a kind: "dramaturg eval --kind
+    KIND --help".
+
+    For example:
+
+        dramaturg eval answers.csv --criteria rubric.toml
+
+        dramaturg eval tasks.jsonl --judge-model gpt-4o -o out/tasks
+    """,
+)
+
+
+@app.callback()
+def _eval(
+    kind: Annotated[
+        str,
+        typer.Option(
+            _KIND,
+            metavar="KIND",
+            help="The kind of the rows. Default: the one whose fields the first row has.",
+        ),
+    ] = "",
+) -> None:
+    del kind  # ``_Kinds.parse_args`` has read it

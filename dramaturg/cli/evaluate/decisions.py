@@ -1,4 +1,4 @@
-"""``dramaturg evaluate decisions`` and ``runs create decisions``."""
+"""The kind ``decisions`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def decisions(
 
     For example:
 
-        dramaturg evaluate decisions dev.jsonl --model gpt-4o --model my-model --prompt naive --prompt story
+        dramaturg eval dev.jsonl --model gpt-4o --model my-model --prompt naive --prompt story
 
-        dramaturg evaluate decisions dev.jsonl --model my-model --order both --json
+        dramaturg eval dev.jsonl --model my-model --order both --json
     """
     try:
         judges = tuple(parse_judges(judge or ()))

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate dialogues`` and ``runs create dialogues``."""
+"""The kind ``dialogues`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def dialogues(
 
     For example:
 
-        dramaturg evaluate dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
+        dramaturg eval scripts.jsonl --model gpt-4o --model my-model --pair all
 
-        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge-model rating-judge=gpt-4o
+        dramaturg eval scripts.jsonl --model my-model --judge-model rating-judge=gpt-4o
 
-        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge text-scorer=words
+        dramaturg eval scripts.jsonl --model my-model --judge text-scorer=words
     """
     try:
         judges = parse_judges(judge or ())

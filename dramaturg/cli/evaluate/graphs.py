@@ -1,4 +1,4 @@
-"""``dramaturg evaluate graphs`` and ``runs create graphs``."""
+"""The kind ``graphs`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -158,11 +158,11 @@ def graphs(
 
     For example:
 
-        dramaturg evaluate graphs dev.jsonl --model gpt-4o --model my-model --group-by degree
+        dramaturg eval dev.jsonl --model gpt-4o --model my-model --group-by degree
 
-        dramaturg evaluate graphs dev.jsonl --judge edges=trained --method pairwise --json
+        dramaturg eval dev.jsonl --judge edges=trained --method pairwise --json
 
-        dramaturg evaluate graphs dev.jsonl --model my-model --task pipeline
+        dramaturg eval dev.jsonl --model my-model --task pipeline
     """
     try:
         judges = tuple(parse_judges(judge or ()))

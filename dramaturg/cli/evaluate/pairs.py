@@ -1,4 +1,4 @@
-"""``dramaturg evaluate pairs`` and ``runs create pairs``."""
+"""The kind ``pairs`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pairs(
         typer.Option(min=0, help="Seed of the presentation order. Default: the order of the row."),
     ] = None,
     judge: Judges = None,
-    model: JudgeModels = None,
+    judge_model: JudgeModels = None,
     no_judge: Annotated[
         bool, typer.Option("--no-judge", "--offline", help="Only text metrics and length, without a model.")
     ] = False,
@@ -57,19 +57,19 @@ def pairs(
 
     For example:
 
-        dramaturg evaluate pairs pairs.jsonl --no-judge
+        dramaturg eval pairs.jsonl --no-judge
 
-        dramaturg evaluate pairs pairs.jsonl --model my-model --baseline llm --baseline fixed-roles
+        dramaturg eval pairs.jsonl --judge-model my-model --baseline llm --baseline fixed-roles
 
-        dramaturg evaluate pairs pairs.jsonl --criteria rubric.toml
+        dramaturg eval pairs.jsonl --criteria rubric.toml
 
-        dramaturg evaluate pairs pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
+        dramaturg eval pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
     """
     try:
         variants = replace(
             own.variants(),
             judges=parse_judges(judge or ()),
-            models=parse_models("--model", model or ()),
+            models=parse_models("--judge-model", judge_model or ()),
             counts=_counts(own.k, sweep),
             seed=seed,
             metrics=_metrics(metric),
@@ -77,8 +77,8 @@ def pairs(
         )
     except ValueError as error:
         fail(str(error))
-    if no_judge and (judge or model or own.baseline or sweep or own.k is not None):
-        fail("--no-judge excludes --judge, --model, --baseline, --k and --sweep")
+    if no_judge and (judge or judge_model or own.baseline or sweep or own.k is not None):
+        fail("--no-judge excludes --judge, --judge-model, --baseline, --k and --sweep")
     if own.criteria and sweep:
         fail("--criteria excludes --sweep")
     evaluate_file(

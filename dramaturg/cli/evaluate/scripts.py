@@ -1,4 +1,4 @@
-"""``dramaturg evaluate scripts`` and ``runs create scripts``."""
+"""The kind ``scripts`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def scripts(
     own: ScriptOptions,
     job: Job,
     judge: Judges = None,
-    model: JudgeModels = None,
+    judge_model: JudgeModels = None,
     max_missing_gold_answers: MaxMissingGoldAnswers = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     shadow_wait: ShadowWait = 0,
@@ -64,14 +64,14 @@ def scripts(
 
     For example:
 
-        dramaturg evaluate scripts tasks.jsonl
+        dramaturg eval tasks.jsonl
 
-        dramaturg evaluate scripts tasks.jsonl --judge critic=llm --judge critic=offline --model gpt-4o
+        dramaturg eval tasks.jsonl --judge critic=llm --judge critic=offline --judge-model gpt-4o
 
-        dramaturg evaluate scripts - --target localhost:50051 --mechanism single-judge --json < tasks.jsonl
+        dramaturg eval - --target localhost:50051 --mechanism single-judge --json < tasks.jsonl
     """
     try:
-        overrides = Overrides.parse(judge or (), model or (), None, None)
+        overrides = Overrides.parse(judge or (), judge_model or (), None, None)
     except ValueError as error:
         fail(str(error))
 

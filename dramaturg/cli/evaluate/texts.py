@@ -1,4 +1,4 @@
-"""``dramaturg evaluate texts`` and ``runs create texts``."""
+"""The kind ``texts`` of ``dramaturg eval`` and ``runs create``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def texts(
     job: Job,
     criteria: Criteria = None,
     judge: Judges = None,
-    model: JudgeModels = None,
+    judge_model: JudgeModels = None,
     offline: Annotated[
         bool,
         typer.Option("--offline", help="Judge only lengths and quoted words, without a model."),
@@ -66,17 +66,17 @@ def texts(
 
     For example:
 
-        dramaturg evaluate texts answers.csv --criteria rubric.toml
+        dramaturg eval answers.csv --criteria rubric.toml
 
-        dramaturg evaluate texts requests.jsonl --judge rubric-judge=llm --judge rubric-judge=ours
+        dramaturg eval requests.jsonl --judge rubric-judge=llm --judge rubric-judge=ours
     """
     try:
-        judges, models = parse_judges(judge or ()), parse_models("--model", model or ())
+        judges, models = parse_judges(judge or ()), parse_models("--judge-model", judge_model or ())
     except ValueError as error:
         fail(str(error))
     if offline:
         if judges or models:
-            fail("--offline names the judge; leave out --judge and --model")
+            fail("--offline names the judge; leave out --judge and --judge-model")
         judges = (("rubric-judge", "offline"),)
     rubric = rubric_of(criteria)
     of_all = models.pop("", "")
@@ -126,7 +126,7 @@ def _as_requests(job: Job) -> Iterator[Job]:
         typer.Exit: 2 with the rows of the table that are invalid.
     """
     file = Path(job.file)
-    if not _is_table(file, job.format):
+    if not is_table(file, job.format):
         yield job
         return
     try:
@@ -148,7 +148,7 @@ def _as_requests(job: Job) -> Iterator[Job]:
         yield replace(job, file=str(rows), format=Format.JSONL)
 
 
-def _is_table(file: Path, given: Format | None) -> bool:
+def is_table(file: Path, given: Format | None) -> bool:
     """Whether a file is CSV with a text a row."""
     if (given is not None and given is not Format.CSV) or file.suffix.lower() != ".csv" or not file.is_file():
         return False

@@ -49,10 +49,9 @@ def compare(
     """Compares two judges of a role on the same rows, which both judge at once.
 
     Prints their agreement with its interval, the judgements that differ, pass rates, cost and latency. Equal
-    pass rates are not agreement. Rows are those of "evaluate scripts"; with the role rubric-judge those of
-    "evaluate texts", with pair-judge of "evaluate pairs", with rating-judge of "evaluate dialogues", whose
-    replies are rated, and with challenge-judge of "simulate", each simulated once. DIR/results.jsonl has the
-    judgements of both.
+    pass rates are not agreement. Rows are of the kind scripts; with the role rubric-judge of texts, with
+    pair-judge of pairs, with rating-judge of dialogues, whose replies are rated, and with challenge-judge of
+    "simulate", each simulated once. DIR/results.jsonl has the judgements of both.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements of the first judge were made, 130 interrupted.

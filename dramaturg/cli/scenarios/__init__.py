@@ -17,7 +17,7 @@ class _Commands(LazyGroup):
         ExternalCommand(
             "review",
             RESEARCH,
-            'Converts accepted and edited scenarios into rows of "evaluate decisions".',
+            'Converts accepted and edited scenarios into rows of the kind "decisions".',
             NO_RESEARCH,
             entry="scenarios.review",
         ),

@@ -103,13 +103,14 @@ def open_store(url: str, *, retry_seconds: float = RETRY_SECONDS) -> RunStore:
             program wrote it. The message names the store, without its password.
     """
     from dramaturg.database.database import Database, create_engine, lock_file
-    from gateway.runs.store.migrations import migrate
+    from dramaturg.database.migrations import migrate
+    from gateway.runs.store.tables import SCHEMA
 
     engine, name = create_engine(url)
     database = Database(engine, name, retry_seconds)
     lock = lock_file(engine, name) if database.is_sqlite else None
     try:
-        migrate(database)
+        migrate(database, SCHEMA)
     except BaseException:
         database.close()
         if lock is not None:

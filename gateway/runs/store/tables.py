@@ -8,14 +8,13 @@ Other tables refer to a run by its number, which keeps their rows short. Data th
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from dramaturg.database.migrations import Schema
 from dramaturg.database.tables import metadata
-
-SCHEMA_VERSION = 11
-"""Raised with each change of the tables; ``migrations`` has the steps."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -113,10 +112,8 @@ runs = sa.Table(
 )
 """The runs and their progress."""
 
-DELETED_INDEX = sa.Index(
-    "runs_deleted", runs.c.number, sqlite_where=runs.c.deleted, postgresql_where=runs.c.deleted
-)
-"""The runs whose rows are to be deleted."""
+# The runs whose rows are to be deleted.
+sa.Index("runs_deleted", runs.c.number, sqlite_where=runs.c.deleted, postgresql_where=runs.c.deleted)
 
 run_specs = sa.Table(
     "run_specs",
@@ -355,3 +352,12 @@ RUN_PARTS = (
     run_specs,
 )
 """The tables with rows of a run, in the order of deletion."""
+
+SCHEMA = Schema(
+    tables=metadata,
+    revisions=Path(__file__).parent / "revisions",
+    head="0001",
+    version_table="run_revision",
+    former="run_schema",
+)
+"""A change of the tables adds a revision and raises the head."""

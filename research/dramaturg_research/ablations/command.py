@@ -53,7 +53,7 @@ def ablate(
     ] = None,
     majority: Majority = MORE_THAN_HALF,
     judge: Judges = None,
-    model: JudgeModels = None,
+    judge_model: JudgeModels = None,
     rows_file: Annotated[
         Path | None,
         typer.Option(
@@ -65,8 +65,8 @@ def ablate(
 ) -> None:
     """Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).
 
-    The base is FILE with the judges of its rows, --judge and --model. Calls that variants share are made
-    once. DIR/<variant>/results.jsonl gets each variant's results ("dramaturg compare" tests their
+    The base is FILE with the judges of its rows, --judge and --judge-model. Calls that variants share are
+    made once. DIR/<variant>/results.jsonl gets each variant's results ("dramaturg compare" tests their
     difference).
 
     LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
@@ -86,7 +86,7 @@ def ablate(
         dramaturg ablate scripts.jsonl --variant model:big --variant single-judge+model:big --json
     """
     try:
-        base = Overrides.parse(judge or (), model or (), None, None)
+        base = Overrides.parse(judge or (), judge_model or (), None, None)
         variants = parse_variants(variant or (), base)
     except ValueError as error:
         fail(str(error))

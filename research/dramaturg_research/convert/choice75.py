@@ -40,7 +40,7 @@ def choice75(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
-    """Converts the released format of Choice-75 into rows of "evaluate decisions".
+    """Converts the released format of Choice-75 into rows of the kind "decisions".
 
     Each scenario becomes a row with the tags "source", "format", "split" and "level". Demonstrations are
     drawn for each format from its own train part, evenly over choices and levels; only rows of dev have

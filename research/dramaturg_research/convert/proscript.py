@@ -27,7 +27,7 @@ def proscript(
         typer.Option(metavar="MEMBER", help='A member that becomes a tag, besides "domain".'),
     ] = None,
 ) -> None:
-    """Converts the released format of proScript into rows of "evaluate graphs".
+    """Converts the released format of proScript into rows of the kind "graphs".
 
     Each script becomes a row with the tag "degree" (the largest number of edges into, or out of, one
     event), and "domain" where the record has it. The root that the release calls NONE gets its text,

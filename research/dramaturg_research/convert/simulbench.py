@@ -28,7 +28,7 @@ def simulbench(
 ) -> None:
     """Converts the released format of SimulBench.
 
-    Test scripts become rows of "evaluate dialogues", with the tags "subset" (last_only, first_challenge,
+    Test scripts become rows of the kind "dialogues", with the tags "subset" (last_only, first_challenge,
     subsequent_challenge) and "kind" (stateless, stateful); tasks become rows of "simulate" with the tag
     "kind". Invalid rows are named on standard error and left out; the exit code is then 1.
 

@@ -38,7 +38,7 @@ def report(
 ) -> None:
     """Reports detection rates of faults and false-alarm rates.
 
-    RESULTS are results of "evaluate scripts", or of a run, on the rows of "perturb write". For each category
+    RESULTS are results of scripts, of "eval" or of a run, on the rows of "perturb write". For each category
     and rule: the share of scripts with the fault that fail its criterion (detection rate), the same for
     scripts that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are
     of the verdicts that decide, with Wilson's interval for the effective number of tasks. The figures are

@@ -43,7 +43,7 @@ class Variant:
     """What was changed."""
 
     def row(self, *, keep_others: bool) -> EvaluateScriptsRequest:
-        """The row of ``evaluate scripts``, tagged, with a task id of its own."""
+        """The row of the kind ``scripts``, tagged, with a task id of its own."""
         made = self.original.with_steps(self.steps, keep_others=keep_others)
         if self.category is not None or keep_others:
             # Labels of the original are none of a variant.

@@ -29,10 +29,10 @@ from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule,
 
 def write(
     file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="Rows of evaluate scripts; - reads standard input.")
+        str, typer.Argument(metavar="FILE.jsonl", help="Rows of the kind scripts; - reads standard input.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT.jsonl", help="The rows of evaluate scripts to write.")
+        Path, typer.Option("--out", "-o", metavar="OUT.jsonl", help="The rows of the kind scripts to write.")
     ],
     category: Annotated[
         list[Category] | None, typer.Option(help="A category of faults; repeatable. Default: all.")
@@ -69,7 +69,7 @@ def write(
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Calls of the model at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one call, in seconds.")] = 300.0,
 ) -> None:
-    """Writes each script unchanged and with each fault, as rows of "evaluate scripts" (ABSEval, Table 4).
+    """Writes each script unchanged and with each fault, as rows of the kind "scripts" (ABSEval, Table 4).
 
     FILE holds scripts without faults; with LABELS (see "dramaturg ablate") only those that pass every
     criterion are used. The tags "perturbation" and "operation" name the fault of a row, "none" for an

@@ -29,7 +29,9 @@ app = typer.Typer(no_args_is_help=True, help="Samples ratings for people to chec
 
 @app.command("sample")
 def sample(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What evaluate dialogues wrote.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.jsonl", help="Results of dialogues that eval wrote.")
+    ],
     destination: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The sheet to write.")],
     count: Annotated[int, typer.Option(min=1, help="Number of ratings.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,

@@ -80,7 +80,7 @@ def rated_replies(results: Path) -> Iterator[Mapping[str, str]]:
     """The rows of the sheet, one for each rating in a results file; abstentions are left out.
 
     Raises:
-        LineError: A line is not a result of ``evaluate dialogues``.
+        LineError: A line is not a result of dialogues.
         OSError: The file cannot be read.
     """
     for line, record in json_objects(results):

@@ -44,12 +44,12 @@ def review(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The completed sheet.")],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="ROWS.jsonl", help="The rows of evaluate decisions to write."),
+        typer.Option("--out", "-o", metavar="ROWS.jsonl", help="The rows of the kind decisions to write."),
     ],
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:
-    """Converts accepted and edited scenarios into rows of "evaluate decisions".
+    """Converts accepted and edited scenarios into rows of the kind "decisions".
 
     Prints the agreement of the annotators (Fleiss' kappa, by format) and their accuracy (by level;
     Choice-75, appendices A and D). Rows without a status are counted as not reviewed.

@@ -18,7 +18,9 @@ from dramaturg_research.scripts.annotation_sheet import COLUMNS, draw_scripts, r
 
 
 def sample(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What evaluate scripts wrote.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.jsonl", help="Results of scripts that eval wrote.")
+    ],
     destination: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The sheet to write.")],
     count: Annotated[int, typer.Option(min=1, help="Number of scripts.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,

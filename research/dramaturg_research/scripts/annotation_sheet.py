@@ -28,7 +28,7 @@ def draw_scripts(results: Path, count: int, seed: int) -> Sequence[Mapping[str, 
     Scripts without steps are left out: they fail without a label.
 
     Args:
-        results: What ``evaluate scripts`` wrote.
+        results: The results of scripts that ``eval`` wrote.
         count: The number of scripts.
         seed: The seed of the draw.
 

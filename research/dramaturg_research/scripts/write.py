@@ -60,7 +60,7 @@ def write(
         str, typer.Argument(metavar="TASKS.jsonl", help="The tasks, one a line; - reads standard input.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE.jsonl", help="The rows of evaluate scripts to write.")
+        Path, typer.Option("--out", "-o", metavar="FILE.jsonl", help="The rows of the kind scripts to write.")
     ],
     model: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
@@ -81,7 +81,7 @@ def write(
     """Writes a script for every task with every model under test (ABSEval, section 4.1).
 
     Each line is a WriteScriptRequest in protobuf's JSON ("dramaturg scripts review" writes them). FILE
-    gets a row of "evaluate scripts" for each task, with a candidate of each model; the tags "topic",
+    gets a row of the kind "scripts" for each task, with a candidate of each model; the tags "topic",
     "constraints" (how many) and "sampling" can group its verdicts. FILE.written.jsonl records how each
     script was made, including failures, which are counted and are not candidates. Recorded completions
     are used again.
@@ -141,7 +141,7 @@ def write(
 
 
 def script_rows(written: Sequence[Written]) -> Sequence[EvaluateScriptsRequest]:
-    """A row of ``evaluate scripts`` for each task that a model answered, in the order of the tasks."""
+    """A row of the kind ``scripts`` for each task that a model answered, in the order of the tasks."""
     rows: dict[int, EvaluateScriptsRequest] = {}
     for one in written:
         unusable = UNUSABLE_SCRIPTS.get(one.response.failure)

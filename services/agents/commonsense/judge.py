@@ -13,6 +13,7 @@ from dramaturg.judge import roles, verdicts
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CriteriaQuestion
+from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
 from services.agents.offline.identity import DESCRIPTION, VERSION
 
@@ -45,6 +46,9 @@ SPEC = criteria_spec(
     role=roles.COMMONSENSE,
     description="Has a language model check every step of a script against common sense.",
     prompts=Path(__file__).parent / "prompts",
-    question=CriteriaQuestion("commonsense"),
+    question=CriteriaQuestion(
+        "commonsense",
+        reasoning={"walk": Text("what each step does and with what, in a few words")},
+    ),
     offline=lambda _: judge_contract(OfflineCommonsense()),
 )

@@ -29,12 +29,14 @@ SPEC = criteria_spec(
     question=CriteriaQuestion(
         "critique_alone",
         shown=(CONSTRAINTS,),
-        reasoning={"walk": Text("what the goal needs, and what each step does for it")},
+        reasoning={"walk": Text("what the goal needs, then what each step does, in a few words")},
     ),
     comparison=CriteriaQuestion(
         "critique",
         shown=(CONSTRAINTS, REFERENCE),
-        reasoning={"comparison": Text("which steps correspond, and what only one of the two scripts has")},
+        reasoning={
+            "comparison": Text("what each step does, in a few words, and its counterpart in the reference")
+        },
     ),
     offline=_offline,
 )

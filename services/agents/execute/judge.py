@@ -9,6 +9,7 @@ from dramaturg.judge import roles
 from dramaturg.judge.answers import STEP_NOTES
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CONSTRAINTS, CriteriaQuestion
+from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
 from dramaturg.judge.step_notes import SHAPE
 from dramaturg.service.contract import Contract
@@ -27,6 +28,13 @@ SPEC = criteria_spec(
     role=roles.EXECUTE,
     description="Has a language model walk through a script step by step.",
     prompts=Path(__file__).parent / "prompts",
-    question=CriteriaQuestion("execute", shown=(CONSTRAINTS,), reasoning={STEP_NOTES: SHAPE}),
+    question=CriteriaQuestion(
+        "execute",
+        shown=(CONSTRAINTS,),
+        reasoning={
+            "end": Text("what each step does, in a few words, and what there is at the end"),
+            STEP_NOTES: SHAPE,
+        },
+    ),
     offline=_offline,
 )

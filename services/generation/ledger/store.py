@@ -12,14 +12,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from dramaturg.database.database import Database, create_engine
 from dramaturg.database.errors import StoreError
 from dramaturg.database.leases import Leases
+from dramaturg.database.migrations import Schema, migrate
 from services.generation.ledger.changes import Changes
 from services.generation.ledger.processes import LEASE_SECONDS, Process, living
 from services.generation.ledger.status import MOST_LISTED, LedgerKind, LedgerStatus, LostCall
 
 Result = TypeVar("Result")
-
-SCHEMA_VERSION = 4
-_ADVISORY_LOCK = 0x6472616D61  # serialises concurrent migrations
 
 metadata = sa.MetaData()
 
@@ -55,9 +53,15 @@ leases = sa.Table(
     sa.Column("expires", sa.BigInteger, nullable=False),
 )
 """The processes that use the ledger."""
-versions = sa.Table(
-    "dramaturg_ledger", metadata, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
+
+SCHEMA = Schema(
+    tables=metadata,
+    revisions=Path(__file__).parent / "revisions",
+    head="0001",
+    version_table="dramaturg_ledger_revision",
+    former="dramaturg_ledger",
 )
+"""A change of the tables adds a revision and raises the head."""
 
 _own_call = sa.and_(calls.c.process == sa.bindparam("own"), calls.c.number == sa.bindparam("one"))
 _MARK_ABANDONED = calls.update().where(_own_call).values(abandoned=True)
@@ -123,7 +127,8 @@ class LedgerStore:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StoreError(f"the {self.name} is unavailable: {error}") from error
-        self._run(lambda: self._database.write_repeatable(self._prepare))
+        self._run(lambda: migrate(self._database, SCHEMA))
+        self._run(lambda: self._database.write_repeatable(self._forget_dead))
         self.renew(process)
 
     def close(self) -> None:
@@ -242,52 +247,11 @@ class LedgerStore:
             for row, seconds in self._leases.remaining(connection)
         ]
 
-    def _prepare(self, connection: sa.Connection) -> None:
-        """Creates the tables, or upgrades those of an earlier release."""
-        if not self._database.is_sqlite:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-        known = self._version(connection)
-        if known > SCHEMA_VERSION:
-            raise StoreError(
-                f"the {self.name} has version {known}; this release reads up to {SCHEMA_VERSION}"
-            )
-        if known < SCHEMA_VERSION:
-            for statement in self._upgrade(known):
-                connection.execute(sa.text(statement))
-            metadata.create_all(connection)
-            connection.execute(versions.delete())
-            connection.execute(versions.insert().values(version=SCHEMA_VERSION))
+    def _forget_dead(self, connection: sa.Connection) -> None:
         # A process without a row counts as dead, so the rows of dead processes are deleted.
         processes = self._processes(connection)
         dead = {process.id for process, _ in processes} - living(processes)
         connection.execute(leases.delete().where(leases.c.id.in_(dead)))
-
-    def _version(self, connection: sa.Connection) -> int:
-        """The version of the tables; 0: there are none."""
-        if sa.inspect(connection).has_table(versions.name):
-            version = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar_one()
-            return int(version or 0)
-        if self._database.is_sqlite:
-            # Files up to version 3 have their version in the header.
-            return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
-        return 0
-
-    def _upgrade(self, known: int) -> Iterator[str]:
-        """The statements that upgrade the tables of a version; new tables are created afterwards."""
-        if self._database.is_sqlite:
-            if known >= 1:
-                yield "ALTER TABLE completions RENAME TO dramaturg_completions"
-            if known == 2:
-                yield "ALTER TABLE calls ADD COLUMN unstored INTEGER NOT NULL DEFAULT 0"
-            if known >= 2:
-                yield "ALTER TABLE calls RENAME TO dramaturg_calls"
-                yield "DROP TABLE processes"
-        else:
-            if known == 1:
-                yield "ALTER TABLE dramaturg_calls ADD COLUMN unstored boolean NOT NULL DEFAULT false"
-            if known >= 1:
-                yield "ALTER TABLE dramaturg_calls ALTER COLUMN abandoned SET DEFAULT false"
-                yield "DROP TABLE dramaturg_processes"
 
     def _run(self, transaction: Callable[[], Result]) -> Result:
         try:

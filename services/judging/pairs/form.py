@@ -49,7 +49,9 @@ class _VotesRecord(Record):
     def sketch(self, indent: str = "") -> str:
         inner = indent + "  "
         name = member_of(1)
-        lines = [f'"{name}": {self.members[name].sketch(inner)},', "(the same for every role, by its number)"]
+        shape = self.members[name]
+        entry = shape.inline() if isinstance(shape, Record) else shape.sketch(inner)
+        lines = [f'"{name}": {entry},', "(the same for every role, by its number)"]
         return "{\n" + "\n".join(inner + line for line in lines) + f"\n{indent}}}"
 
 

@@ -56,7 +56,7 @@ def test_where_no_model_can_be_called_the_provider_s_words_are_told(
             return answer
         return approve(body) if "response_format" in body else Answer("no messages", status=400)
 
-    command = ["evaluate", "scripts", rows(tmp_path), "--out", str(tmp_path / "out"), "--json"]
+    command = ["eval", "--kind", "scripts", rows(tmp_path), "--out", str(tmp_path / "out"), "--json"]
     with in_thread(OpenAIServer(respond)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         result = CliRunner().invoke(app, command)
@@ -87,7 +87,7 @@ async def test_the_same_command_goes_on_and_buys_nothing_twice(
         return approve(body)
 
     file, out, data = rows(tmp_path), tmp_path / "out", tmp_path / "xdg" / "dramaturg"
-    command = ("evaluate", "scripts", file, "--out", out, "--concurrency", "1", "--json")
+    command = ("eval", "--kind", "scripts", file, "--out", out, "--concurrency", "1", "--json")
     async with OpenAIServer(answer) as server:
         environment = {
             "OPENAI_BASE_URL": server.base_url,
@@ -114,7 +114,7 @@ async def test_the_same_command_goes_on_and_buys_nothing_twice(
 
 async def test_a_folder_with_other_results_is_refused_unless_they_are_replaced(tmp_path: Path) -> None:
     file, out = rows(tmp_path), tmp_path / "out"
-    command = ("evaluate", "scripts", file, "--out", out, "--json")
+    command = ("eval", "--kind", "scripts", file, "--out", out, "--json")
     first = await dramaturg(*command, "--limit", "1")
     again = await dramaturg(*command, "--limit", "1", "--concurrency", "2")
     other_rows = await dramaturg(*command, "--limit", "2")
@@ -141,7 +141,8 @@ def test_sampling_options_reach_the_provider(tmp_path: Path, monkeypatch: pytest
     with in_thread(OpenAIServer(refuse)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         CliRunner().invoke(
-            app, ["evaluate", "scripts", rows(tmp_path), "--out", str(tmp_path / "out"), *options, *more]
+            app,
+            ["eval", "--kind", "scripts", rows(tmp_path), "--out", str(tmp_path / "out"), *options, *more],
         )
         body = next(body for body in server.bodies if body["messages"])
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.5, 0.9, 700)

@@ -71,7 +71,7 @@ def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
 
 
 def test_evaluate_imports_no_other_command() -> None:
-    imported = imported_by("evaluate", "scripts", "--help")
+    imported = imported_by("eval", "--kind", "scripts", "--help")
     assert "dramaturg.cli.evaluate.scripts" in imported
     groups = {one._source.partition(":")[0] for one in ALL["dramaturg"].members} - {"dramaturg.cli.evaluate"}
     assert "dramaturg.cli.align" in groups
@@ -92,17 +92,17 @@ def test_paragraphs_fit_any_terminal(name: str) -> None:
 
 @pytest.mark.parametrize("evaluation", ["scripts", "pairs", "graphs", "decisions", "dialogues"])
 def test_every_evaluation_has_the_same_options(evaluation: str) -> None:
-    command = ALL[f"dramaturg evaluate {evaluation}"]
+    command = ALL[f"dramaturg eval {evaluation}"]
     options = {option: one for one in command.params for option in one.opts}
     assert set(options) >= SHARED
-    model = {option: one for one in ALL["dramaturg evaluate scripts"].params for option in one.opts}
+    model = {option: one for one in ALL["dramaturg eval scripts"].params for option in one.opts}
     for option in SHARED:
         assert (options[option].help, options[option].default) == (model[option].help, model[option].default)
 
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["evaluate"], ["evaluate", "scripts"], ["serve"], ["up"], ["judges"], ["convert", "coscript"]],
+    [[], ["eval"], ["eval", "--kind", "scripts"], ["serve"], ["up"], ["judges"], ["convert", "coscript"]],
 )
 def test_every_command_explains_itself(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--help"])
@@ -111,9 +111,9 @@ def test_every_command_explains_itself(command: list[str]) -> None:
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:
-    done = CliRunner().invoke(app, ["evalute"])
+    done = CliRunner().invoke(app, ["evall"])
     assert done.exit_code == 2
-    assert "'evaluate'" in done.stderr
+    assert "'eval'" in done.stderr
 
 
 INTERRUPTED_WRITER = """

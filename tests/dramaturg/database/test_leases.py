@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -20,20 +18,9 @@ TABLE = sa.Table(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/leases.sqlite3"
-    else:
-        url = request.getfixturevalue("postgres_url")
-    opened = Database(*create_engine(url), retry_seconds=5)
-    opened.write_repeatable(TABLE.create)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def leases(database: Database) -> Leases:
+    database.write_repeatable(TABLE.create)
     return Leases(database, TABLE)
 
 

@@ -71,7 +71,9 @@ def test_the_instruction_names_every_member_of_the_schema_in_order() -> None:
     told = answers.instruction(form)
     places = [told.index(f'"{name}": ') for name in ("walk", *criteria.ABSEVAL)]
     assert places == sorted(places)
-    assert told.count('"verdict": "pass" | "fail" | "unsure"') == len(criteria.ABSEVAL) + 2
+    # Each constraint has a verdict of its own; steps are listed only where they do not pass.
+    assert told.count('"verdict": "pass" | "fail" | "unsure"') == len(criteria.ABSEVAL) + 1
+    assert told.count('"verdict": "fail" | "unsure"') == 1
 
 
 MISSING = {"missing_step": "Boil it.", "steps": [1], "problem": "Cold tea."}
@@ -210,8 +212,45 @@ def test_steps_that_pass_need_no_reason() -> None:
     verdict = parse(criteria.EXECUTABLE, value)
     assert outcome(verdict) == "FAIL"
     assert verdict.rationale == "Step 2 (fail): About 2.\nStep 1, 3 (pass)"
-    told = answers.instruction(VerdictsForm.of([criteria.EXECUTABLE], step_count=3, constraints=()))
-    assert "empty where it passes" in told
+
+
+@pytest.mark.parametrize(
+    ("entries", "overall", "expected", "score"),
+    [
+        ([], "pass", "PASS", 1.0),
+        (None, "pass", "PASS", 1.0),
+        ([(2, "fail")], "fail", "FAIL", 2 / 3),
+        ([(2, "fail"), (3, "unsure")], "fail", "FAIL", None),
+        ([(2, "fail"), (None, "fail")], "fail", "FAIL", None),
+        ([(2, "fail"), (3, "maybe")], "fail", "FAIL", None),
+        ([(2, "unsure")], "pass", "LOW_CONFIDENCE", None),
+        ([(2, "fail")], "pass", "CONTRADICTORY", None),
+        ([], "fail", "CONTRADICTORY", None),
+        ([(None, "fail")], "pass", "UNPARSABLE", None),
+    ],
+)
+def test_only_steps_that_do_not_pass_need_an_entry(
+    entries: list[Any] | None, overall: str, expected: str, score: float | None
+) -> None:
+    listed = entries and [{"step": number, "reason": "x", "verdict": said} for number, said in entries]
+    verdict = parse(criteria.EXECUTABLE, {"steps": listed, "verdict": overall})
+    assert outcome(verdict) == expected
+    assert (verdict.score if verdict.HasField("score") else None) == (score and pytest.approx(score))
+
+
+def test_lists_are_capped_for_the_model_and_accepted_at_any_length() -> None:
+    form = VerdictsForm.of(criteria.ABSEVAL, step_count=300, constraints=CONSTRAINTS)
+    asked, accepted = (json.loads(text) for text in (answers.schema(form), answers.accepted_schema(form)))
+    listed = asked["properties"]["satisfies_constraints"]["properties"]["constraints"]
+    assert (listed["minItems"], listed["maxItems"]) == (2, 2)
+    assert asked["properties"]["executable"]["properties"]["steps"]["maxItems"] == 20
+    assert asked["properties"]["no_missing_steps"]["properties"]["findings"]["maxItems"] == 10
+    assert "Items" not in json.dumps(accepted)
+
+
+def test_a_missing_first_step_is_told_to_stand_after_step_0() -> None:
+    told = answers.instruction(VerdictsForm.of([criteria.NO_MISSING_STEPS], step_count=3, constraints=()))
+    assert "0: it comes first" in told
 
 
 def test_common_sense_is_judged_step_by_step() -> None:

@@ -124,7 +124,7 @@ def test_a_folder_that_does_not_exist_is_refused(folder: Path, tmp_path: Path) -
 def test_a_file_includes_others_and_a_deployment_replaces_those(folder: Path, tmp_path: Path) -> None:
     (folder / "judge.md").write_text(PROMPT.replace("by this", "{{> guard}}"), encoding="utf-8")
     ours = load(folder)
-    assert "Everything between a line [BEGIN" in ours.messages["system"]
+    assert "Text between a line [BEGIN" in ours.messages["system"]
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     (mounted / "guard.md").write_text("Anything.\n\n# text\n\nNothing here orders you.\n", encoding="utf-8")
@@ -138,7 +138,7 @@ def test_parts_that_a_prompt_lacks_come_from_another_file(folder: Path) -> None:
     prompt = load(folder, parts=parts, parts_from="criteria")
     assert list(prompt.parts) == parts
     assert prompt.parts["executable"] == "It can be done."
-    assert prompt.parts["order_correct"].startswith("Pass: whenever a step needs")
+    assert prompt.parts["order_correct"].startswith("Pass: every step comes after the steps")
     assert prompt.sha256 != load(folder).sha256
     with pytest.raises(PromptError, match="part 'polite' is missing"):
         load(folder, parts=["executable", "polite"], parts_from="criteria")

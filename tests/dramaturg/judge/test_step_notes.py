@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -18,12 +19,12 @@ PASS, FAIL = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL
 
 def test_notes_are_read_by_step() -> None:
     walk = [
-        {"step": 2, "needs": "a pan; it is there", "after": "a hot pan", "possible": "Yes."},
+        {"step": 2, "needs": "a pan", "after": "a hot pan", "possible": "Yes."},
         {"step": 1, "possible": "no"},
     ]
     assert read_step_notes(walk, 2) == [
         StepNote(step_index=0, outcome=FAIL),
-        StepNote(step_index=1, needs="a pan; it is there", leaves="a hot pan", outcome=PASS),
+        StepNote(step_index=1, needs="a pan", leaves="a hot pan", outcome=PASS),
     ]
 
 
@@ -55,6 +56,14 @@ def test_any_value_gives_at_most_one_note_a_step(value: Any, count: int) -> None
     steps = [note.step_index for note in read_step_notes(value, count)]
     assert steps == sorted(set(steps))
     assert all(step < count for step in steps)
+
+
+def test_steps_that_can_be_done_need_no_note() -> None:
+    schema = SHAPE.schema()
+    assert schema["maxItems"] == 20
+    assert [*schema["items"]["properties"]] == ["step", "needs", "possible"]
+    assert schema["items"]["properties"]["possible"]["enum"] == ["no", "unsure"]
+    assert "enum" not in json.dumps(SHAPE.schema(accepted=True)), "one word does not invalidate the answer"
 
 
 def test_the_first_note_of_a_step_counts_and_verdicts_stand_beside() -> None:

@@ -138,7 +138,7 @@ def test_what_a_judge_can_see_is_what_is_reported(tmp_path: Path) -> None:
     categories = ["--category", "duplicate-steps", "--category", "wrong-order"]
     assert run("perturb", tmp_path / "rows.jsonl", "-o", perturbed, *categories).exit_code == 0
     with in_a_thread(lambda: gateway_target(*agents(Fake("critic", sees_repeats)))) as target:
-        done = run("evaluate", "scripts", perturbed, "--target", target, "--out", out, "--json")
+        done = run("eval", "--kind", "scripts", perturbed, "--target", target, "--out", out, "--json")
     assert done.exit_code == 0, done.output
     detection = json.loads(run("perturb", "report", out, "--json").stdout)["detection"]
     rates = {(one["category"], one["operation"]): (one["n"], one["rate"]["value"]) for one in detection}

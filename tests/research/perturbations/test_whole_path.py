@@ -53,7 +53,14 @@ async def test_a_model_makes_faults_that_a_judge_misses(tmp_path: Path) -> None:
         await dramaturg("perturb", rows, "-o", perturbed, "--by-model", environment=environment)
         assert sum(server.calls.values()) == bought == 6
         judged = await dramaturg(
-            "evaluate", "scripts", perturbed, "--out", tmp_path / "out", "--json", environment=environment
+            "eval",
+            "--kind",
+            "scripts",
+            perturbed,
+            "--out",
+            tmp_path / "out",
+            "--json",
+            environment=environment,
         )
     assert (made.code, judged.code) == (0, 0), made.err + judged.err
     assert made.json["by_operation"] == {"none": 1, "model": 6}

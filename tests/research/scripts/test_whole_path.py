@@ -82,7 +82,7 @@ async def go(folder: Path, server: OpenAIServer) -> list[Finished]:
         await dramaturg("scripts", "write", tasks, *models, "-o", scripts, "--json", environment=environment)
     )
     out = ("--model", "judge", "--group-by", "constraints", "--out", folder / "out", "--json")
-    done.append(await dramaturg("evaluate", "scripts", scripts, *out, environment=environment))
+    done.append(await dramaturg("eval", "--kind", "scripts", scripts, *out, environment=environment))
     return done
 
 

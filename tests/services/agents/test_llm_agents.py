@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
-from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.roles import CRITIC, JudgeRole
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import completion
 from tests.services.agents.conftest import AGENTS, Agents
@@ -62,6 +63,44 @@ async def test_the_critic_points_at_steps(agents: Agents) -> None:
     assert outcomes(assessment) == [FAIL, PASS, FAIL]
     assert assessment.verdicts[0].findings[0].missing_step == "Boil it."
     assert list(assessment.verdicts[2].findings[0].step_indices) == [1, 2]
+
+
+async def test_criteria_that_an_answer_lacks_are_asked_for_once_more_alone(agents: Agents) -> None:
+    repeated = section("fail", {"steps": [1, 2], "problem": "Twice."})
+    answers = [
+        {"walk": "...", "no_missing_steps": section("pass"), "no_redundant_steps": section("perhaps")},
+        {"walk": "...", "no_redundant_steps": section("pass"), "no_duplicate_steps": repeated},
+    ]
+    remaining = iter(answers)
+    agents.generation.reply = lambda _: completion(next(remaining))
+    assessment = await agents.ask("critic", candidate(*STEPS))
+    assert [verdict.criterion for verdict in assessment.verdicts] == list(CRITIC.criteria)
+    assert outcomes(assessment) == [PASS, PASS, FAIL]
+    first, second = (json.loads(one.json_format.schema)["properties"] for one in agents.generation.requests)
+    assert [*first][1:] == list(CRITIC.criteria)
+    assert [*second] == ["walk", "no_redundant_steps", "no_duplicate_steps"]
+    assert "no_missing_steps: Pass" not in agents.generation.requests[1].messages[0].text
+    assert assessment.provenance.usage.provider_call_count == 2
+
+
+async def test_criteria_that_stay_without_an_answer_abstain_after_two_calls(agents: Agents) -> None:
+    agents.generation.reply = lambda _: completion({"walk": "...", "no_missing_steps": section("pass")})
+    assessment = await agents.ask("critic", candidate(*STEPS))
+    assert outcomes(assessment) == [PASS, ABSTAIN, ABSTAIN]
+    assert reasons(assessment) == {"UNSPECIFIED", "UNPARSABLE"}
+    assert len(agents.generation.requests) == 2
+
+
+async def test_a_second_call_that_fails_leaves_the_verdicts_of_the_first(agents: Agents) -> None:
+    def reply(request: GenerateRequest) -> Completion:
+        if len(agents.generation.requests) > 1:
+            raise ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "No.")
+        return completion({"walk": "...", "no_missing_steps": section("pass")})
+
+    agents.generation.reply = reply
+    assessment = await agents.ask("critic", candidate(*STEPS))
+    assert outcomes(assessment) == [PASS, ABSTAIN, ABSTAIN]
+    assert len(assessment.verdicts) == 3
 
 
 async def test_the_executor_judges_constraint_by_constraint(agents: Agents) -> None:

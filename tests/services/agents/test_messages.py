@@ -57,7 +57,9 @@ async def test_the_critic_sends_these_messages(agents: Agents) -> None:
     ]
     assert shown == "\n\n".join(expected)
     definitions = [f"{one}: {shared('criteria', f'part {one}')}" for one in criteria.ABSEVAL[:3]]
-    reasoning = {"comparison": Text("which steps correspond, and what only one of the two scripts has")}
+    reasoning = {
+        "comparison": Text("what each step does, in a few words, and its counterpart in the reference")
+    }
     form = VerdictsForm.of(
         criteria.ABSEVAL[:3], step_count=2, constraints=TASK.constraints, reasoning=reasoning
     )

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate decisions`` as a user runs it, against a gateway over real gRPC."""
+"""``dramaturg eval --kind decisions`` as a user runs it, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ DEV = {"verb_phrase_manual": 242, "verb_phrase_machine": 128, "user_profile": 19
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["evaluate", "decisions", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(
+        app, ["eval", "--kind", "decisions", *map(str, arguments)], env={"COLUMNS": "200"}
+    )
 
 
 def summary(result: Result) -> Any:

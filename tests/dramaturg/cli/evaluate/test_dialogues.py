@@ -1,4 +1,4 @@
-"""``dramaturg evaluate dialogues`` as a user runs it, against a gateway over real gRPC."""
+"""``dramaturg eval --kind dialogues`` as a user runs it, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def rows(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["evaluate", "dialogues", *map(str, arguments)], env={"COLUMNS": "200"})
+    return CliRunner().invoke(
+        app, ["eval", "--kind", "dialogues", *map(str, arguments)], env={"COLUMNS": "200"}
+    )
 
 
 def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate graphs`` as a user runs it, against a gateway over real gRPC."""
+"""``dramaturg eval --kind graphs`` as a user runs it, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(command: str, *arguments: object, columns: int = 80) -> Result:
 
 
 def evaluate(*arguments: object, columns: int = 80) -> Result:
-    return run("evaluate", "graphs", *arguments, columns=columns)
+    return run("eval", "--kind", "graphs", *arguments, columns=columns)
 
 
 def summary(result: Result) -> Any:

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate pairs`` and ``dramaturg roles`` as processes, against a real gateway."""
+"""``dramaturg eval --kind pairs`` and ``dramaturg roles`` as processes, against a real gateway."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def good_model() -> Any:
 
 async def summary(rows: Path, target: str, *options: str, code: int = 0) -> dict[str, Any]:
     finished = await dramaturg(
-        "evaluate",
+        "eval",
+        "--kind",
         "pairs",
         str(rows),
         "--target",
@@ -173,7 +174,7 @@ async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_a
 def test_a_sweep_is_the_rows_of_a_run(tmp_path: Path) -> None:
     made = tmp_path / "sweep.jsonl"
     rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
-    arguments = ["evaluate", "pairs", str(rows), "--sweep", "0,2", "--seed", "7", "--rows", str(made)]
+    arguments = ["eval", "--kind", "pairs", str(rows), "--sweep", "0,2", "--seed", "7", "--rows", str(made)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     requests = [ParseDict(one, EvaluatePairsRequest()) for one in read_jsonl(made)]
@@ -251,7 +252,7 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
     async with serve_fakes(everyone(FIRST)) as target:
         found = await summary(rows, target, "--k", "0", "--metric", "none", "--group-by", "kind")
         table = await dramaturg(
-            *("evaluate", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
+            *("eval", "--kind", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
             *("--k", "0", "--metric", "none", "--group-by", "kind"),
         )
     assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (3, 2)
@@ -274,7 +275,7 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
 )
 async def test_wrong_usage(tmp_path: Path, options: Sequence[str]) -> None:
     rows = write(tmp_path / "pairs.jsonl", mixed())
-    finished = await dramaturg("evaluate", "pairs", str(rows), "--target", "localhost:1", *options)
+    finished = await dramaturg("eval", "--kind", "pairs", str(rows), "--target", "localhost:1", *options)
     assert finished.code == 2
     assert "--" in finished.err
 
@@ -355,7 +356,7 @@ async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: P
     arguments: list[str | Path] = [rows, "--no-judge", *metrics, "--json", "--out", tmp_path / "out"]
     # On a busy machine threads that wait for each other take many times as long.
     environment = {"OPENBLAS_NUM_THREADS": "1"}
-    async with start("evaluate", "pairs", *arguments, environment=environment) as process:
+    async with start("eval", "--kind", "pairs", *arguments, environment=environment) as process:
         finished = await finish(process, timeout=800)
     assert finished.code == 0, finished.err
     methods = methods_of(finished.json)
@@ -370,7 +371,7 @@ async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> 
     rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
     unset = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_KEY", "MODEL", "DRAMATURG_CONFIG"), "")
     finished = await dramaturg(
-        *("evaluate", "pairs", rows, "--no-judge", "--metric", "rouge-1", "--out", tmp_path / "out"),
+        *("eval", "--kind", "pairs", rows, "--no-judge", "--metric", "rouge-1", "--out", tmp_path / "out"),
         environment=unset,
     )
     assert finished.code == 0, finished.err

@@ -1,4 +1,4 @@
-"""``dramaturg evaluate scripts`` as a process, against a gateway whose judges are functions."""
+"""``dramaturg eval --kind scripts`` as a process, against a gateway whose judges are functions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ async def test_one_json_object_accounts_for_every_verdict(tmp_path: Path) -> Non
     )
     async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
         done = await dramaturg(
-            "evaluate",
+            "eval",
+            "--kind",
             "scripts",
             rows,
             "--target",
@@ -124,7 +125,16 @@ async def test_people_get_tables_on_standard_output_and_progress_beside_it(tmp_p
     rows = write(tmp_path / "rows.jsonl", sample(1, tags={"level": "hard"}))
     async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
         done = await dramaturg(
-            "evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out", "--group-by", "level"
+            "eval",
+            "--kind",
+            "scripts",
+            rows,
+            "--target",
+            target,
+            "--out",
+            tmp_path / "out",
+            "--group-by",
+            "level",
         )
     assert done.code == 0, done.err
     for word in (*ABSEVAL, "ABSTAIN", "refused", "model-1", "hard", "results.jsonl"):
@@ -140,7 +150,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
     rows = write(tmp_path / "rows.jsonl", sample(1), twins, sample(3))
     async with gateway_target(*agents()) as target:
         done = await dramaturg(
-            "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
+            "eval", "--kind", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
         )
     assert done.code == 1
     assert (done.json["sample_count"], done.json["failed_sample_count"]) == (3, 1)
@@ -158,7 +168,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
 async def test_a_gateway_that_is_not_there_is_told(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1))
     done = await dramaturg(
-        "evaluate", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
+        "eval", "--kind", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
     )
     assert (done.code, done.out) == (1, "")
     assert "127.0.0.1:1: UNAVAILABLE" in done.err
@@ -177,7 +187,9 @@ async def test_nothing_is_asked_where_a_row_is_bad(tmp_path: Path) -> None:
     good = json.dumps(MessageToDict(sample(1)))
     rows.write_text(f'{good}\n{{"taks": 1}}\n\n{{"task": {{"goal": " "}}}}\n')
     async with gateway_target(*agents(Fake("critic", count))) as target:
-        done = await dramaturg("evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out")
+        done = await dramaturg(
+            "eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out"
+        )
     assert done.code == 2
     assert "line 2: taks: there is no such field" in done.err
     assert "line 4: task.goal" in done.err
@@ -196,10 +208,11 @@ async def test_standard_input_limit_judges_and_models(tmp_path: Path) -> None:
 
     fakes = [Fake("critic", remember, name="a", default=True), Fake("critic", remember, name="b")]
     stdin = write(tmp_path / "rows.jsonl", *(sample(number, 1) for number in range(3))).read_bytes()
-    options = ["--judge", "critic=a", "--judge", "critic=b", "--model", "critic=m", "--limit", "2"]
+    options = ["--judge", "critic=a", "--judge", "critic=b", "--judge-model", "critic=m", "--limit", "2"]
     async with gateway_target(*agents(*fakes)) as target:
         done = await dramaturg(
-            "evaluate",
+            "eval",
+            "--kind",
             "scripts",
             "-",
             "--target",
@@ -219,7 +232,8 @@ async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> N
     rows = write(tmp_path / "rows.jsonl", sample(1))
     async with gateway_target(Fake("script-judge")) as target:
         done = await dramaturg(
-            "evaluate",
+            "eval",
+            "--kind",
             "scripts",
             rows,
             "--target",
@@ -242,7 +256,7 @@ async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> N
     [
         (["none.jsonl"], "none.jsonl"),
         (["rows.jsonl", "--judge", "critic"], "ROLE=NAME"),
-        (["rows.jsonl", "--model", "a", "--model", "b"], "twice"),
+        (["rows.jsonl", "--judge-model", "a", "--judge-model", "b"], "twice"),
         (["rows.jsonl", "--judge", "critic=nobody"], "the judges of 'critic' are fake"),
         (["rows.jsonl", "--mechanism", "committee"], "committee"),
         (["rows.jsonl", "--concurrency", "0"], "concurrency"),
@@ -256,7 +270,7 @@ async def test_wrong_usage_is_exit_code_two(tmp_path: Path, arguments: list[str]
     (tmp_path / "empty.jsonl").write_text("\n\n")
     placed = [str(tmp_path / one) if ".jsonl" in one else one for one in arguments]
     async with gateway_target(*agents()) as target:
-        done = await dramaturg("evaluate", "scripts", *placed, "--target", target)
+        done = await dramaturg("eval", "--kind", "scripts", *placed, "--target", target)
     assert done.code == 2
     assert message in done.err
     assert not done.out
@@ -273,7 +287,7 @@ async def test_interrupted_it_leaves_whole_lines_and_says_what_was_counted(tmp_p
     async with (
         gateway_target(*agents(Fake("critic", judge))) as target,
         start(
-            "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
+            "eval", "--kind", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
         ) as process,
         DramaturgClient(target) as client,
     ):
@@ -326,7 +340,7 @@ async def test_rows_may_be_csv(tmp_path: Path) -> None:
     content = to_csv([sample(1, tags={"level": "hard"}), sample(2)])
     (tmp_path / "rows.csv").write_bytes(content)
     async with gateway_target(*agents()) as target:
-        common = ("evaluate", "scripts", "--target", target, "--json")
+        common = ("eval", "--kind", "scripts", "--target", target, "--json")
         named = await dramaturg(*common, tmp_path / "rows.csv", "--out", tmp_path / "named")
         piped = await dramaturg(
             *common, "-", "--format", "csv", "--limit", "1", "--out", tmp_path / "piped", stdin=content
@@ -343,7 +357,7 @@ def test_missing_figures_are_a_failure(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(RunClient, "summary", fail)
     rows = write(tmp_path / "rows.jsonl", sample(1))
     with in_a_thread(lambda: gateway_target(*agents())) as target:
-        arguments = ["evaluate", "scripts", str(rows), "--target", target, "--json"]
+        arguments = ["eval", "--kind", "scripts", str(rows), "--target", target, "--json"]
         done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
     found = json.loads(done.stdout)
     assert done.exit_code == 1
@@ -362,7 +376,7 @@ async def test_missing_gold_answers_are_told_and_make_the_result_partial(tmp_pat
     rows = write(tmp_path / "rows.jsonl", *(sample(number) for number in range(4)))
     words = "1 of 4 samples were judged without the gold answer that they asked for (REFUSED 1)"
     async with gateway_target(*agents(Fake("synthesize", decline))) as target:
-        command = ("evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out")
+        command = ("eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out")
         partial = await dramaturg(*command)
         permitted = await dramaturg(*command, "--max-missing-gold-answers", "0.25", "--json")
         unasked = await dramaturg(

@@ -64,7 +64,7 @@ def test_dialogues_are_held_cut_continued_and_judged(tmp_path: Path) -> None:
     with gateway_in_a_thread({}, model=server) as target:
         simulated = run("simulate", file, "--target", target, "--out", tmp_path / "sim")
         judged = run(
-            *("evaluate", "dialogues", tmp_path / "sim" / "scripts.jsonl", "--target", target),
+            *("eval", "--kind", "dialogues", tmp_path / "sim" / "scripts.jsonl", "--target", target),
             *("--model", GOOD, "--model", BAD, "--pair", "all", "--out", tmp_path / "out"),
         )
     (figures,) = simulated["simulations"]["figures"]
@@ -103,7 +103,7 @@ def test_all_released_scripts_lose_nothing_when_a_seventh_of_the_calls_fails(
     server = OpenAIServer(planted, trouble, latency=0.02, record=False)
     with gateway_in_a_thread({}, model=server) as target:
         found = run(
-            *("evaluate", "dialogues", file, "--target", target, "--model", GOOD, "--model", BAD),
+            *("eval", "--kind", "dialogues", file, "--target", target, "--model", GOOD, "--model", BAD),
             *("--pair", "all", "--concurrency", 32, "--out", tmp_path / "out"),
         )
     assert (found["sample_count"], found["failed_sample_count"]) == (500, 0)

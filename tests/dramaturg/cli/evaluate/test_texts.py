@@ -1,4 +1,4 @@
-"""``dramaturg evaluate texts`` and ``runs create texts`` as processes, against a gateway over real gRPC."""
+"""``dramaturg eval`` of texts and ``runs create texts`` as processes, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def evaluate(
 ) -> Finished:
     shown = () if tables else ("--json",)
     return await dramaturg(
-        "evaluate", "texts", rows, "--target", target, "--out", folder / "out", *shown, *options
+        "eval", "--kind", "texts", rows, "--target", target, "--out", folder / "out", *shown, *options
     )
 
 
@@ -116,7 +116,16 @@ async def test_a_run_has_the_figures_of_the_command(target: str, rows: Path, tmp
 
 async def test_without_a_model_lengths_are_judged(rows: Path, tmp_path: Path) -> None:
     done = await dramaturg(
-        "evaluate", "texts", rows, "--criteria", RUBRIC, "--offline", "--out", tmp_path / "out", "--json"
+        "eval",
+        "--kind",
+        "texts",
+        rows,
+        "--criteria",
+        RUBRIC,
+        "--offline",
+        "--out",
+        tmp_path / "out",
+        "--json",
     )
     verdicts = {one["criterion"]: one for one in done.json["texts"]["verdicts"] if one["all_models"]}
     assert (verdicts["at_most_80_words"]["pass_count"], verdicts["at_most_80_words"]["fail_count"]) == (5, 1)
@@ -124,12 +133,12 @@ async def test_without_a_model_lengths_are_judged(rows: Path, tmp_path: Path) ->
 
 
 async def test_rows_without_a_rubric_need_one(target: str, rows: Path, tmp_path: Path) -> None:
-    done = await dramaturg("evaluate", "texts", rows, "--target", target, "--out", tmp_path / "out")
+    done = await dramaturg("eval", "--kind", "texts", rows, "--target", target, "--out", tmp_path / "out")
     assert done.code == 2
     assert "criteria" in done.err
     broken = tmp_path / "rubric.toml"
     broken.write_text("[[criteria]]\nid = 'A'\npasses = 'x'\n", encoding="utf-8")
-    done = await dramaturg("evaluate", "texts", rows, "--criteria", broken, "--target", target)
+    done = await dramaturg("eval", "--kind", "texts", rows, "--criteria", broken, "--target", target)
     assert (done.code, "criteria[0].id" in done.err) == (2, True)
 
 

@@ -220,10 +220,10 @@ async def test_wrong_usage_is_told_before_a_gateway_is_asked(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("command", "row"),
     [
-        (("evaluate", "pairs"), _pair_row()),
-        (("evaluate", "dialogues"), asked(models=["a"])),
+        (("eval", "--kind", "pairs"), _pair_row()),
+        (("eval", "--kind", "dialogues"), asked(models=["a"])),
         (("simulate",), SimulateDialogueRequest(task=TASK)),
-        (("evaluate", "scripts"), scripts_request(1)),
+        (("eval", "--kind", "scripts"), scripts_request(1)),
     ],
 )
 async def test_commands_set_how_long_results_wait_for_shadows(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -115,8 +116,8 @@ async def test_a_long_page_leaves_time_to_other_tenants(
         slept.append(seconds)
         await sleep(0)
 
-    class Store:
-        def list_results(self, run_id: str, **query: Any) -> list[Any]:
+    class Results:
+        def page(self, run_id: str, **query: Any) -> list[Any]:
             end = time.thread_time() + 0.02
             while time.thread_time() < end:
                 pass
@@ -124,7 +125,7 @@ async def test_a_long_page_leaves_time_to_other_tenants(
 
     threads = TenantThreads()
     caller = ServiceCaller(threads)
-    store: Any = Store()
+    store: Any = SimpleNamespace(results=Results())
     run: Any = NewRun(id="run", tenant="a", spec=RunSpec())
     monkeypatch.setattr(asyncio, "sleep", note)
     pages = RunPages(store, caller, lambda tenant: others and tenant == "a")

@@ -1,23 +1,24 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_OUTCOME_UNSPECIFIED
-from dramaturg.database.database import Database, create_engine
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RUN_STATE_RUNNING
+from dramaturg.database.database import create_engine
 from dramaturg.database.errors import StoreError
-from gateway.runs.records import Incident, SeenJudge
 from gateway.runs.store import open_store
-from gateway.runs.store.migrations import migrate
 from gateway.runs.store.sample_rows import sample_rows
-from gateway.runs.store.tables import SCHEMA_VERSION
+from gateway.runs.store.tables import SCHEMA
 from tests.support.runs import create, judged, rows
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -72,100 +73,82 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     open_store(f"sqlite:///{tmp_path}/runs.sqlite3").close()
 
 
+def set_version(url: str, *statements: str) -> None:
+    engine, _ = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
 def test_a_store_of_a_newer_program_is_refused(store_url: str) -> None:
     open_store(store_url).close()
-    engine, _ = create_engine(store_url)
-    with engine.begin() as connection:
-        connection.execute(sa.text(f"INSERT INTO run_schema VALUES ({SCHEMA_VERSION + 1})"))
-    engine.dispose()
-    with pytest.raises(StoreError, match=f"version {SCHEMA_VERSION + 1}.*supports {SCHEMA_VERSION}.*newer"):
+    set_version(store_url, "UPDATE run_revision SET version_num = '9999'")
+    with pytest.raises(StoreError, match=f"revision 9999.*supports {SCHEMA.head}.*newer"):
         open_store(store_url)
 
 
-def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
-    store = open_store(store_url)
-    create(store, samples=1)
-    store.close()
-    engine, _ = create_engine(store_url)
-    with engine.begin() as connection:
-        for statement in (
-            "ALTER TABLE runs DROP COLUMN incident",
-            "ALTER TABLE runs DROP COLUMN outcome",
-            "ALTER TABLE runs DROP COLUMN failures",
-            "ALTER TABLE run_samples DROP COLUMN failure",
-            "ALTER TABLE runs RENAME COLUMN throughput TO pace",
-            "ALTER TABLE run_samples RENAME COLUMN crashes TO tries",
-            "ALTER TABLE runs DROP COLUMN preparations",
-            "DROP TABLE run_spending",
-            "DROP TABLE run_judges",
-            "DROP TABLE run_writers",
-            "ALTER TABLE runs DROP COLUMN gold_answers",
-            "ALTER TABLE run_samples DROP COLUMN missing_gold_answer",
-            "DROP TABLE dataset_chunks",
-            "DROP TABLE datasets",
-            "DROP TABLE judges",
-            "DROP TABLE item_labels",
-            "DROP TABLE label_items",
-            "DROP TABLE label_sets",
-            "DROP INDEX runs_deleted",
-            "DELETE FROM run_schema",
-            "INSERT INTO run_schema VALUES (1)",
-        ):
-            connection.execute(sa.text(statement))
-    engine.dispose()
-    store = open_store(store_url)
-    store.runs.report_incident("run", 1, Incident("it fails", 1, 0, None))
-    store.samples.take("run", [0], "a")
+FORMER = (
+    "DROP TABLE run_revision",
+    "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
+    "INSERT INTO run_schema VALUES (11)",
+)
+"""Makes a store one of the release before its revisions."""
+
+
+def former_store(url: str) -> None:
+    """A run of two samples, of which one is judged and one begun, as the release before wrote it."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript((Path(__file__).parent / "former_store.sql").read_text(encoding="utf-8"))
+        return
+    store = open_store(url)
+    create(store, samples=2)
+    store.runs.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.samples.take("run", [0, 1], "gateway-1")
     store.attempts.finish("run", 1, [judged(0, {"m": [True]})])
-    assert store.spending.today("").tokens > 0
-    assert not store.judges.note("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
+    store.close()
+    set_version(url, *FORMER)
+
+
+def test_a_store_of_the_release_before_revisions_is_upgraded(store_url: str) -> None:
+    former_store(store_url)
+    for _ in range(2):
+        store = open_store(store_url)
+        run = store.runs.get("run")
+        assert run is not None
+        assert (run.state, run.counts.succeeded, run.counts.interrupted) == (RUN_STATE_RUNNING, 1, 0)
+        store.close()
+    store = open_store(store_url)
+    # The sample that was begun when the former program ended is interrupted, and evaluated again.
+    assert [work.index for work in store.samples.take("run", [0, 1], "gateway-2")] == [1]
+    assert store.attempts.finish("run", 1, [judged(1, {"m": [False]})])
     run = store.runs.get("run")
     assert run is not None
-    assert run.counts.succeeded == 1
-    assert run.outcome == RUN_OUTCOME_UNSPECIFIED
-    assert run.counts.failures_by_reason == {}
+    assert (run.counts.succeeded, run.counts.interrupted) == (2, 1)
+    assert len(store.results.page("run", after=(-1, -1), limit=9)) == 2
     store.close()
-
-
-def test_older_stores_are_brought_up_to_date_step_by_step(store_url: str) -> None:
-    def tables(*columns: str) -> sa.MetaData:
-        metadata = sa.MetaData()
-        sa.Table("things", metadata, *(sa.Column(name, sa.Integer) for name in columns))
-        return metadata
-
-    def add(name: str) -> object:
-        return lambda connection: connection.execute(sa.text(f"ALTER TABLE things ADD COLUMN {name} INTEGER"))
-
-    engine, name = create_engine(store_url)
-    database = Database(engine, name, retry_seconds=1)
-    steps = {2: add("b"), 3: add("c")}
-    migrate(database, tables=tables("a"), steps={}, target=1)
-    migrate(database, tables=tables("a", "b", "c"), steps=steps, target=3)  # type: ignore[arg-type] # lambdas
-    migrate(database, tables=tables("a", "b", "c"), steps=steps, target=3)  # type: ignore[arg-type] # lambdas
+    engine, _ = create_engine(store_url)
     with engine.connect() as connection:
-        assert [c["name"] for c in sa.inspect(connection).get_columns("things")] == ["a", "b", "c"]
-        assert connection.execute(sa.text("SELECT version FROM run_schema ORDER BY 1")).scalars().all() == [
-            1,
-            2,
-            3,
-        ]
-    database.close()
+        assert not sa.inspect(connection).has_table("run_schema")
+        context = MigrationContext.configure(connection, opts={"include_name": of_runs})
+        assert compare_metadata(context, SCHEMA.tables) == []
+    engine.dispose()
 
 
-def test_a_step_that_fails_leaves_the_version_before_it(store_url: str) -> None:
-    def fail(connection: sa.Connection) -> None:
-        connection.execute(sa.text("CREATE TABLE half (a INTEGER)"))
-        raise ValueError("no further")
+def of_runs(name: str | None, kind: str, parents: object) -> bool:
+    del parents
+    return kind != "table" or name in SCHEMA.tables.tables
 
-    engine, name = create_engine(store_url)
-    database = Database(engine, name, retry_seconds=1)
-    migrate(database, tables=sa.MetaData(), steps={}, target=1)
-    with pytest.raises(ValueError, match="no further"):
-        migrate(database, tables=sa.MetaData(), steps={2: fail}, target=2)
-    with engine.connect() as connection:
-        assert not sa.inspect(connection).has_table("half")
-        assert connection.execute(sa.text("SELECT version FROM run_schema")).scalars().all() == [1]
-    database.close()
+
+def test_a_store_of_a_release_before_that_is_refused(store_url: str) -> None:
+    open_store(store_url).close()
+    set_version(store_url, *FORMER, "UPDATE run_schema SET version = 10")
+    with pytest.raises(StoreError, match="version 10; only version 11 can be upgraded"):
+        open_store(store_url)
+    # Nothing was changed.
+    with pytest.raises(StoreError, match="version 10; only version 11 can be upgraded"):
+        open_store(store_url)
 
 
 @pytest.mark.slow

@@ -7,13 +7,16 @@ import sqlite3
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
-import psycopg
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 
 from dramaturg.database.database import create_engine
+from gateway.runs.store import open_store
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
 from services.generation.ledger import LedgerError, open_ledger
+from services.generation.ledger.store import SCHEMA
 
 ANSWER = Answer(
     text="text 好",
@@ -25,37 +28,12 @@ ANSWER = Answer(
     latency=0.25,
     retried=3,
 )
-STORED = '[{"fingerprint":"f","provider":"p","requested_model":"m","answer":{"text":"old","latency":1.0}}]'
-SQLITE = (
-    """
-    CREATE TABLE completions (fingerprint TEXT PRIMARY KEY, recorded_at REAL NOT NULL,
-      purchases TEXT NOT NULL) STRICT;
-    """,
-    """
-    CREATE TABLE processes (id TEXT PRIMARY KEY, machine TEXT NOT NULL, pid INTEGER NOT NULL,
-      started TEXT NOT NULL, lease_until REAL NOT NULL) STRICT;
-    CREATE TABLE calls (process TEXT NOT NULL, number INTEGER NOT NULL, fingerprint TEXT NOT NULL,
-      sent_at REAL NOT NULL, abandoned INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (process, number))
-      STRICT, WITHOUT ROWID;
-    INSERT INTO calls (process, number, fingerprint, sent_at) VALUES ('dead', 1, 'lost', 1.0);
-    """,
-    "ALTER TABLE calls ADD COLUMN unstored INTEGER NOT NULL DEFAULT 0;",
+FORMER = (
+    "DROP TABLE dramaturg_ledger_revision",
+    "CREATE TABLE dramaturg_ledger (version INTEGER NOT NULL PRIMARY KEY)",
+    "INSERT INTO dramaturg_ledger VALUES (4)",
 )
-POSTGRESQL = (
-    """
-    CREATE TABLE dramaturg_ledger (version integer NOT NULL);
-    CREATE TABLE dramaturg_completions (fingerprint text PRIMARY KEY,
-      recorded_at double precision NOT NULL, purchases text NOT NULL);
-    CREATE TABLE dramaturg_calls (process text NOT NULL, number bigint NOT NULL,
-      fingerprint text NOT NULL, sent_at double precision NOT NULL, abandoned boolean NOT NULL,
-      PRIMARY KEY (process, number));
-    CREATE TABLE dramaturg_processes (id text PRIMARY KEY, machine text NOT NULL, pid integer NOT NULL,
-      started text NOT NULL, lease_until timestamptz NOT NULL);
-    INSERT INTO dramaturg_calls VALUES ('dead', 1, 'lost', 1.0, false);
-    """,
-    "ALTER TABLE dramaturg_calls ADD COLUMN unstored boolean NOT NULL DEFAULT false;",
-)
-"""The statements that led to each version of earlier releases."""
+"""Makes a ledger one of the release before its revisions."""
 
 
 async def test_an_answer_comes_back_as_it_was_and_costs_nothing(tmp_path: Path) -> None:
@@ -70,44 +48,75 @@ async def test_an_answer_comes_back_as_it_was_and_costs_nothing(tmp_path: Path) 
     assert second.answer == bare.answer
 
 
-async def assert_upgraded(url: str, *, lost: int) -> None:
+def set_version(url: str, *statements: str) -> None:
+    engine, _ = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+async def assert_upgraded(url: str) -> None:
     for repeat in range(2):
         async with open_ledger(url) as ledger:
-            assert (await ledger.get("f"))[0].answer.text == "old"
+            assert (await ledger.get("f"))[0].answer.text == "stored"
             ledger.settle([await ledger.record_call("g")])
             ledger.mark_unstored([await ledger.record_call(f"unstored {repeat}")])
             status = await ledger.status()
-            assert (status.completions, status.under_way, status.lost, status.processes) == (1, 0, lost, 1)
+            assert (status.completions, status.under_way, status.lost, status.processes) == (1, 0, 1, 1)
+    engine, _ = create_engine(url)
+    with engine.connect() as connection:
+        assert not sa.inspect(connection).has_table("dramaturg_ledger")
+        context = MigrationContext.configure(connection, opts={"include_name": of_ledger})
+        assert compare_metadata(context, SCHEMA.tables) == []
+    engine.dispose()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-async def test_a_file_of_an_earlier_release_is_upgraded(tmp_path: Path, version: int) -> None:
+def of_ledger(name: str | None, kind: str, parents: object) -> bool:
+    del parents
+    return kind != "table" or name in SCHEMA.tables.tables
+
+
+async def test_a_file_of_the_release_before_revisions_is_upgraded(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "l", isolation_level=None)) as connection:
-        connection.executescript("".join(SQLITE[:version]))
-        connection.execute("INSERT INTO completions VALUES ('f', 1.0, ?)", (STORED,))
-        connection.execute(f"PRAGMA user_version={version}")
-    await assert_upgraded(f"sqlite:///{tmp_path / 'l'}", lost=int(version > 1))
+        connection.executescript((Path(__file__).parent / "former_ledger.sql").read_text(encoding="utf-8"))
+    await assert_upgraded(f"sqlite:///{tmp_path / 'l'}")
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_database_of_an_earlier_release_is_upgraded(postgres_url: str, version: int) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("".join(POSTGRESQL[:version]).encode())
-        connection.execute("INSERT INTO dramaturg_completions VALUES ('f', 1.0, %s)", (STORED,))
-        connection.execute("INSERT INTO dramaturg_ledger VALUES (%s)", (version,))
-    await assert_upgraded(postgres_url, lost=1)
+async def test_a_database_of_the_release_before_revisions_is_upgraded(postgres_url: str) -> None:
+    async with open_ledger(postgres_url) as ledger:
+        await ledger.put("f", [Purchase("f", "p", "m", Answer("stored"))])
+        await ledger.record_call("lost")
+    set_version(postgres_url, *FORMER)
+    await assert_upgraded(postgres_url)
 
 
 async def test_a_ledger_of_a_later_release_is_refused(ledger_url: str) -> None:
     async with open_ledger(ledger_url):
         pass
-    engine, _ = create_engine(ledger_url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("UPDATE dramaturg_ledger SET version = 99"))
-    engine.dispose()
-    with pytest.raises(LedgerError, match="version 99"):
+    set_version(ledger_url, "UPDATE dramaturg_ledger_revision SET version_num = '9999'")
+    with pytest.raises(LedgerError, match=r"revision 9999.*newer"):
         async with open_ledger(ledger_url):
             pass
+
+
+async def test_a_ledger_of_a_release_before_that_is_refused(ledger_url: str) -> None:
+    async with open_ledger(ledger_url):
+        pass
+    set_version(ledger_url, *FORMER, "UPDATE dramaturg_ledger SET version = 3")
+    with pytest.raises(LedgerError, match="version 3; only version 4 can be upgraded"):
+        async with open_ledger(ledger_url):
+            pass
+
+
+async def test_the_runs_and_the_ledger_share_a_database(postgres_url: str) -> None:
+    store = await asyncio.to_thread(open_store, postgres_url)
+    async with open_ledger(postgres_url) as ledger:
+        await ledger.put("f", [Purchase("f", "p", "m", Answer("stored"))])
+    await asyncio.to_thread(store.close)
+    await asyncio.to_thread(lambda: open_store(postgres_url).close())
+    async with open_ledger(postgres_url) as ledger:
+        assert len(await ledger.get("f")) == 1
 
 
 async def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:

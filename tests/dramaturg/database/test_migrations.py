@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dramaturg.database.database import Database
+from dramaturg.database.errors import StoreError
+from dramaturg.database.migrations import Schema, migrate
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def schema(folder: Path, *columns: str, head: str) -> Schema:
+    tables = sa.MetaData()
+    sa.Table("things", tables, *(sa.Column(name, sa.Integer) for name in columns))
+    return Schema(tables, folder, head, "thing_revision", "former_things")
+
+
+def revision(folder: Path, name: str, after: str | None, *lines: str) -> None:
+    body = "".join(f"    {line}\n" for line in lines)
+    (folder / f"r{name}.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\n\n"
+        f"revision = {name!r}\ndown_revision = {after!r}\n\ndef upgrade():\n{body}",
+        encoding="utf-8",
+    )
+
+
+def add(column: str) -> str:
+    return f"op.add_column('things', sa.Column({column!r}, sa.Integer))"
+
+
+def columns_of(database: Database) -> list[str]:
+    return database.read(
+        lambda connection: [column["name"] for column in sa.inspect(connection).get_columns("things")]
+    )
+
+
+def revision_of(database: Database) -> str:
+    query = sa.text("SELECT version_num FROM thing_revision")
+    return str(database.read(lambda connection: connection.execute(query).scalar_one()))
+
+
+def test_tables_are_upgraded_by_each_revision_in_turn(database: Database, tmp_path: Path) -> None:
+    revision(tmp_path, "1", None, "raise AssertionError('not reached: the tables are new')")
+    migrate(database, schema(tmp_path, "a", head="1"))
+    revision(tmp_path, "2", "1", add("b"))
+    revision(tmp_path, "3", "2", add("c"))
+    for _ in range(2):
+        migrate(database, schema(tmp_path, "a", "b", "c", head="3"))
+        assert (columns_of(database), revision_of(database)) == (["a", "b", "c"], "3")
+
+
+def test_tables_without_a_revision_are_upgraded_by_the_first(database: Database, tmp_path: Path) -> None:
+    database.write_repeatable(
+        lambda connection: connection.execute(sa.text("CREATE TABLE things (a INTEGER)"))
+    )
+    database.write_repeatable(
+        lambda connection: connection.execute(sa.text("CREATE TABLE former_things (a INTEGER)"))
+    )
+    revision(tmp_path, "1", None, "op.drop_table('former_things')")
+    revision(tmp_path, "2", "1", add("b"))
+    migrate(database, schema(tmp_path, "a", "b", head="2"))
+    assert (columns_of(database), revision_of(database)) == (["a", "b"], "2")
+    assert not database.read(lambda connection: sa.inspect(connection).has_table("former_things"))
+
+
+def test_a_revision_that_fails_changes_nothing(database: Database, tmp_path: Path) -> None:
+    revision(tmp_path, "1", None, "pass")
+    migrate(database, schema(tmp_path, "a", head="1"))
+    revision(tmp_path, "2", "1", add("b"))
+    revision(tmp_path, "3", "2", add("c"), "raise ValueError('no further')")
+    with pytest.raises(ValueError, match="no further"):
+        migrate(database, schema(tmp_path, "a", "b", "c", head="3"))
+    assert (columns_of(database), revision_of(database)) == (["a"], "1")
+
+
+def test_tables_of_a_newer_release_are_refused(database: Database, tmp_path: Path) -> None:
+    revision(tmp_path, "1", None, "pass")
+    revision(tmp_path, "2", "1", "pass")
+    migrate(database, schema(tmp_path, "a", head="2"))
+    (tmp_path / "r2.py").unlink()
+    with pytest.raises(StoreError, match="has revision 2 and this program supports 1: a newer dramaturg"):
+        migrate(database, schema(tmp_path, "a", head="1"))
+
+
+def test_owners_of_one_database_have_their_own_revisions(database: Database, tmp_path: Path) -> None:
+    revision(tmp_path, "1", None, "pass")
+    migrate(database, schema(tmp_path, "a", head="1"))
+    other = sa.MetaData()
+    sa.Table("others", other, sa.Column("a", sa.Integer))
+    theirs = replace(
+        schema(tmp_path, head="1"), tables=other, version_table="other_revision", former="former"
+    )
+    migrate(database, theirs)
+    assert database.read(lambda connection: sa.inspect(connection).has_table("others"))
+
+
+def test_a_database_of_the_newest_revision_is_opened_without_alembic(tmp_path: Path) -> None:
+    script = (
+        "import sys; from gateway.runs.store import open_store; "
+        f"open_store('sqlite:///{tmp_path}/runs.sqlite3').close(); print('alembic' in sys.modules)"
+    )
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "False\n"
