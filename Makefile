@@ -21,7 +21,7 @@ SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find pr
 CODE := dramaturg services gateway research tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help rendered demo test test-slow conformance test-servers test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help rendered demo test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,11 +30,11 @@ demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks wit
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
-	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not harnesses and not typescript and not go"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not live and not real_servers and not harnesses and not typescript and not go"
 	@$(BIN)/python -m pytest -q -m alone $(call marked,alone)
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not harnesses and not typescript and not go" $(call marked,slow)
+	@$(PYTEST) -m "slow and not k8s and not endurance and not live and not real_servers and not harnesses and not typescript and not go" $(call marked,slow)
 
 conformance: $(VENV)/.dev ## Checks our services and faulty judges with the conformance kit; prints tables.
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.dramaturg.conformance.table
@@ -59,6 +59,10 @@ $(SERVERS)/.transformers: | $(UV)
 	@touch $@
 
 HARNESSES := .tools/harnesses
+test-live: $(VENV)/.dev ## Tests with a model that answers: MODEL=... OPENAI_BASE_URL=... [OPENAI_API_KEY=...].
+	@test -n "$(MODEL)" || { echo "MODEL is not set: make test-live MODEL=... OPENAI_BASE_URL=..." >&2; exit 2; }
+	@MODEL="$(MODEL)" OPENAI_BASE_URL="$(OPENAI_BASE_URL)" $(BIN)/python -m pytest -q -n 0 -m live tests/live
+
 test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI and promptfoo and tests judges in them.
 	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -62,12 +61,10 @@ def evaluation_servicer(
 ) -> EvaluationServiceServicer:
     """``evaluation.v1.EvaluationService``: the method of each kind streams the events of an evaluation."""
 
-    async def evaluate(servicer: Any, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
+    def evaluate(servicer: Any, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
         del servicer
         scope = EvaluationScope.of_call(evaluations.context.timeouts, answers(context))
-        async with aclosing(evaluations.begin(request, scope).events()) as events:
-            async for event in events:
-                yield event
+        return evaluations.begin(request, scope).events()
 
     async def summarize(
         servicer: Any, requests: AsyncIterator[SummarizeRequest], context: ServicerContext

@@ -6,7 +6,8 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 from dramaturg.report.charts import Mark, drawn_map, shortened
 from dramaturg.tables.model import Point, PointMap, file_name
@@ -26,8 +27,14 @@ _POINTS_A_PIXEL = 0.54
 _HEIGHT = 4.2
 """The usual height in inches."""
 
+_LETTERS_AN_INCH = 12
+"""Letters of a title in an inch."""
+_PRINTED_COLOR = "0.7"
+
 Values = Sequence[float | None]
 """The values of a series. None: there is none."""
+Bounds = Sequence[tuple[float, float] | None]
+"""The ends of the 95 % intervals of a series. None: there is none."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,12 @@ class Figure:
     """The ends of the scale of values. None: by the values."""
     notes: Sequence[str] = field(default=())
     """Sentences below the figure."""
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """The intervals by the name of the series, of bars and lines. A series may lack them."""
+    printed: Sequence[str] = ()
+    """The names of the series that a paper prints, which are grey; their bars are hatched."""
+    printed_from: int | None = None
+    """The place from which categories are those of a paper; their bars are hatched. None: there are none."""
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
@@ -73,7 +86,14 @@ class BarChart(Figure):
         for index, (name, values) in enumerate(self.series.items()):
             places = [at - 0.4 + width * (index % columns + 0.5) for at in range(len(self.labels))]
             shown = [(at, value) for at, value in zip(places, values, strict=True) if value is not None]
-            axes.bar([at for at, _ in shown], [value for _, value in shown], width, label=name)
+            style: dict[str, Any] = {"color": _PRINTED_COLOR, "hatch": "//"} if name in self.printed else {}
+            bars = axes.bar(
+                [at for at, _ in shown], [value for _, value in shown], width, label=name, **style
+            )
+            for bar, (at, _) in zip(bars, shown, strict=True):
+                if self.printed_from is not None and at > self.printed_from - 0.5:
+                    bar.set(hatch="//", alpha=0.6)
+            _draw_bounds(axes, places, values, self.bounds.get(name, ()), "0.25")
         _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
@@ -101,13 +121,18 @@ class LineChart(Figure):
         places = [int(label) if numeric else index for index, label in enumerate(self.labels)]
         for name, values in self.series.items():
             known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
-            axes.plot(
+            style: dict[str, Any] = (
+                {"color": _PRINTED_COLOR, "linestyle": "--"} if name in self.printed else {}
+            )
+            (line,) = axes.plot(
                 [place for place, _ in known],
                 [value for _, value in known],
                 marker="o",
                 label=name,
                 clip_on=False,
+                **style,
             )
+            _draw_bounds(axes, places, values, self.bounds.get(name, ()), line.get_color())
         _label_categories(axes, self.labels, places)
         _finish_scale(self, axes)
 
@@ -145,6 +170,7 @@ class HeatMap(Figure):
         cells = [[float("nan") if value is None else value for value in row] for row in self.series.values()]
         low, high = self.limits or (None, None)
         image = axes.imshow(cells, cmap="Blues", aspect="auto", vmin=low, vmax=high)
+        axes.figure.colorbar(image, ax=axes, label=self.value_name)
         _label_categories(axes, self.labels)
         axes.set_yticks(range(len(self.series)), list(self.series))
         middle = sum(image.get_clim()) / 2
@@ -156,7 +182,7 @@ class HeatMap(Figure):
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return max(5.0, 2.6 + 0.6 * len(self.labels)), max(2.5, 1.6 + 0.3 * len(self.series))
+        return max(5.0, 3.4 + 0.6 * len(self.labels)), max(2.5, 1.6 + 0.3 * len(self.series))
 
 
 class IntervalChart(Figure):
@@ -251,7 +277,8 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
         canvas = Canvas(figsize=figure.size(), layout="constrained")
         axes = canvas.add_subplot()
         figure.draw(axes)
-        axes.set_title(figure.title, wrap=True)
+        # Title and axes share the width; a title that is wider than the figure would be cut.
+        canvas.suptitle(fill(figure.title, int(_LETTERS_AN_INCH * figure.size()[0])), fontsize="large")
         svg, png = folder / f"{figure.name}.svg", folder / f"{figure.name}.png"
         canvas.savefig(svg, metadata={"Date": None})
         canvas.savefig(png, dpi=160)
@@ -265,6 +292,15 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
 def _width(categories: float) -> float:
     """The width of a figure in inches, by that of its categories."""
     return max(5.0, 1.6 + categories)
+
+
+def _draw_bounds(axes: Axes, places: Sequence[float], values: Values, bounds: Bounds, color: Any) -> None:
+    """Draws the intervals of the values that have one."""
+    for place, value, ends in zip(places, values, bounds, strict=False):
+        if value is not None and ends is not None:
+            # An interval by another method than the value need not contain it.
+            below, above = max(0.0, value - ends[0]), max(0.0, ends[1] - value)
+            axes.errorbar([place], [value], [[below], [above]], color=color, capsize=2, linewidth=1)
 
 
 def _finish_scale(figure: Figure, axes: Axes) -> None:
@@ -282,6 +318,7 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
 def _label_categories(axes: Axes, labels: Sequence[str], places: Sequence[int] | None = None) -> None:
     at = range(len(labels)) if places is None else places
     if max(map(len, labels), default=0) > _UPRIGHT:
-        axes.set_xticks(at, list(labels), rotation=35, ha="right")
+        # Names stand steeper where many of them are close to each other.
+        axes.set_xticks(at, list(labels), rotation=35 if len(labels) <= _UPRIGHT else 60, ha="right")
     else:
         axes.set_xticks(at, list(labels))

@@ -26,6 +26,10 @@ _LATEX = {
     "×": r"$\times$",
 }
 
+_COLUMNS = 5
+"""The most columns of a table that has the width of a column of a page."""
+_FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
 
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown, with its caption and notes."""
@@ -80,12 +84,16 @@ def _csv_value(cell: Cell) -> str | float | None:
 
 
 def latex(table: Table) -> str:
-    """The table in LaTeX, with the rules of the package booktabs."""
+    """The table in LaTeX, with the packages booktabs and graphicx.
+
+    A table of many columns takes the whole width of a page (``table*``). One that is wider than its place is
+    made smaller.
+    """
     table = table.choose(range(len(table.columns)))
-    form = "".join(
-        "l" if place < table.heads or not column.number else "r" for place, column in enumerate(table.columns)
-    )
-    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
+    form = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.columns)))
+    environment = "table*" if len(table.columns) > _COLUMNS else "table"
+    lines = [rf"\begin{{{environment}}}", r"\centering", _FITTED]
+    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
     if any(column.group for column in table.columns):
         lines += _latex_groups(table)
     lines += [_latex_line(column.name for column in table.columns), r"\midrule"]
@@ -93,10 +101,23 @@ def latex(table: Table) -> str:
         if row.ruled and index:
             lines.append(r"\midrule")
         lines.append(_latex_line(map(_text, row.cells)))
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
     caption = " ".join((f"{table.caption.rstrip('.')}.", *table.all_notes))
-    lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}", r"\end{table}"]
+    lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
+    lines.append(rf"\end{{{environment}}}")
     return "\n".join(lines) + "\n"
+
+
+def _is_text(table: Table, place: int) -> bool:
+    """Whether a column has names or words, which are aligned to the left."""
+    if place < table.heads or not table.columns[place].number:
+        return True
+    cells = [cell for cell in table.column(place) if cell.text and cell.text != ABSENT]
+    return bool(cells) and all(cell.value is None for cell in cells) and not any(map(_is_figure, cells))
+
+
+def _is_figure(cell: Cell) -> bool:
+    return cell.text[:1].isdecimal() or bool(cell.printed)
 
 
 def _text(cell: Cell) -> str:

@@ -25,7 +25,13 @@ from dramaturg.service.files import ReloadingFile, modification_times
 from dramaturg.service.rpc import INFRASTRUCTURE
 from dramaturg.service.settings import ChannelSettings, SettingsError
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name, target_label
+from dramaturg.service.telemetry.calls import (
+    MADE,
+    address_attributes,
+    call_attributes,
+    method_name,
+    target_label,
+)
 from dramaturg.service.tls import channel_credentials
 
 logger = logging.getLogger(__name__)
@@ -146,7 +152,7 @@ class ClientChannel(grpc.aio.Channel):
 
     def _callable(self, arity: str, path: str, args: Any, kwargs: Any) -> Callable[..., Any]:
         method, target = method_name(path), self._target
-        attributes = {**call_attributes(method), "server.address": target}
+        attributes = {**call_attributes(method), **address_attributes(target)}
         is_observed = not path.startswith(INFRASTRUCTURE)
         newest: grpc.aio.Channel | None = None
         make: Any = None

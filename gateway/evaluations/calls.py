@@ -197,31 +197,22 @@ async def _in_slot(
     try:
         async with asyncio.timeout(left) as limit, judge.gate.call(scope.tenant):
             with scope.pending.call(f"{judge.role.name} {judge.name!r}"):
-                return await _attempts(scope, judge, work, limit)
+                for attempt in itertools.count(1):
+                    if (refused := await refusal(judge, scope.identities)) is not None:
+                        return refused
+                    try:
+                        answered = await work(limit)
+                    except grpc.aio.AioRpcError as error:
+                        failed = from_rpc_error(error)
+                    else:
+                        judge.retries.record_answer()
+                        return answered
+                    if (wait := judge.retries.wait(attempt, failed)) is None:
+                        return of_error(failed, judge.role)
+                    await asyncio.sleep(wait)
     except TimeoutError:
-        return timed_out()
-
-
-async def _attempts(
-    scope: EvaluationScope,
-    judge: Judge,
-    work: Callable[[asyncio.Timeout], Awaitable[Answer]],
-    limit: asyncio.Timeout,
-) -> Answer | Failure:
-    for attempt in itertools.count(1):
-        if (refused := await refusal(judge, scope.identities)) is not None:
-            return refused
-        try:
-            answered = await work(limit)
-        except grpc.aio.AioRpcError as error:
-            failed = from_rpc_error(error)
-        else:
-            judge.retries.record_answer()
-            return answered
-        if (wait := judge.retries.wait(attempt, failed)) is None:
-            return of_error(failed, judge.role)
-        await asyncio.sleep(wait)
-    raise AssertionError("attempts have no end")
+        pass
+    return timed_out()
 
 
 async def refusal(judge: Judge, seen: set[SeenIdentity] | None = None) -> Failure | None:

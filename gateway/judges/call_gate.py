@@ -48,22 +48,6 @@ class CallGate:
         """Waits for a slot of a tenant and holds it within an ``async with`` block."""
         return _Call(self, tenant)
 
-    async def _enter(self, tenant: str) -> _Line:
-        line = self._lines.get(tenant)
-        if line is None:
-            line = self._lines[tenant] = _Line(self._semaphore.open_share(tenant, self._calls))
-        line.calls += 1
-        try:
-            await self._semaphore.acquire(line.share)
-        except BaseException:
-            self._forget(line)
-            raise
-        return line
-
-    def _leave(self, line: _Line) -> None:
-        self._semaphore.release(line.share)
-        self._forget(line)
-
     def _forget(self, line: _Line) -> None:
         """Removes a call, and the tenant with its last one, to bound memory."""
         line.calls -= 1
@@ -80,10 +64,22 @@ class _Call:
         self._tenant = tenant
 
     async def __aenter__(self) -> None:
-        self._line = await self._gate._enter(self._tenant)
+        gate = self._gate
+        line = gate._lines.get(self._tenant)
+        if line is None:
+            share = gate._semaphore.open_share(self._tenant, gate._calls)
+            line = gate._lines[self._tenant] = _Line(share)
+        line.calls += 1
+        try:
+            await gate._semaphore.acquire(line.share)
+        except BaseException:
+            gate._forget(line)
+            raise
+        self._line = line
 
     async def __aexit__(self, *_: object) -> None:
-        self._gate._leave(self._line)
+        self._gate._semaphore.release(self._line.share)
+        self._gate._forget(self._line)
 
 
 class ShadowQueue:

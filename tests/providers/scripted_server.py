@@ -21,12 +21,14 @@ class Reply:
     Attributes:
         payload: JSON, unless it is bytes.
         events: Server-sent events in place of the payload; numbers are pauses in seconds.
+        seconds: The time that it takes, in one of the server's slots.
     """
 
     payload: Any = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     events: Sequence[Any] | None = None
+    seconds: float = 0.0
 
 
 Script = Callable[[Body], Reply]
@@ -40,6 +42,8 @@ class ScriptedServer:
     base_url: str = ""
     bodies: list[Body] = field(default_factory=list)
     requests: list[web.BaseRequest] = field(default_factory=list)
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
+    """How many responses are made at once."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a request for a completion."""
@@ -47,6 +51,8 @@ class ScriptedServer:
         self.bodies.append(body)
         self.requests.append(request)
         reply = self.script(body)
+        async with self.slots:
+            await asyncio.sleep(reply.seconds)
         if reply.events is not None:
             return await _stream(request, reply)
         content = reply.payload if isinstance(reply.payload, bytes) else json.dumps(reply.payload).encode()
@@ -61,9 +67,9 @@ class ScriptedServer:
 
 
 @asynccontextmanager
-async def scripted_server(script: Script) -> AsyncIterator[ScriptedServer]:
-    """Serves ``script`` on a free port of this machine."""
-    server = ScriptedServer(script)
+async def scripted_server(script: Script, slots: int = 1000) -> AsyncIterator[ScriptedServer]:
+    """Serves ``script`` on a free port of this machine, with as many responses at once as it has slots."""
+    server = ScriptedServer(script, slots=asyncio.Semaphore(slots))
     application = web.Application(client_max_size=64 << 20)
     application.router.add_post("/v1/chat/completions", server.answer)
     application.router.add_get("/v1/models", server.models)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from dramaturg.service.auth.guard import Guard
-from dramaturg.service.contract import Contract
+from dramaturg.service.contract import OPEN_GATE, Contract
 from dramaturg.service.interceptors.access import Admission, Authorization, Gates
 from dramaturg.service.interceptors.access_log import AccessLog, CallTelemetry
 from dramaturg.service.interceptors.call import Call, DamagedMessage
@@ -69,6 +69,8 @@ def server_interceptor(
         )
 
     retry_after = settings.overload_retry_seconds
+    gates = {contract.full_name: contract.gate for contract in contracts if contract.gate is not OPEN_GATE}
+    large = named(lambda contract: contract.large)
     return InterceptorChain(
         guard,
         (
@@ -83,9 +85,10 @@ def server_interceptor(
             Authorization(guard),
             Admission(settings.max_concurrent_calls, retry_after=retry_after, weigh=weigh),
             Deadlines(floor=settings.minimum_deadline_seconds),
-            Gates({contract.full_name: contract.gate for contract in contracts}, weigh),
+            # Each is a step of every call: a server that has no gate or no large response goes without.
+            *([Gates(gates, weigh)] if gates else ()),
             Validation(settings.max_message_bytes),
-            LargeResponses(named(lambda contract: contract.large)),
+            *([LargeResponses(large)] if large else ()),
         ),
         settings.max_message_bytes,
         further,

@@ -14,7 +14,7 @@ import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.auth.guard import Guard
-from dramaturg.service.contract import OPEN_GATE, Gate
+from dramaturg.service.contract import Gate
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.interceptors.call import Call, Proceed
 
@@ -89,13 +89,13 @@ class Gates:
     """Passes each call through the gate of its contract (see ``dramaturg.service.contract``).
 
     Args:
-        gates: The gates, by the contracts' full names.
+        gates: The gates of the contracts that have one, by their full names.
         weigh: The number of items in the request of a call.
     """
 
     def __init__(self, gates: Mapping[str, Gate], weigh: Callable[[Call], int]) -> None:
         self._weigh = weigh
-        self._gates = {contract: gate for contract, gate in gates.items() if gate is not OPEN_GATE}
+        self._gates = gates
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Passes the gate.
@@ -103,7 +103,7 @@ class Gates:
         Raises:
             ServiceError: The gate refuses the call.
         """
-        gate = self._gates.get(call.method[1:].partition("/")[0]) if self._gates else None
+        gate = self._gates.get(call.method[1:].partition("/")[0])
         if gate is None:
             await proceed(call)
             return

@@ -53,6 +53,15 @@ def call_attributes(method: str) -> Mapping[str, str]:
 
 
 @cache
+def address_attributes(target: str) -> Mapping[str, str | int]:
+    """The attributes of the address that calls are made to. A name without a port has none."""
+    host, colon, port = target.rpartition("/")[2].rpartition(":")
+    if not colon or not port.isdecimal():
+        return {"server.address": target}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}
+
+
+@cache
 def _registered(path: str) -> str:
     service, _, method = path.lstrip("/").partition("/")
     descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]

@@ -189,7 +189,9 @@ class Simulation(Evaluation):
         if isinstance(answer, Failure):
             return f"the author of the simulator's answers {answer.explanation}"
         self._sign(answer.provenance, self._plan.author)
-        if answer.abstain_reason:
+        # An answer that the token cap cuts off stands, as replies under evaluation do.
+        cut_off = answer.abstain_reason == verdict_pb2.ABSTAIN_REASON_TRUNCATED and answer.text.strip()
+        if answer.abstain_reason and not cut_off:
             return f"the simulator has no usable answer ({_reason(answer.abstain_reason, answer.provenance)})"
         return Utterance(speaker=dialogue_pb2.SPEAKER_SIMULATOR, text=answer.text)
 

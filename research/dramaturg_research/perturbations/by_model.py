@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import PerturbScriptRequest, PerturbScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.judge.usage import total_usage
 from dramaturg.meta_evaluation.categories import BY_MODEL, Category
 from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.perturbations.originals import Original
@@ -32,6 +34,8 @@ class Perturber:
     """The timeout of one call, in seconds."""
     operation: str = BY_MODEL
     """The operation name of the faults."""
+    usage: Usage = field(default_factory=Usage)
+    """Receives the usage of the calls."""
 
     async def perturb(
         self,
@@ -49,9 +53,9 @@ class Perturber:
             skipped: Receives each category without a variant, and the reason.
         """
         wanted = [(one, category) for one in originals for category in categories]
-        asked = [(one, category) for one, category in wanted if not _inapplicable(one, category)]
+        asked = [(one, category) for one, category in wanted if not inapplicable(one, category)]
         for one, category in wanted:
-            if problem := _inapplicable(one, category):
+            if problem := inapplicable(one, category):
                 skipped.add(category, problem)
         author = AuthoringServiceStub(channel)
         answers = await call_each(
@@ -60,6 +64,7 @@ class Perturber:
             lambda why: PerturbScriptResponse(failure=why),
             self.concurrency,
         )
+        self.usage.CopyFrom(total_usage([self.usage, *(answer.provenance.usage for answer in answers)]))
         made: dict[Original, list[Variant]] = {one: [] for one in originals}
         for (one, category), answer in zip(asked, answers, strict=True):
             if answer.failure or not answer.script.steps:
@@ -80,7 +85,7 @@ def _request(original: Original, category: Category, model: str) -> PerturbScrip
     )
 
 
-def _inapplicable(original: Original, category: Category) -> str:
+def inapplicable(original: Original, category: Category) -> str:
     """Why a category cannot be asked for. Empty: it can."""
     if category == Category.BROKEN_CONSTRAINT and not original.request.task.constraints:
         return "the task has no constraint"

@@ -42,11 +42,14 @@ def share(part: int, parts: Sequence[int], digits: int, printed: str = "") -> Ce
 
 
 def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
-    """A cell with an estimate, its interval and its coverage. None: there is none."""
+    """A cell with an estimate, its interval and the number of items. None: there is none."""
     if found is None:
         return number(None, digits, printed)
     cell = estimate_cell(found, show=lambda value: figure(value, digits))
-    return replace(cell, judged=found.count or None, note="", printed=printed)
+    details = [cell.ends] if cell.ends else []
+    details += [f"n {found.count}"] if found.count and cell.value is not None else []
+    text = f"{cell.text} ({', '.join(details)})" if details else cell.text
+    return replace(cell, text=text, judged=found.count or None, note="", printed=printed)
 
 
 def average(cells: Iterable[Cell], digits: int, printed: str = "") -> Cell:

@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
+from dramaturg.cli.align.labels import MORE_THAN_HALF, read_labels
+from dramaturg.cli.cells import counted
 from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_models
@@ -21,7 +25,7 @@ from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.plots.figures import NO_PLOTS, can_draw
 from dramaturg.results.quantities import money
-from dramaturg_research.reproduction.folder import INDEX, write_folder
+from dramaturg_research.reproduction.folder import INDEX, models_of, write_folder
 from dramaturg_research.reproduction.paper import DataError, PaperName, Reproduction, find_paper
 from dramaturg_research.reproduction.session import Estimate, RunStoppedError, Session
 
@@ -71,6 +75,36 @@ def reproduce(
         bool,
         typer.Option(
             "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
+        ),
+    ] = False,
+    perturbation_model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="A model plants the faults in place of rules. Implies --perturbations."
+        ),
+    ] = "",
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LABELS",
+            exists=True,
+            dir_okay=False,
+            help="Labels of people on the scripts, item TASK/MODEL (abseval). Implies --ablations.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            exists=True,
+            dir_okay=False,
+            help="Tasks in place of the released ones (abseval), as tasks review writes them.",
+        ),
+    ] = None,
+    pairwise: Annotated[
+        bool,
+        typer.Option(
+            "--pairwise", help="Predict edges also pair by pair: a call for each ordered pair (proscript)."
         ),
     ] = False,
     single_order: Annotated[
@@ -135,12 +169,22 @@ def reproduce(
         fail(str(error))
     except OSError as error:
         fail(f"{out}: {error.strerror or error}")
+    if offline and (known := models_of(out)):
+        fail(f"{out}: has the results of {known}; name these models with --model, or another folder")
     if ablations and (paper not in (PaperName.ABSEVAL, PaperName.DRPE) or offline):
         fail("--ablations: only abseval and drpe have variants of judges, and they need models")
+    if pairwise and (paper is not PaperName.PROSCRIPT or offline):
+        fail("--pairwise: only proscript predicts edges, and models are needed")
     if single_order and (paper is not PaperName.DRPE or offline):
         fail("--single-order: only drpe shows texts in both orders, and it needs models")
+    perturbations = perturbations or bool(perturbation_model)
     if perturbations and (paper is not PaperName.ABSEVAL or offline):
         fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
+    for name, file in (("--labels", labels), ("--tasks", tasks)):
+        if file is not None and (paper is not PaperName.ABSEVAL or offline):
+            fail(f"{name}: only abseval has it, with models")
+    if tasks is not None and perturbations:
+        fail("--perturbations: faults are planted in the released scripts, which --tasks replaces")
     choices = {
         "--max-output-tokens": max_output_tokens,
         "--demonstrations": demonstrations,
@@ -155,6 +199,11 @@ def reproduce(
     if demonstrations is not None:
         with checked_rows(str(demonstrations), DecisionDemonstration) as (rows, _):
             shown = [row.request for row in rows]
+    own: Sequence[Task] = ()
+    if tasks is not None:
+        with checked_rows(str(tasks), WriteScriptRequest) as (task_rows, _):
+            own = [row.request.task for row in task_rows]
+    people = {} if labels is None else read_labels(labels, MORE_THAN_HALF, "", target).labels
     module = find_paper(paper)
 
     store = None if target is not None or dry_run else (out / STORE).absolute()
@@ -178,8 +227,12 @@ def reproduce(
                 dry_run=dry_run,
                 pilot_sample_count=pilot,
                 out=out,
-                ablations=ablations,
+                ablations=ablations or labels is not None,
+                tasks=own,
+                people=people,
                 perturbations=perturbations,
+                perturbation_model=perturbation_model,
+                pairwise=pairwise,
                 single_order=single_order,
                 max_output_tokens=max_output_tokens,
                 demonstrations=shown,
@@ -193,7 +246,7 @@ def reproduce(
         with environment(folder):
             made, session = run(work())
         if not dry_run:
-            write_folder(out, made, session.runs)
+            write_folder(out, made, session.runs, session.models)
     except typer.Exit as stopped:
         if stopped.exit_code == INTERRUPTED:
             echo("interrupted; the same command continues", err=True)
@@ -211,7 +264,11 @@ def reproduce(
     console = output()
     if made.figures and not can_draw():
         console.print(NO_PLOTS, style="yellow")
-    console.print(f"{len(made.tables)} tables and {len(made.figures)} figures: {out / INDEX}", soft_wrap=True)
+    drawn = len(made.figures) if can_draw() else 0
+    parts = f"{counted(len(made.tables), 'table')} and {counted(drawn, 'figure')}"
+    for part in session.cut_short:
+        console.print(f"partial: {part}", style="yellow", soft_wrap=True)
+    console.print(f"{parts}: {out / INDEX}", soft_wrap=True)
     raise typer.Exit(_exit_code(session))
 
 
@@ -238,4 +295,4 @@ def _exit_code(session: Session) -> int:
     failed = any(one.run.progress.failed_count for one in session.runs)
     if 1 in codes or failed:
         return 1
-    return PARTIAL if PARTIAL in codes else 0
+    return PARTIAL if PARTIAL in codes or session.cut_short else 0

@@ -18,16 +18,37 @@ from dramaturg_research.reproduction.session import RunRecord
 
 INDEX = "README.md"
 """The file that shows every table and says what is not reproduced."""
+_MODELS = "Models: "
+_DETAILS_NOTE = "In parentheses: the 95 % interval, if there is one, and n, the number of items."
 
 
-def write_folder(folder: Path, made: Reproduction, runs: Sequence[RunRecord]) -> None:
+def models_of(folder: Path) -> str:
+    """The models whose results a folder has, as text. Empty: it has none."""
+    try:
+        lines = (folder / INDEX).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ""
+    return next((line.removeprefix(_MODELS) for line in lines if line.startswith(_MODELS)), "")
+
+
+def write_folder(
+    folder: Path, made: Reproduction, runs: Sequence[RunRecord], models: Sequence[str] = ()
+) -> None:
     """Writes tables, figures, the summaries of runs, and an index; files that exist are replaced.
+
+    Args:
+        folder: The folder.
+        made: The content.
+        runs: The runs.
+        models: The models under test. Empty: there are none.
 
     Raises:
         OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for table in made.tables:
+        if any("(" in cell.text and cell.judged for row in table.rows for cell in row.cells):
+            table.notes = [_DETAILS_NOTE, *table.notes]
         write_table(table, folder)
     drawn = can_draw()
     if drawn:
@@ -37,12 +58,16 @@ def write_folder(folder: Path, made: Reproduction, runs: Sequence[RunRecord]) ->
         # Names of models are parts of names of runs.
         file = folder / f"summary-{re.sub(r'[^A-Za-z0-9._-]', '_', record.name)}.json"
         file.write_text(MessageToJson(record.summary, indent=2) + "\n", encoding="utf-8")
-    (folder / INDEX).write_text("\n".join(_index(made, runs, drawn=drawn)) + "\n", encoding="utf-8")
+    (folder / INDEX).write_text("\n".join(_index(made, runs, models, drawn=drawn)) + "\n", encoding="utf-8")
 
 
-def _index(made: Reproduction, runs: Sequence[RunRecord], *, drawn: bool) -> Iterator[str]:
+def _index(
+    made: Reproduction, runs: Sequence[RunRecord], models: Sequence[str], *, drawn: bool
+) -> Iterator[str]:
     yield f"# {made.title}\n"
     yield f"{made.data}\n"
+    if models:
+        yield f"{_MODELS}{', '.join(models)}\n"
     for record in runs:
         yield f"- {_described(record)}"
     if runs:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as run_service
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
@@ -101,18 +102,28 @@ class Session:
     """Whether variants of the judges are evaluated too."""
     perturbations: bool = False
     """Whether scripts with planted faults are evaluated too."""
+    perturbation_model: str = ""
+    """The model that plants the faults. Empty: rules do."""
+    tasks: Sequence[Task] = ()
+    """Tasks in place of the released ones. Empty: the released ones."""
+    people: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether people pass a script of a model, by TASK/MODEL and criterion. Empty: there are no labels."""
     max_output_tokens: int | None = None
     """The token cap of answers of the models under test. None: that of the service."""
     demonstrations: Sequence[DecisionDemonstration] = ()
     """Solved examples. Empty: they are drawn from the released data."""
     prompts: Path | None = None
     """The folder of the prompts that the services of this process use. None: the shipped ones."""
+    pairwise: bool = False
+    """Whether edges are also predicted pair by pair."""
     single_order: bool = False
     """Whether the texts of a pair are shown in one order, the drawn one, in place of both."""
     sheets: Path | None = None
     """The folder of sheets that people complete. None: ``sheets`` in the folder of the reproduction."""
     runs: list[RunRecord] = field(default_factory=list)
     """The runs so far."""
+    cut_short: list[str] = field(default_factory=list)
+    """What the budget ended before it was whole, besides runs."""
     estimates: list[Estimate] = field(default_factory=list)
     """The estimates of a dry run."""
 

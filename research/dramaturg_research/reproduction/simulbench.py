@@ -26,7 +26,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
-from dramaturg.plots.figures import BarChart
+from dramaturg.plots.figures import BarChart, Bounds
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
 from dramaturg_research.reproduction.cells import count, estimate, number, percent, share, words
@@ -445,9 +445,21 @@ def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:
     places = {group: place for place, (group, _, _) in enumerate(_GROUPS)}
     for name, title, groups in figures:
         series: dict[str, list[float | None]] = {}
+        bounds: dict[str, Bounds] = {}
         for group in groups:
-            mine = [_mean(ratings.get((model, group))).value for model in models]
+            cells = [_mean(ratings.get((model, group))) for model in models]
+            mine = [cell.value for cell in cells]
+            bounds[heads[group]] = [cell.bounds for cell in cells]
             printed = [float(line.split()[places[group]]) for line in _TABLE_4.values()]
             series[heads[group]] = [*mine, *printed]
         labels = [*models, *(f"{model} (paper)" for model in _TABLE_4)]
-        yield BarChart(name, title, labels, series, value_name="mean rating", limits=(1, 10))
+        yield BarChart(
+            name,
+            title,
+            labels,
+            series,
+            value_name="mean rating",
+            limits=(1, 10),
+            bounds=bounds,
+            printed_from=len(models),
+        )

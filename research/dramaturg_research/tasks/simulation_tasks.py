@@ -58,6 +58,13 @@ def sheet_row(task: SimulationTask, repeated: str, compared: str, model: str) ->
     }
 
 
+def same_name(tasks: Sequence[SimulationTask], place: int) -> int | None:
+    """The first earlier task whose name differs in case and spaces at most, by index. None: there is none."""
+    names = [" ".join(task.name.casefold().split()) for task in tasks[: place + 1]]
+    first = names.index(names[place])
+    return first if names[place] and first < place else None
+
+
 def task_row(task: SimulationTask, **tags: str) -> SimulateDialogueRequest:
     """A written task as a row of "simulate", tagged with its kind and that it was written."""
     return SimulateDialogueRequest(

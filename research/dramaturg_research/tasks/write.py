@@ -29,7 +29,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.dialogues import KIND_NAMES
 from dramaturg_research.near_duplicates import BY_MEANING, BY_WORDS, find_duplicates
-from dramaturg_research.tasks.simulation_tasks import COLUMNS, sheet_row, task_requests, task_row
+from dramaturg_research.tasks.simulation_tasks import COLUMNS, same_name, sheet_row, task_requests, task_row
 
 
 class KindName(StrEnum):
@@ -61,10 +61,10 @@ def write(
     """Writes new simulation tasks for people to review.
 
     TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
-    kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. With --sheet,
-    DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that repeat another and those
-    that could be compared by equal words only marked: accept, edit and reject tasks in one of them, then read
-    it back with "dramaturg tasks review".
+    kind, drawn anew. A task that repeats an example or an earlier task, or has its name, is dropped and
+    counted. With --sheet, DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that
+    repeat another and those that could be compared by equal words only marked: accept, edit and reject tasks
+    in one of them, then read it back with "dramaturg tasks review".
 
     Exit codes: 0 every task was written, 1 some were not, 2 wrong usage or rows.
 
@@ -146,7 +146,8 @@ async def _write(
             answers[name].task.id = name
         tasks = [*known, *(answers[name].task for name in made)]
         found = await find_duplicates(channel, [task.description for task in tasks], near)
-        repeats = zip(made, found.earlier[len(known) :], strict=True)
+        earlier = [same_name(tasks, place) if one is None else one for place, one in enumerate(found.earlier)]
+        repeats = zip(made, earlier[len(known) :], strict=True)
         repeated = {name: tasks[one].id or tasks[one].name for name, one in repeats if one is not None}
         # Known tasks are embedded first: where one has no vector, no new task has one.
         uncompared = [made[one - len(known)] for one in found.uncompared if one >= len(known)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
+from dramaturg.service.files import ReloadingFile
 from dramaturg.service.settings import SettingsError
 from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
@@ -15,6 +16,7 @@ from services.generation.metrics import watch_limiter
 from services.generation.pricing import Price, PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.instrumentation import InstrumentedProvider
+from services.generation.providers.key_filter import KeyFilter
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.parameters import Dialect
 from services.generation.providers.recording import RecordingProvider
@@ -103,8 +105,24 @@ def _open_endpoint(
 
 
 def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> OpenAICompatibleProvider:
-    key = _key(name, table, environment)
-    headers = _headers(name, table, environment, key)
+    keys = KeyFilter(())
+    headers = _headers(name, table, environment)
+    for header in table.extra_headers_env:
+        keys.add(headers[header])
+
+    def read_key() -> Mapping[str, str]:
+        key = _key(name, table, environment)
+        keys.add(key)
+        if not key or table.api_key_header.lower() in map(str.lower, table.extra_headers_env):
+            return {}
+        bearer = table.api_key_header.lower() == "authorization"
+        return {table.api_key_header: f"Bearer {key}" if bearer else key}
+
+    if table.api_key_file is None:
+        headers = {**headers, **read_key()}
+        changing: Callable[[], Mapping[str, str]] = dict
+    else:
+        changing = ReloadingFile([table.api_key_file], read_key).current
     at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
     try:
         return OpenAICompatibleProvider(
@@ -112,6 +130,7 @@ def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) 
             table.base_url,
             Access(
                 headers,
+                changing,
                 table.extra_query,
                 table.ca_file,
                 table.client_certificate,
@@ -122,7 +141,7 @@ def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) 
             default_model=table.default_model,
             dialect=lambda model: _dialect(table.for_model(model), at_openai=at_openai),
             remember_seconds=table.remember_seconds,
-            secrets=[key, *(headers[name] for name in table.extra_headers_env)],
+            keys=keys,
             unstreamed_seconds=table.retries.attempt_timeout_seconds if _streams(table) else None,
             max_connections=table.concurrency.maximum,
         )
@@ -167,15 +186,12 @@ def _address(table: OpenAISettings) -> str:
     return f"{base} {json.dumps(said, sort_keys=True)}" if said else base
 
 
-def _headers(name: str, table: OpenAISettings, environment: Mapping[str, str], key: str) -> Mapping[str, str]:
+def _headers(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> Mapping[str, str]:
     headers = dict(table.extra_headers)
     if urlsplit(table.base_url).hostname == OPENAI_HOST:
         for header, variable in _OPENAI_HEADERS.items():
             if environment.get(variable):
                 headers.setdefault(header, environment[variable])
-    if key:
-        bearer = table.api_key_header.lower() == "authorization"
-        headers[table.api_key_header] = f"Bearer {key}" if bearer else key
     for header, variable in table.extra_headers_env.items():
         value = environment.get(variable, "").strip()
         if not value:

@@ -23,6 +23,14 @@ class KeyFilter:
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
+        self._add(keys)
+
+    def add(self, key: str) -> None:
+        """Replaces another key as well: responses to requests with an earlier one may still come."""
+        if key not in self.keys:
+            self._add([*self.keys, key])
+
+    def _add(self, keys: Iterable[str]) -> None:
         self.keys = secrets_of(keys)
         self._forms = secrets_of({form for key in self.keys for form in _forms(key)})
         self._encoded = [form.encode() for form in self._forms]

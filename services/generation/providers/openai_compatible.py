@@ -8,7 +8,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -222,7 +222,7 @@ class OpenAICompatibleProvider(Provider):
         default_model: str = "",
         dialect: Callable[[str], Dialect] = lambda _: Dialect(),
         remember_seconds: float = 86_400.0,
-        secrets: Collection[str] = (),
+        keys: KeyFilter | None = None,
         unstreamed_seconds: float | None = None,
         max_connections: int = 1000,
     ) -> None:
@@ -236,7 +236,7 @@ class OpenAICompatibleProvider(Provider):
             default_model: The model where a request names none.
             dialect: How a model is called, by the settings.
             remember_seconds: How long what a model refused is remembered.
-            secrets: What is removed from responses, such as the key (see [KeyFilter]).
+            keys: Removes keys from responses. None: nothing is removed.
             unstreamed_seconds: The longest that an answer may take that is not streamed. None: the caller
                 limits it.
             max_connections: The most connections at once.
@@ -248,7 +248,7 @@ class OpenAICompatibleProvider(Provider):
         self.base_url = base_url.partition("?")[0].rstrip("/")
         self.address = address or self.base_url
         self.default_model = default_model
-        self._filter = KeyFilter(secrets)
+        self._filter = keys or KeyFilter(())
         self._compatibility = Compatibility(dialect, remember_seconds)
         self._unstreamed_seconds = unstreamed_seconds
         self._transport = Transport(base_url, access, max_connections=max_connections)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
@@ -12,6 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from dramaturg.service import context
 from dramaturg.service.telemetry import tracing
 
 MAX_RESPONSE_BYTES = 64 * 2**20
@@ -39,6 +40,8 @@ class Access:
     """How an endpoint is reached, besides its address."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
+    changing: Callable[[], Mapping[str, str]] = dict
+    """Headers that may change: asked for with every request."""
     query: Mapping[str, str] = field(default_factory=dict)
     ca_file: Path | None = None
     """The certificates that are trusted in place of the system's, as PEM. None: the system's."""
@@ -70,7 +73,7 @@ class RedirectError(ValueError):
 
 
 class Transport:
-    """Sends requests to one endpoint, with the trace context of the current span. Needs a running event loop.
+    """Sends requests to one endpoint, with the trace context and the request id. Needs a running event loop.
 
     aiohttp alone: a call through the ``openai`` package takes 2.5 times the processor time
     (docs/generation.md).
@@ -97,6 +100,7 @@ class Transport:
         # A proxy reads the request itself, unless the request goes through a tunnel.
         tunnelled = self._base.scheme == "https"
         self._proxy_headers = for_proxy if tunnelled else None
+        self._changing = access.changing
         self._unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -140,12 +144,16 @@ class Transport:
         return url
 
     async def _send(self, method: str, url: URL, body: bytes | None, *, streamed: bool = False) -> Response:
+        served = context.current()
+        headers = {**(tracing.headers() or {}), **self._changing()}
+        if served is not None and served.request_id:
+            headers[context.REQUEST_ID_METADATA] = served.request_id
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._session.request(
                 method,
                 url,
                 data=None if body is None else aiohttp.BytesPayload(body, content_type=_JSON),
-                headers=tracing.headers(),
+                headers=headers,
                 allow_redirects=False,
                 proxy_headers=self._proxy_headers,
                 timeout=self._idle if streamed else self._unlimited,

@@ -289,15 +289,31 @@ async def test_a_simulator_that_fails_ends_the_dialogue_after_its_whole_turns() 
 
     async def breaks(request: ReplyRequest) -> ReplyResponse:
         if len(request.utterances) == 5:
-            return ReplyResponse(text="...", abstain_reason=verdict_pb2.ABSTAIN_REASON_TRUNCATED)
+            return ReplyResponse(text="...", abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)
         return await Cast.reply(cast, request)
 
     cast.reply = breaks  # type: ignore[method-assign] # another actor for the part
     whole = await result(cast)
     assert (whole.turn_count, len(whole.utterances)) == (2, 5)
-    assert whole.ended_early == "turn 3: the simulator has no usable answer (TRUNCATED)"
+    assert whole.ended_early == "turn 3: the simulator has no usable answer (REFUSED)"
     assert len(cast.judged[0].utterances) == 4
     assert [script.turn for script in whole.scripts] == [1, 2]
+
+
+@pytest.mark.parametrize(("text", "turns"), [("A long answer, cut", 4), (" ", 2)])
+async def test_an_answer_of_the_simulator_at_the_token_cap_stands_as_it_is(text: str, turns: int) -> None:
+    cast = Cast(challenging_turn=1)
+
+    async def cuts(request: ReplyRequest) -> ReplyResponse:
+        if len(request.utterances) == 5:
+            return ReplyResponse(text=text, abstain_reason=verdict_pb2.ABSTAIN_REASON_TRUNCATED)
+        return await Cast.reply(cast, request)
+
+    cast.reply = cuts  # type: ignore[method-assign] # another actor for the part
+    whole = await result(cast)
+    assert whole.turn_count == turns
+    assert bool(whole.ended_early) == (turns < 4)
+    assert (text in [one.text for one in whole.utterances]) == (turns == 4)
 
 
 async def test_an_utterance_of_a_megabyte_ends_the_dialogue_with_the_limit() -> None:

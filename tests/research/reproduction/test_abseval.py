@@ -141,6 +141,11 @@ class ScriptedModels:
         return json.dumps(answer)
 
 
+def by_people(goal: str, model: str, short: str) -> bool:
+    """Whether people pass a script by a criterion."""
+    return passes(CRITERIA[short], token(model, f"people {goal}"), False)
+
+
 def rate(goals: list[str], model: str, criterion: str, *, single: bool = False) -> float:
     return fmean(passes(CRITERIA[criterion], token(model, goal), single) for goal in goals)
 
@@ -155,6 +160,17 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     options = [option for model in MODELS for option in ("--model", model)]
     # The judges of both mechanisms are named, and no row has judges of the other one.
     options += ["--limit", str(LIMIT), "--ablations", "--perturbations", "--judge-model", "judge"]
+    labels = {
+        (str(row["id"]), model, short): by_people(row["Specific Goal"], model, short)
+        for row in drawn
+        for model in MODELS
+        for short in CRITERIA
+    }
+    with (tmp_path / "labels.csv").open("w") as file:
+        file.write("item,criterion,annotator,label\n")
+        for (task, model, short), good in labels.items():
+            file.write(f"{task}/{model},{CRITERIA[short]},x,{'PASS' if good else 'FAIL'}\n")
+    options += ["--labels", str(tmp_path / "labels.csv")]
     finished, server = reproduce_with(
         ScriptedModels(released),
         "abseval",
@@ -174,6 +190,8 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     best, other = sorted(MODELS, key=lambda model: -means[model])
     assert means[best] > means[other]
     assert (table[best]["Rank"], table[other]["Rank"]) == ("1.0", "2.0")
+    # Each criterion has a verdict on each script, so that both means are one.
+    assert (table[best]["Pooled rank"], table[other]["Pooled rank"]) == ("1", "2")
     assert [table[model]["Size"] for model in MODELS] == ["7B", "70B"]
     pooled = [fmean(rate(kept, model, short) for model in MODELS) for short in CRITERIA]
     assert [float(table["ALL"][short]) for short in CRITERIA] == pytest.approx(pooled, abs=1e-9)
@@ -193,6 +211,37 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
         assert float(variants["direct-gold-answer"][f"agreement with base: {short}"]) == 1
         single_rate = fmean(rate(kept, model, short, single=True) for model in MODELS)
         assert float(variants["single-judge"][f"share that meets: {short}"]) == pytest.approx(single_rate)
+    # Accuracy against people, who pass what by_people says.
+    accuracies = {
+        single: {
+            short: fmean(
+                passes(CRITERIA[short], token(model, row["Specific Goal"].strip()), single)
+                == labels[str(row["id"]), model, short]
+                for row in drawn
+                for model in MODELS
+            )
+            for short in CRITERIA
+        }
+        for single in (False, True)
+    }
+    errors = {row["Mechanism"]: row for row in read_csv(tmp_path / "out" / "table-2.csv")[:2]}
+    for mechanism, single in (("ABSEval", False), ("Single-LLM", True)):
+        assert errors[mechanism]["LLM"] == "judge"
+        assert float(errors[mechanism]["MSE"]) == pytest.approx(1 - fmean(accuracies[single].values()))
+        assert errors[mechanism]["n"] == str(LIMIT * len(MODELS) * len(CRITERIA))
+    sources = {row["Gold answer generation"]: row for row in read_csv(tmp_path / "out" / "table-3.csv")}
+    for source in ("Answer Synthesize (this run)", "the judge alone (this run)"):
+        for short in ("NM", "NR", "ND"):
+            assert float(sources[source][short]) == pytest.approx(accuracies[False][short]), (source, short)
+    assert sources["Answer Synthesize (paper)"]["NM"] == "0.895"
+    people = {row["Variant"]: row for row in read_csv(tmp_path / "out" / "ablations-people.csv")}
+    for short in CRITERIA:
+        assert float(people["base"][short]) == pytest.approx(accuracies[False][short])
+        assert float(people["single-judge"][short]) == pytest.approx(accuracies[True][short])
+    # Figure 4 has one judge with and without a gold answer.
+    figure_4 = (tmp_path / "out" / "figure-4-people.svg").read_text()
+    assert "single-judge-with-gold-answer" in figure_4
+    assert "no-gold-answer" not in figure_4.replace("with-gold-answer", "")
     by_size = {row["Size"]: row for row in read_csv(tmp_path / "out" / "figure-5.csv")}
     assert {size: row["Models"] for size, row in by_size.items()} == {**SIZES, "13b": "none", "40b": "none"}
     for short in CRITERIA:
@@ -221,10 +270,48 @@ def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_
     # Each model writes a script for a task once, for both mechanisms.
     writings = [one for one in server.requests if "response_format" not in one.body]
     assert len(writings) == LIMIT * len(MODELS)
+    # A gold answer is made once of all scripts of a task, by which faults are judged, and once directly.
+    synthesized = [one for one in server.bodies if "considerations" in str(one.get("response_format"))]
+    assert len(synthesized) == 2 * LIMIT
+    note = f"The gold answer of {LIMIT} of {LIMIT} scripts is that of the run"
+    assert note in (tmp_path / "out" / "table-4.md").read_text()
     assert set(server.calls.values()) == {1}
     assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()
     }
+
+
+@pytest.mark.slow
+def test_own_tasks_are_evaluated_and_missing_gold_answers_are_counted(data_dir: Path, tmp_path: Path) -> None:
+    goals = ["Brew tea on a train", "Brew tea in a tent"]
+    topics = ["Food", "Travel"]
+    with (tmp_path / "tasks.jsonl").open("w") as file:
+        for place, (goal, topic) in enumerate(zip(goals, topics, strict=True)):
+            file.write(json.dumps({"task": {"id": str(place), "goal": goal, "topic": topic}}) + "\n")
+    models = ScriptedModels({goal: ["Heat water."] for goal in goals})
+
+    def without_gold_answer(body: Body) -> str | Body:
+        form = body.get("response_format")
+        written = form and "considerations" in form["json_schema"]["schema"]["properties"]
+        if written and goals[1] in body["messages"][1]["content"]:
+            return "I'm sorry, but I can't help with that."
+        return models(body)
+
+    options = ["--model", MODELS[0], "--model", MODELS[1], "--tasks", str(tmp_path / "tasks.jsonl")]
+    out = tmp_path / "out"
+    finished, _ = reproduce_with(without_gold_answer, "abseval", data_dir, out, *options)
+    # A half of the tasks was judged without the gold answer that it asked for.
+    assert finished.code == 4, finished.err
+    for name in ("table-5", "figure-5", "figure-12"):
+        shown = (out / f"{name}.md").read_text()
+        assert "1 of 2 samples were judged without the gold answer that they asked for" in shown, name
+    index = (out / "README.md").read_text()
+    assert "2 tasks of --tasks" in index
+    table = {row["Model Name"]: row for row in read_csv(out / "table-5.csv")}
+    assert float(table[MODELS[0]]["NM"]) == pytest.approx(rate(goals, MODELS[0], "NM"))
+    # The tasks have no scripts, with which text metrics could compare.
+    assert "rouge-1" not in read_csv(out / "figure-6.csv")[0]
+    assert "Travel" in (out / "figure-2-run.svg").read_text()
 
 
 async def test_rank_correlations_are_those_of_the_ranks() -> None:
@@ -302,6 +389,7 @@ def test_without_a_model_ranks_and_errors_follow_from_the_printed_values(
         "11",
     ]
     errors = read_csv(tmp_path / "table-2.csv")[0]
+    assert "follow from no five to seven" in (tmp_path / "table-2.md").read_text()
     assert float(errors["From Figure 7: seven criteria"]) == pytest.approx(0.1036, abs=5e-5)
     assert float(errors["From Figure 7: six criteria"]) == pytest.approx(0.0908, abs=5e-5)
-    assert errors["MSE (paper)"] == "0.087"
+    assert errors["MSE"] == "0.087"

@@ -20,6 +20,10 @@ from dramaturg.cli.main import app
         (("abseval", "--offline", "--perturbations"), "--perturbations: only abseval"),
         (("choice75", "--model", "m", "--ablations"), "--ablations: only abseval and drpe"),
         (("abseval", "--model", "m", "--single-order"), "--single-order: only drpe"),
+        (("abseval", "--model", "m", "--pairwise"), "--pairwise: only proscript"),
+        (("abseval", "--offline", "--tasks", __file__), "--tasks: only abseval has it, with models"),
+        (("choice75", "--model", "m", "--labels", __file__), "--labels: only abseval has it, with models"),
+        (("abseval", "--model", "m", "--perturbations", "--tasks", __file__), "which --tasks replaces"),
     ],
 )
 def test_wrong_usage_and_data_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

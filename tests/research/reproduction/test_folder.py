@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.plots.figures import NO_PLOTS, BarChart, HeatMap, LineChart, RankChart, Values
+from dramaturg.cli.main import app
+from dramaturg.plots.figures import (
+    NO_PLOTS,
+    BarChart,
+    HeatMap,
+    LineChart,
+    RankChart,
+    Values,
+    write_figure,
+)
 from dramaturg.tables.model import Column, Row, Table
 from dramaturg_research.reproduction import folder as folders
-from dramaturg_research.reproduction.cells import words
+from dramaturg_research.reproduction.cells import estimate, words
 from dramaturg_research.reproduction.folder import write_folder
 from dramaturg_research.reproduction.paper import Omission, Reproduction
 from dramaturg_research.reproduction.session import RunRecord
@@ -105,3 +117,57 @@ def test_without_matplotlib_tables_are_written_with_a_note(
     index = (tmp_path / "README.md").read_text()
     assert NO_PLOTS in index
     assert "Figure 1" not in index
+
+
+def test_intervals_and_printed_series_are_told_apart_in_bars(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    BarChart(
+        "figure-1",
+        "Bars",
+        ["a", "b"],
+        {"m": [0.5, 0.25], "paper": [0.4, None]},
+        bounds={"m": [(0.25, 0.75), None]},
+        printed=["paper"],
+    ).draw(axes)
+    hatches = [bar.get_hatch() for bar in axes.patches]
+    assert hatches == [None, None, "//"]
+    (interval,) = (one for one in axes.collections if len(one.get_paths()) == 1)
+    ends = np.asarray(interval.get_paths()[0].vertices)[:, 1]
+    assert sorted(ends) == [0.25, 0.75]
+    axes = Canvas().add_subplot()
+    BarChart("figure-2", "Bars", ["a", "b"], {"m": [1, 2], "n": [3, 4]}, printed_from=1).draw(axes)
+    assert [bar.get_hatch() for bar in axes.patches] == [None, "//", None, "//"]
+
+
+def test_a_long_title_stays_within_the_figure(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    title = "Figure 9: " + "a title of many words " * 8
+    write_figure(LineChart("figure-9", title, ["a", "b"], {"m": [1, 2]}), tmp_path)
+    svg = (tmp_path / "figure-9.svg").read_text()
+    lines = re.findall(r">([^<>]*many words[^<>]*)</(?:text|tspan)>", svg)
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 12 * 5
+
+
+def test_results_of_models_name_them_and_are_not_replaced_without_a_model(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_folder(out, example(), (), ["a", "b-7b"])
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    command = ["reproduce", "choice75", "--offline", "--data", str(tmp_path), "-o", str(out)]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert "has the results of a, b-7b" in result.output
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+def test_an_estimate_has_its_interval_and_number(tmp_path: Path) -> None:
+    cell = estimate(Estimate(value=0.5, lower=0.25, upper=0.75, count=8), 2, "0.60")
+    table = Table("Table 1: One", [Column("a"), Column("b")], [Row([words("x"), cell])], name="table-1")
+    write_folder(tmp_path, Reproduction("A paper", "Data.", [table]), ())
+    shown = (tmp_path / "table-1.md").read_text()
+    assert "| x | 0.50 (0.25 to 0.75, n 8) [0.60] |" in shown
+    assert "n, the number of items" in shown
+    assert "0.5,0.25,0.75,8,0.60" in (tmp_path / "table-1.csv").read_text()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.openai_server import Body
+from tests.support.openai_server import Answer, Body
 from tests.support.readers import fenced, prompt_of
 from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
 
@@ -138,12 +138,78 @@ def test_another_wording_of_the_right_graph_is_near_by_meaning(data_dir: Path, t
     assert sorted(fenced(text, "first event").strip() for text in asked) == sorted(firsts)
 
 
+def record(scenario: str, texts: list[str], edges: list[str]) -> dict[str, object]:
+    """A released record, whose first event is the root."""
+    events = {str(place): text for place, text in enumerate(["NONE", *texts])}
+    return {
+        "scenario": scenario,
+        "events": events,
+        "context": "NONE",
+        "gold_edges_for_prediction": edges,
+        "minutes": 1,
+    }
+
+
+CHAIN, FORK = ["0->1", "1->2", "2->3"], ["0->1", "0->2", "1->3", "2->3"]
+
+
+@pytest.mark.slow
+def test_nearest_references_the_test_part_and_pairs_of_events_are_scored(tmp_path: Path) -> None:
+    place = tmp_path / "data" / "proscript"
+    place.mkdir(parents=True)
+    tea, soup = ["boil water", "steep leaves", "pour tea"], ["cut onions", "stir pot", "serve soup"]
+    dev = [
+        record("make tea", tea, CHAIN),
+        record("make tea", tea, FORK),
+        record("cook soup", soup, CHAIN),
+    ]
+    test = [record("make tea", tea, FORK), record("cook soup", soup, FORK)]
+    (place / "proscript_dev.json").write_text(json.dumps(dev))
+    (place / "proscript_test.json").write_text(json.dumps(test))
+    # The model orders all events in a chain.
+    scripts = [script for script in released(place / "proscript_dev.json") if len(script.edges) == 3]
+    knows = ScriptedModel(scripts)
+    order = [text for script in scripts for text in script.texts.values()]
+
+    def respond(body: Body) -> Body | Answer:
+        prompt = prompt_of(body)
+        if "[BEGIN event A " in prompt:
+            first, second = (order.index(fenced(prompt, f"event {name}").strip()) for name in "AB")
+            word = "Yes" if first < second else "No"
+            return Answer(f"{word}.", tokens=[(word, -0.1)])
+        return knows({**body, "model": "a"})
+
+    options = ("--model", "m", "--pairwise")
+    finished, server = reproduce_with(respond, "proscript", place, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    written = {
+        row["Models"]: row for row in read_csv(tmp_path / "out" / "table-2.csv") if row["Split"] == "dev"
+    }
+    distances = written["m, generate"]
+    # From the chain to the fork of tea: one edge less in the middle, two more around it.
+    assert float(distances["Graph Edit Dist"]) > 0
+    assert (float(distances["nearest reference"]), distances["nearest reference (judged)"]) == (0, "3")
+    table = {row["Models"]: row for row in read_csv(tmp_path / "out" / "table-1.csv")}
+    hits = 2 * len({*CHAIN} & {*FORK}) / (len(CHAIN) + len(FORK))
+    # In dev two of three references are the chain; in test none is.
+    assert float(table["m"]["dev: F1"]) == pytest.approx(100 * (2 + hits) / 3)
+    assert float(table["m"]["test (all): F1"]) == pytest.approx(100 * hits)
+    assert float(table["m, pairwise"]["test (all): F1"]) == pytest.approx(100 * hits)
+    assert float(table["m, pairwise"]["dev: F1"]) == pytest.approx(100 * (2 + hits) / 3)
+    assert table["random"]["test (all): F1"]
+    assert set(server.calls.values()) == {1}
+
+
 def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     data_dir: Path, tmp_path: Path
 ) -> None:
     finished = reproduce("proscript", data_dir, tmp_path, "--offline")
     assert finished.code == 0, finished.err
     check_outputs(tmp_path, "proscript", offline=True)
+    # Of the 1,085 scripts nine have a maximum degree of four and more.
+    figure_5 = (tmp_path / "figure-5.svg").read_text()
+    assert re.findall(r">(\d\+?)</text>", figure_5)[:4] == ["1", "2", "3", "4+"]
+    assert "9 of degree 4+" in (tmp_path / "README.md").read_text()
     (row,) = read_csv(tmp_path / "released-predictions.csv")
     text = (data_dir / "proscript" / "eval_summary_v4-flash.json").read_text(encoding="utf-8")
     published = json.loads(text)["overall"]["edge_metrics_mean"]

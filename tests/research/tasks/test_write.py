@@ -38,7 +38,8 @@ async def author(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResp
         return WriteSimulationTaskResponse(failure="the answer could not be read")
     # The second repeats the first, the third an example.
     texts = {0: "Act as a juggler.", 1: "act as  a juggler.", 2: "Act as 0."}
-    task = SimulationTask(name="New", description=texts[index], kind=request.kind)
+    name = f"New {request.kind} {index}"
+    task = SimulationTask(name=name, description=texts[index], kind=request.kind)
     return WriteSimulationTaskResponse(task=task)
 
 
@@ -70,6 +71,25 @@ def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:
     (row,) = [Parse(line, SimulateDialogueRequest()) for line in out.read_text().splitlines()]
     assert (row.task.id, row.task.description) == ("new/stateless/7/0", "Act as a juggler.")
     assert dict(row.tags) == {"kind": "stateless", "origin": "written"}
+
+
+def test_a_task_with_the_name_of_another_one_is_a_double(examples: Path, tmp_path: Path) -> None:
+    names = {0: "TASK  3", 1: "Lighthouse", 2: "lightHOUSE"}
+    texts = {0: "Keep bees in winter.", 1: "Answer as a keeper of lamps.", 2: "Play a game of riddles."}
+
+    async def named(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResponse:
+        index = request.options.repeat_index
+        task = SimulationTask(name=names[index], description=texts[index], kind=request.kind)
+        return WriteSimulationTaskResponse(task=task)
+
+    out = tmp_path / "new.jsonl"
+    with gateway_in_a_thread({"author": {"WriteSimulationTask": named}}) as target:
+        options = ("--count", 3, "--kind", "stateless", "--target", target, "--json")
+        result = run(examples, out, *options)
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    # Of names that differ by case the first one stays.
+    assert [row["task"]["name"] for row in rows] == ["Lighthouse"]
 
 
 def test_people_accept_edit_and_reject_on_a_sheet(examples: Path, tmp_path: Path) -> None:
@@ -105,10 +125,13 @@ def test_people_accept_edit_and_reject_on_a_sheet(examples: Path, tmp_path: Path
         assert kept.check() == found["rows"] == 2
         first, second = [row.request for row in kept]
     assert first.task == SimulationTask(
-        id="new/stateless/0/0", name="New", description="Act as a juggler.", kind=STATELESS
+        id="new/stateless/0/0", name=f"New {STATELESS} 0", description="Act as a juggler.", kind=STATELESS
     )
     assert dict(first.tags) == {"kind": "stateless", "origin": "written", "review": "accepted"}
-    assert (second.task.name, second.task.description) == ("New", "Act as a juggler,\nwith five balls.")
+    assert (second.task.name, second.task.description) == (
+        f"New {STATELESS} 1",
+        "Act as a juggler,\nwith five balls.",
+    )
     assert second.tags["review"] == "edited"
 
 

@@ -27,6 +27,7 @@ from tests.support.generation import (
     endpoint,
     generation_service,
     generation_settings,
+    request,
 )
 from tests.support.openai_server import Answer, OpenAIServer
 
@@ -98,6 +99,35 @@ async def test_a_key_is_read_from_a_file(tmp_path: Path) -> None:
         generation_service(providers={"p": endpoint(server, api_key_file=file)}) as service,
     ):
         assert (await service.generate()).json == GOOD
+
+
+async def test_a_key_that_changes_is_used_without_a_restart_and_removed_like_the_first(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("first-" + SECRET)
+    async with (
+        OpenAIServer(lambda _: Answer(f"no: {SECRET}, first-{SECRET}, next-{SECRET}", status=400)) as server,
+        generation_service(providers={"p": endpoint(server, api_key_file=file)}) as service,
+    ):
+        await messages_of(service)
+        replaced = tmp_path / "replaced"
+        replaced.write_text("next-" + SECRET)
+        replaced.rename(file)
+        seen = await messages_of(service)
+        file.unlink()
+        await messages_of(service)
+        sent = [request.headers["Authorization"] for request in server.requests]
+    assert sent == [f"Bearer first-{SECRET}", *[f"Bearer next-{SECRET}"] * (len(sent) - 1)]
+    assert len(sent) >= 3
+    assert not [text for text in seen if f"first-{SECRET}" in text or f"next-{SECRET}" in text]
+
+
+async def test_the_provider_gets_the_request_id() -> None:
+    async with OpenAIServer(lambda _: GOOD) as server, generation_service(server) as service:
+        await service.generation.Generate(request(), metadata=(("x-request-id", "one"),))
+        sent = {name.lower(): value for name, value in server.requests[0].headers.items()}
+    assert sent["x-request-id"] == "one"
 
 
 @pytest.mark.parametrize(

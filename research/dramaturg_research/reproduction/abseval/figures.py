@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
-from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.plots.figures import BarChart, Figure, HeatMap, LineChart, RankChart
+from dramaturg.plots.figures import BarChart, Bounds, Figure, HeatMap, LineChart, RankChart
 from dramaturg.results.variants import BASE
 from dramaturg.tables.model import Table
-from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
 from dramaturg_research.reproduction.abseval.rates import (
     MODEL_GROUP,
@@ -19,14 +21,17 @@ from dramaturg_research.reproduction.abseval.rates import (
     SIZES,
     Rates,
     agreement_of,
+    bounds_of,
     find_figures,
     rate_of,
     tag_values,
 )
-from dramaturg_research.reproduction.abseval.tables import AGENTS
+from dramaturg_research.reproduction.abseval.tables import AGENTS, Agreement
+from dramaturg_research.reproduction.cells import estimate
 
 _RATE, _AGREEMENT = "share of scripts that pass", "share of equal verdicts"
 _OWN, _PAPER = "this run", "paper"
+_ALL = "ALL (paper)"
 _CELLS = "Each cell: the share of the verdicts on the scripts of a topic that pass, over the seven criteria."
 
 
@@ -36,6 +41,7 @@ def make_figures(
     printed: Rates,
     heat_map: Mapping[str, Any] | None,
     recovered: Mapping[str, Any] | None,
+    topics: Sequence[str],
 ) -> Iterator[Figure]:
     """The figures of a run beside those of the paper; without a run those of the paper.
 
@@ -45,28 +51,38 @@ def make_figures(
         printed: The rates of Table 5.
         heat_map: The values of Figure 9. None: not known.
         recovered: The values of Figures 2, 4, 5 and 7. None: not known.
+        topics: The topics of the tasks of the run.
     """
     own = rates.get(AGENTS, {})
     printed_names = {f"{model} (paper)": values for model, values in printed.items()}
     named = {**own, **printed_names}
+    if topics:
+        counts = Counter(topic or "(none)" for topic in topics)
+        yield BarChart(
+            "figure-2-run",
+            "Figure 2: Tasks of this run by topic",
+            [topic for topic, _ in counts.most_common()],
+            {"tasks": [count for _, count in counts.most_common()]},
+            value_name="tasks",
+        )
     if recovered is not None:
         yield _topics(recovered["fig_pie_topics"])
         gold = recovered["fig4_radar_gold_answer.svg"]
         shown = {name: gold[name] for name in ("with gold", "without gold")}
         title = "Figure 4: Agreement with people by gold answer, as printed"
-        yield _criteria_bars("figure-4", title, shown, _AGREEMENT)
+        yield _criteria_bars("figure-4", title, shown, _AGREEMENT, printed_from=0)
         yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
         line = recovered["fig6_line_plot.svg"]
         shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
         title = "Figure 7: Agreement with people by mechanism, as printed"
-        yield _criteria_bars("figure-7", title, shown, _AGREEMENT)
+        yield _criteria_bars("figure-7", title, shown, _AGREEMENT, printed_from=0)
     if summaries:
         yield from _topic_maps(summaries[AGENTS], list(own))
         yield _overall(summaries[AGENTS])
     else:
         values = [float(value) for value in ALL.split()]
         title = "Figure 10: Accuracy of all models, as printed"
-        yield _criteria_bars("figure-10", title, {"ALL (paper)": values})
+        yield _criteria_bars("figure-10", title, {_ALL: values}, printed=[_ALL])
     if heat_map is not None:
         models = list(next(iter(heat_map.values())))
         yield HeatMap(
@@ -74,8 +90,18 @@ def make_figures(
             "Figure 9: Rates by topic and model, as printed",
             list(heat_map),
             {model: [row.get(model) for row in heat_map.values()] for model in models},
-            notes=[f"{_CELLS} The shades are between the smallest and the largest of them."],
+            value_name=_RATE,
+            limits=(0, 1),
+            notes=[
+                _CELLS,
+                f"By these values the weakest topic is {_weakest(heat_map)}; the text says Health.",
+            ],
         )
+    intervals = {
+        (model, place): bounds_of(find_figures(summaries[AGENTS], criterion, model))
+        for model in own
+        for place, criterion in enumerate(ABSEVAL)
+    }
     for place, short in enumerate(SHORT.values()):
         # The paper orders models by the rate.
         ordered = sorted(named, key=lambda name: -(named[name][place] or 0))
@@ -91,6 +117,8 @@ def make_figures(
             },
             value_name=_RATE,
             limits=(0, 1),
+            bounds={_OWN: [intervals.get((name, place)) for name in ordered]},
+            printed=[_PAPER],
         )
 
 
@@ -105,28 +133,72 @@ def ranks_figure(ranks: Table) -> RankChart:
     )
 
 
+# Figure 4 has one judge with and without a gold answer, Figure 7 the agents and one judge.
+_CONTRASTS = {
+    "figure-4": (
+        "Figure 4: Agreement with {} by gold answer",
+        ("single-judge-with-gold-answer", "single-judge"),
+    ),
+    "figure-7": ("Figure 7: Agreement with {} by mechanism", (BASE, "single-judge")),
+}
+
+
 def ablation_figures(summary: Summary) -> Iterator[BarChart]:
     """The agreement of variants with the base."""
-    single = [name for name, (one, _) in VARIANTS.items() if one == scripts_pb2.MECHANISM_SINGLE_JUDGE]
-    agents = [name for name in VARIANTS if name not in (BASE, *single)]
-    for name, title, variants in (
-        ("figure-4-ablations", "Figure 4: Agreement with the base by gold answer", agents),
-        ("figure-7-ablations", "Figure 7: Agreement of the single judge with the base", single),
-    ):
-        shown = {
+    for name, (title, variants) in _CONTRASTS.items():
+        found = {
+            one: [agreement_of(summary, one, criterion) for criterion in ABSEVAL]
+            for one in variants
+            if one != BASE
+        }
+        yield _agreement_bars(f"{name}-ablations", title.format("the base"), found)
+
+
+def people_figures(agreement: Agreement) -> Iterator[BarChart]:
+    """The agreement of variants with people."""
+    for name, (title, variants) in _CONTRASTS.items():
+        found = {
             one: [
-                found.value if (found := agreement_of(summary, one, criterion)) is not None else None
+                agreement[one][criterion].accuracy_when_answered if criterion in agreement[one] else None
                 for criterion in ABSEVAL
             ]
             for one in variants
+            if one in agreement
         }
-        yield _criteria_bars(name, title, shown, _AGREEMENT)
+        yield _agreement_bars(f"{name}-people", title.format("people"), found)
+
+
+def _agreement_bars(name: str, title: str, found: Mapping[str, Sequence[Estimate | None]]) -> BarChart:
+    cells = {one: [estimate(cell, 3) for cell in estimates] for one, estimates in found.items()}
+    return _criteria_bars(
+        name,
+        title,
+        {one: [cell.value for cell in made] for one, made in cells.items()},
+        _AGREEMENT,
+        {one: [cell.bounds for cell in made] for one, made in cells.items()},
+    )
 
 
 def _criteria_bars(
-    name: str, title: str, series: Mapping[str, Sequence[float | None]], value_name: str = _RATE
+    name: str,
+    title: str,
+    series: Mapping[str, Sequence[float | None]],
+    value_name: str = _RATE,
+    bounds: Mapping[str, Bounds] = MappingProxyType({}),
+    printed: Sequence[str] = (),
+    printed_from: int | None = None,
 ) -> BarChart:
-    return BarChart(name, title, list(SHORT.values()), series, value_name=value_name, limits=(0, 1))
+    return BarChart(
+        name,
+        title,
+        list(SHORT.values()),
+        series,
+        value_name=value_name,
+        limits=(0, 1),
+        bounds=bounds,
+        printed=printed,
+        printed_from=printed_from,
+    )
 
 
 def _topics(counts: Mapping[str, int]) -> BarChart:
@@ -137,6 +209,7 @@ def _topics(counts: Mapping[str, int]) -> BarChart:
         list(topics),
         {"tasks": list(topics.values())},
         value_name="tasks",
+        printed=["tasks"],
     )
 
 
@@ -157,6 +230,7 @@ def _sizes(summary: Summary | None, recovered: Mapping[str, Any]) -> HeatMap:
         "Figure 5: Rates by model size and criterion",
         list(SHORT.values()),
         {**own, **printed},
+        value_name=_RATE,
         limits=(0, 1),
     )
 
@@ -171,19 +245,25 @@ def _topic_maps(summary: Summary, models: Sequence[str]) -> Iterator[HeatMap]:
             model: [rate_of(find_figures(summary, "", model, topic=topic)) for topic in topics]
             for model in models
         },
+        value_name=_RATE,
         limits=(0, 1),
         notes=[_CELLS],
     )
 
 
+def _weakest(heat_map: Mapping[str, Any]) -> str:
+    """The topic of the smallest mean over the models."""
+    return min(heat_map, key=lambda topic: fmean(heat_map[topic].values()))
+
+
 def _overall(summary: Summary) -> BarChart:
+    figures = [find_figures(summary, criterion) for criterion in ABSEVAL]
     return _criteria_bars(
         "figure-10",
         "Figure 10: Accuracy of all models",
-        {
-            "ALL": [rate_of(find_figures(summary, criterion)) for criterion in ABSEVAL],
-            "ALL (paper)": [float(value) for value in ALL.split()],
-        },
+        {"ALL": [rate_of(one) for one in figures], _ALL: [float(value) for value in ALL.split()]},
+        bounds={"ALL": [bounds_of(one) for one in figures]},
+        printed=[_ALL],
     )
 
 

@@ -46,6 +46,13 @@ def rate_of(found: VerdictFigures | None) -> float | None:
     return found.pass_rate.value if found is not None and found.pass_rate.HasField("value") else None
 
 
+def bounds_of(found: VerdictFigures | None) -> tuple[float, float] | None:
+    """The 95 % interval of the rate. None: there is none."""
+    if found is None or not (found.pass_rate.HasField("lower") and found.pass_rate.HasField("upper")):
+        return None
+    return found.pass_rate.lower, found.pass_rate.upper
+
+
 def model_rates(summary: Summary, models: Sequence[str]) -> Rates:
     """The rates of each model."""
     return {

@@ -12,24 +12,24 @@ import grpc
 
 from dramaturg.api.alignment.v1 import ranking_pb2, text_pb2
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.common.v1.script_pb2 import Script, Task
 from dramaturg.api.evaluation.v1 import scripts_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.datasets import Row as DatasetRow
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.meta_evaluation.rules import RULES
-from dramaturg.results.variants import LINE_TAG, VARIANT_TAG
+from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels
 from dramaturg.tables.model import Table
-from dramaturg_research.ablations.variants import VARIANTS, played_roles
+from dramaturg_research.ablations.agreement import labelled_outcomes, measure_agreement, read_verdicts
+from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.formats.coscript import convert, read_file
-from dramaturg_research.perturbations.originals import Originals
-from dramaturg_research.perturbations.variants import Skipped, Variant, by_rule
+from dramaturg_research.reproduction.abseval.faults import AGENT_ROLES, Faults, name_judges, plant_faults
 from dramaturg_research.reproduction.abseval.figures import (
     ablation_figures,
     make_figures,
+    people_figures,
     ranks_figure,
     steps_figure,
 )
@@ -40,20 +40,22 @@ from dramaturg_research.reproduction.abseval.tables import (
     BERTSCORE,
     METRICS,
     SINGLE,
-    TABLE_3_AS_PRINTED,
     Scores,
     ablations_table,
     figure_5,
     figure_6,
     figure_12,
+    people_table,
     table_2,
+    table_3,
     table_4,
     table_5,
 )
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction
-from dramaturg_research.reproduction.session import Session, evenly
+from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
 
 
@@ -67,12 +69,10 @@ RECOVERED = ("abseval/fig9_heatmap_topic_by_model_recovered.json", "abseval/fig6
 """Values recovered from the figures of the paper: Figure 9; Figures 4 to 7. Optional."""
 
 _JUDGES = {
-    AGENTS: ("synthesize", "critic", "execute", "commonsense"),
+    AGENTS: AGENT_ROLES,
     SINGLE: ("script-judge",),
 }
 _ABLATIONS, _PERTURBATIONS = "ablations", "perturbations"
-# Section 4.2: the scripts that each fault is put into.
-_PERTURBED = 50
 _SCORED_AT_ONCE = 500
 _TEXTS = "texts"
 _NUMBER = re.compile(r"\d+")
@@ -83,15 +83,17 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     heat_map, accuracies = (_recovered(folder / name) for name in RECOVERED)
     service = AlignmentServiceStub(session.client.channel)
     summaries: dict[str, Summary] = {}
+    faults = Faults([], [])
     if session.offline:
         made = Reproduction(TITLE, "Data: the printed Table 5, and values recovered from the figures.")
         made.omissions.append(
             Omission("The rows of models in Table 5; Figure 6", "No model is named (--offline).")
         )
     else:
-        released = _released(folder)
+        released = [_request(task) for task in session.tasks] or _released(folder)
         rows = [_without_candidates(row) for row in released]
-        made = Reproduction(TITLE, f"Data: {len(rows)} tasks of CoScript; MCScript was not released.")
+        source = "tasks of --tasks" if session.tasks else "tasks of CoScript; MCScript was not released"
+        made = Reproduction(TITLE, f"Data: {len(rows)} {source}.")
         for name, mechanism in (
             (AGENTS, scripts_pb2.MECHANISM_AGENTS),
             (SINGLE, scripts_pb2.MECHANISM_SINGLE_JUDGE),
@@ -109,11 +111,11 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
                 limited=False,
             )
         if session.perturbations:
+            faults = await plant_faults(session, released, await _gold_answers(session, released))
             summaries[_PERTURBATIONS] = await session.run(
                 _PERTURBATIONS,
                 RunSpec(scripts=ScriptsRunOptions(mechanism=scripts_pb2.MECHANISM_AGENTS)),
-                _perturbed(released, session),
-                judge_roles=_JUDGES[AGENTS],
+                faults.rows,
                 limited=False,
             )
     ablated, perturbed = (summaries.pop(name, None) for name in (_ABLATIONS, _PERTURBATIONS))
@@ -121,12 +123,15 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     rates = {name: model_rates(summary, session.models) for name, summary in summaries.items()}
     ranks: Table | None = None
     try:
+        agreement = await _agreement(service, session) if ablated is not None else {}
         if accuracies is not None:
-            made.tables.append(await table_2(service, accuracies))
-        made.tables += [TABLE_3_AS_PRINTED, table_4(perturbed)]
+            made.tables.append(await table_2(service, accuracies, session, agreement))
+        made.tables += [table_3(agreement), table_4(perturbed, faults.notes)]
         made.tables.append(await table_5(service, session, summaries, rates, printed))
         if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
-            references = [row.candidates[0].script for row in session.selected(released)]
+            references = [
+                row.candidates[0].script if row.candidates else None for row in session.selected(released)
+            ]
             scores = await _text_scores(service, session, references)
             ranks, correlations = await figure_6(service, rates, scores)
             made.tables += [ranks, correlations]
@@ -138,12 +143,16 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     if ablated is not None:
         made.tables.append(ablations_table(ablated))
         made.figures += ablation_figures(ablated)
+        if agreement:
+            made.tables.append(people_table(agreement))
+            made.figures += people_figures(agreement)
     sizes = accuracies["fig5_heat_size_by_metric"] if accuracies is not None else None
     if AGENTS in summaries:
         by_steps = figure_12(summaries[AGENTS])
         made.tables += [figure_5(session, summaries[AGENTS], sizes), by_steps]
         made.figures.append(steps_figure(by_steps))
-    made.figures += make_figures(summaries, rates, printed, heat_map, accuracies)
+    topics = [row.task.topic for row in session.selected(rows)] if summaries else []
+    made.figures += make_figures(summaries, rates, printed, heat_map, accuracies, topics)
     if ranks is not None:
         made.figures.append(ranks_figure(ranks))
     made.figures.sort(key=lambda figure: int(_NUMBER.findall(figure.name)[0]))
@@ -158,15 +167,15 @@ _OMISSIONS = (
         "are shown beside.",
     ),
     Omission(
-        "Tables 2 and 3, Figures 4 and 7, agreement with people",
+        "Tables 2 and 3, Figures 4 and 7, the paper's annotations",
         "The 200 annotated scripts were not released, so the printed values are shown. --ablations measures "
-        'the agreement of variants with the base; "dramaturg ablate" measures it with own labels.',
+        "the agreement of variants with the base, --labels with labels of people on the scripts of a run.",
     ),
     Omission(
         "Table 4, the paper's perturbed scripts",
         "They were not released: GPT-4-turbo inserted the faults into scripts without errors. "
         "--perturbations inserts the faults by rules into CoScript's scripts, which may have other errors; "
-        '"dramaturg perturb write" takes labels of people, or a model that inserts the faults.',
+        '--perturbation-model inserts them by a model, and "dramaturg perturb write" takes labels of people.',
     ),
     Omission(
         "Figure 6, the paper's scripts",
@@ -191,6 +200,10 @@ def _released(folder: Path) -> Sequence[EvaluateScriptsRequest]:
     return conversion.requests
 
 
+def _request(task: Task) -> EvaluateScriptsRequest:
+    return EvaluateScriptsRequest(task=task, tags={"topic": task.topic} if task.topic else {})
+
+
 def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
     found = EvaluateScriptsRequest()
     found.CopyFrom(row)
@@ -198,52 +211,67 @@ def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
     return found
 
 
-def _perturbed(
-    released: Sequence[EvaluateScriptsRequest], session: Session
-) -> Sequence[EvaluateScriptsRequest]:
-    """The rows of some released scripts, each unchanged and with the fault of each rule that applies."""
-    originals = Originals.read(DatasetRow(line, row) for line, row in enumerate(released, start=1))
-    wanted = min(_PERTURBED, session.limit or _PERTURBED, len(originals.scripts))
-    others, vocabulary, skipped = originals.of_other_goals(), originals.vocabulary(), Skipped()
-    found: list[EvaluateScriptsRequest] = []
-    for one in evenly(originals.scripts, wanted):
-        made = by_rule(one, tuple(RULES), others, vocabulary, session.seed, skipped)
-        variants = (Variant(one, one.steps), *made)
-        found += [variant.row(keep_others=False) for variant in variants]
-    return found
+async def _gold_answers(session: Session, rows: Sequence[EvaluateScriptsRequest]) -> Mapping[str, Script]:
+    """The pooled gold answers of the agents' run, by the id of the task."""
+    if session.dry_run:
+        # Any script stands for the one that the run makes.
+        return {row.task.id: row.candidates[0].script for row in rows if row.candidates}
+    return {
+        sample.scripts.task.id: sample.scripts.gold_answer.script
+        for sample in await session.samples(AGENTS)
+        if sample.scripts.gold_answer.script.steps
+    }
 
 
 def _varied(rows: Sequence[EvaluateScriptsRequest], session: Session) -> Sequence[EvaluateScriptsRequest]:
-    """The rows of each variant. Each names the judges of its own mechanism: a run's would be in all rows."""
+    """The rows of each variant."""
     found: list[EvaluateScriptsRequest] = []
     for name, (mechanism, source) in VARIANTS.items():
         for line, row in enumerate(rows, start=1):
             varied = EvaluateScriptsRequest(mechanism=mechanism, gold_answer_source=source)
             varied.MergeFrom(row)
             varied.tags.update({VARIANT_TAG: name, LINE_TAG: str(line)})
-            played = played_roles(varied)
-            for role in (*_JUDGES[AGENTS], *_JUDGES[SINGLE]):
-                if role in played and (model := session.judge_model(role)):
-                    varied.judges.add(role=role, model=model)
+            name_judges(varied, session, (*_JUDGES[AGENTS], *_JUDGES[SINGLE]))
             found.append(varied)
     return found
 
 
+async def _agreement(
+    service: AlignmentServiceAsyncStub, session: Session
+) -> Mapping[str, Mapping[str, AccuracyGroup]]:
+    """The agreement of each variant with people, by criterion. Empty: there are no labels."""
+    if not session.people or session.dry_run:
+        return {}
+    samples: dict[str, list[RunSample]] = {}
+    for sample in await session.samples(_ABLATIONS):
+        if sample.HasField("scripts"):
+            samples.setdefault(sample.scripts.tags[VARIANT_TAG], []).append(sample)
+    verdicts = {name: read_verdicts(of_variant) for name, of_variant in samples.items()}
+    try:
+        labels = labelled_outcomes(verdicts.get(BASE, {}), HumanLabels(session.people, 0, []))
+    except AmbiguousLabelsError as error:
+        raise DataError(f"--labels: {error}") from error
+    found, problem = await measure_agreement(service, verdicts, labels)
+    if not found:
+        unknown = "no label is of a script of this run: an item is TASK/MODEL"
+        raise DataError(f"--labels: {problem or unknown}")
+    return found
+
+
 async def _text_scores(
-    service: AlignmentServiceAsyncStub, session: Session, references: Sequence[Script]
+    service: AlignmentServiceAsyncStub, session: Session, references: Sequence[Script | None]
 ) -> Scores:
-    """Scores the written scripts against those of the data."""
+    """Scores the written scripts against those of the data, where it has one for the task."""
     run = next(one.run for one in session.runs if one.name == AGENTS)
     items: list[ranking_pb2.RankedItem] = []
     pairs: list[text_pb2.TextPair] = []
     async for sample in session.client.runs.samples(run.id):
         for one in sample.scripts.candidates:
-            if one.script.steps:
+            reference = references[sample.index]
+            if one.script.steps and reference is not None:
                 tags = {"criterion": _TEXTS}
                 items.append(ranking_pb2.RankedItem(id=str(sample.index), system=one.model, tags=tags))
-                pairs.append(
-                    text_pb2.TextPair(candidate=_text(one.script), reference=_text(references[sample.index]))
-                )
+                pairs.append(text_pb2.TextPair(candidate=_text(one.script), reference=_text(reference)))
     method = missing = ""
     for start in range(0, len(pairs), _SCORED_AT_ONCE):
         request = text_pb2.ScoreTextRequest(pairs=pairs[start : start + _SCORED_AT_ONCE], metrics=METRICS)

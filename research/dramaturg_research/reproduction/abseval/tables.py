@@ -7,10 +7,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.categories import Category
-from dramaturg.tables.model import Cell, Column, Row, Table
+from dramaturg.results.gold_answers import describe_missing
+from dramaturg.results.variants import BASE
+from dramaturg.summaries.decision_accuracy import ALL as ALL_CRITERIA
+from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5
 from dramaturg_research.reproduction.abseval.rates import (
@@ -47,6 +51,10 @@ _BY_LENGTH = ("order_correct", "executable", "no_redundant_steps", "satisfies_co
 _ANNOTATED = 200
 
 
+Agreement = Mapping[str, Mapping[str, accuracy_pb2.AccuracyGroup]]
+"""The agreement of variants of the judges with people: by variant, then by criterion or ``ALL_CRITERIA``."""
+
+
 class Scores(NamedTuple):
     """The scores of written scripts by text metrics."""
 
@@ -57,13 +65,35 @@ class Scores(NamedTuple):
     """Why BERTScore is missing. Empty: it is not."""
 
 
-TABLE_3_AS_PRINTED = Table(
-    "Table 3: Accuracy by source of the gold answer, as printed",
-    [Column("Gold answer generation"), Column("NM"), Column("NR"), Column("ND")],
-    [Row([words(cell) for cell in row]) for row in TABLE_3],
-    name="table-3",
-)
-"""Table 3. The scripts and their annotations were not released."""
+def table_3(agreement: Agreement) -> Table:
+    """The accuracy of the critic by source of the gold answer, against people, above the printed one."""
+    sources = {BASE: "Answer Synthesize", "direct-gold-answer": "the judge alone"}
+    rows = [
+        Row([words(f"{name} (this run)"), *(_accuracy(agreement[variant], one) for one in ABSEVAL[:3])])
+        for variant, name in sources.items()
+        if variant in agreement
+    ]
+    rows += [
+        Row([words(f"{name} (paper)"), *(number(float(cell), _DIGITS) for cell in cells)], ruled=not index)
+        for index, (name, *cells) in enumerate(TABLE_3)
+    ]
+    return Table(
+        "Table 3: Accuracy by source of the gold answer",
+        [Column("Gold answer generation"), Column("NM"), Column("NR"), Column("ND")],
+        rows,
+        name="table-3",
+        notes=[] if agreement else ["As printed: labels of people (--labels) are needed for others."],
+    )
+
+
+def _accuracy(groups: Mapping[str, accuracy_pb2.AccuracyGroup], criterion: str) -> Cell:
+    return estimate(groups[criterion].accuracy_when_answered if criterion in groups else None, _DIGITS)
+
+
+def missing_gold_answers(summary: Summary) -> Sequence[str]:
+    """The note on samples that were judged without their gold answer. Empty: there are none."""
+    described = describe_missing(summary.scripts.gold_answers)
+    return [f"{described}."] if described else []
 
 
 async def _rank(
@@ -96,8 +126,10 @@ def _rank_cell(rank: float | None, printed: str = "") -> Cell:
     return number(rank, 0 if rank is None or rank == int(rank) else 1, printed)
 
 
-async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, Any]) -> Table:
-    """The squared errors that follow from the accuracies of Figure 7, over six and over seven criteria."""
+async def table_2(
+    service: AlignmentServiceAsyncStub, recovered: Mapping[str, Any], session: Session, agreement: Agreement
+) -> Table:
+    """The squared errors against people, above the printed ones and those that follow from Figure 7."""
     line = recovered["fig6_line_plot.svg"]
     names, errors = line["metrics"], {}
     for mechanism, member in (("ABSEval", "ABSEval"), ("Single-LLM", "Single Agent")):
@@ -116,11 +148,20 @@ async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, An
             group.subset: group.policies[0].macro_mean_squared_error for group in groups if not group.tags
         }
     rows = [
+        Row([words(_judges(session, role)), words(mechanism), *_squared_errors(agreement[variant])])
+        for variant, mechanism, role in (
+            (BASE, "ABSEval", "critic"),
+            ("single-judge", "Single-LLM", "script-judge"),
+        )
+        if variant in agreement
+    ]
+    rows += [
         Row(
             [
                 words(f"{model} (paper)"),
                 words(mechanism),
-                words(printed),
+                number(float(printed), _DIGITS),
+                words(ABSENT),
                 *(
                     estimate(errors[mechanism][subset], 4) if model == TABLE_2[0][0] else number(None, 4)
                     for subset in ("all", "six")
@@ -134,7 +175,8 @@ async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, An
         [
             Column("LLM"),
             Column("Mechanism"),
-            Column("MSE (paper)"),
+            Column("MSE"),
+            Column("n"),
             Column("seven criteria", "From Figure 7"),
             Column("six criteria", "From Figure 7"),
         ],
@@ -144,12 +186,33 @@ async def table_2(service: AlignmentServiceAsyncStub, recovered: Mapping[str, An
         notes=[
             f"Computed from the accuracies of Figure 7 on {_ANNOTATED} scripts; six criteria: without EX.",
             "Of labels that are 0 or 1, the squared error is one less the accuracy.",
+            "The printed 0.087 and 0.257 follow from no five to seven of the criteria of Figure 7.",
         ],
     )
 
 
-def table_4(perturbed: Summary | None) -> Table:
-    """The detection of faults by category; the printed one alone without a run."""
+def _judges(session: Session, role: str) -> str:
+    return session.judge_model(role) or "the service's model"
+
+
+def _squared_errors(groups: Mapping[str, accuracy_pb2.AccuracyGroup]) -> Sequence[Cell]:
+    """One less the accuracy, its interval turned, and the number of labels."""
+    found = groups[ALL_CRITERIA].accuracy_when_answered if ALL_CRITERIA in groups else Estimate()
+    turned = Estimate(count=found.count)
+    if found.HasField("value"):
+        turned.value = 1 - found.value
+    if found.HasField("lower") and found.HasField("upper"):
+        turned.lower, turned.upper = 1 - found.upper, 1 - found.lower
+    return [estimate(turned, _DIGITS), count(found.count), words(ABSENT), words(ABSENT)]
+
+
+def table_4(perturbed: Summary | None, notes: Sequence[str]) -> Table:
+    """The detection of faults by category; the printed one alone without a run.
+
+    Args:
+        perturbed: The figures of the run.
+        notes: How the faults were made.
+    """
     if perturbed is None or not perturbed.scripts.HasField("perturbations"):
         return Table(
             "Table 4: Accuracy on perturbations, as printed",
@@ -189,10 +252,11 @@ def table_4(perturbed: Summary | None) -> Table:
         rows,
         name="table-4",
         notes=[
-            f"Rules inserted the faults into {found.unperturbed_count} scripts of CoScript.",
+            *notes,
             "Acc.: the share of scripts with the fault that fail its criterion.",
             "False alarms: the share of unchanged scripts that fail the criterion; the paper states none.",
-            "The gold answer is made of the judged script alone. Verdicts that abstain are left out.",
+            "Verdicts that abstain are left out.",
+            *missing_gold_answers(perturbed),
         ],
     )
 
@@ -208,19 +272,27 @@ async def table_5(
     rows: list[Row] = []
     notes = [
         f"{', '.join(f'{short}: {NAMES[short]}' for short in SHORT.values())}.",
-        "Ranks are by the unweighted mean of the seven rates.",
+        "Rank: by the unweighted mean of the seven rates, as in the paper.",
     ]
     if summaries:
         ranks = _ranks(await _rank(service, {AGENTS: rates[AGENTS]}), AGENTS)
+        pooled = {one.model: one.rank or None for one in summaries[AGENTS].leaderboard}
         for model in session.models:
-            cells = [number(value, _DIGITS) for value in rates[AGENTS][model]]
-            rows.append(Row([words(model), _rank_cell(ranks.get(model)), words(size_of(model)), *cells]))
+            cells = [
+                estimate(pass_rate(find_figures(summaries[AGENTS], one, model)), _DIGITS) for one in ABSEVAL
+            ]
+            placed = [_rank_cell(ranks.get(model)), _rank_cell(pooled.get(model))]
+            rows.append(Row([words(model), *placed, words(size_of(model)), *cells]))
         everything = (estimate(pass_rate(find_figures(summaries[AGENTS], one)), _DIGITS) for one in ABSEVAL)
-        rows.append(Row([words("ALL"), words("-"), words("-"), *everything], ruled=True))
+        rows.append(Row([words("ALL"), words("-"), words("-"), words("-"), *everything], ruled=True))
         abstained = ", ".join(
             f"{count} {reason}" for reason, count in sorted(summaries[AGENTS].abstentions_by_reason.items())
         )
         notes.append(f"Verdicts that abstain are left out: {abstained or 'none'}.")
+        notes += [
+            *missing_gold_answers(summaries[AGENTS]),
+            "Pooled rank: by the share of all verdicts that pass, which the leaderboard of a run has.",
+        ]
     ranks = _ranks(await _rank(service, {"printed": printed}), "printed")
     for index, (model, line) in enumerate(TABLE_5.items()):
         rank, size, *values = line.split()
@@ -230,6 +302,7 @@ async def table_5(
                 [
                     words(f"{model.removesuffix(f' {size}')} (paper)"),
                     _rank_cell(ranks[model], rank),
+                    words(ABSENT),
                     words(size),
                     *cells,
                 ],
@@ -240,10 +313,16 @@ async def table_5(
         number(fmean(values), _DIGITS, given)
         for values, given in zip(zip(*printed.values(), strict=True), ALL.split(), strict=True)
     )
-    rows.append(Row([words("ALL (paper)"), words("-"), words("-"), *all_cells], ruled=True))
+    rows.append(Row([words("ALL (paper)"), words("-"), words("-"), words("-"), *all_cells], ruled=True))
     return Table(
         "Table 5: Share of scripts that meet each criterion",
-        [Column("Model Name"), Column("Rank"), Column("Size"), *map(Column, SHORT.values())],
+        [
+            Column("Model Name"),
+            Column("Rank"),
+            Column("Pooled rank"),
+            Column("Size"),
+            *map(Column, SHORT.values()),
+        ],
         rows,
         name="table-5",
         notes=notes,
@@ -279,6 +358,7 @@ def figure_5(session: Session, summary: Summary, printed: Mapping[str, Any] | No
             "Sizes are read from the names of models.",
             "Billions of parameters: 7b below 10, 13b below 30, 40b below 60, 70b from 60; 8x7B is 56.",
             "Models whose names have no size are left out.",
+            *missing_gold_answers(summary),
         ],
     )
 
@@ -352,6 +432,7 @@ def figure_12(summary: Summary) -> Table:
             "Refusals and answers without steps are left out.",
             "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
             "The paper prints no values.",
+            *missing_gold_answers(summary),
         ],
     )
 
@@ -375,5 +456,24 @@ def ablations_table(summary: Summary) -> Table:
         ],
         rows,
         name="ablations",
-        notes=["The base has the agents and the pooled gold answer. The paper's agreement is with people."],
+        notes=[
+            "The base has the agents and the pooled gold answer. The paper's agreement is with people.",
+            *missing_gold_answers(summary),
+        ],
+    )
+
+
+def people_table(agreement: Agreement) -> Table:
+    """The accuracy of each variant of the judges against people, by criterion."""
+    rows = [
+        Row([words(name), *(_accuracy(agreement[name], one) for one in (*ABSEVAL, ALL_CRITERIA))])
+        for name in VARIANTS
+        if name in agreement
+    ]
+    return Table(
+        "Tables 2 and 3, Figures 4 and 7: Accuracy of variants of the judges against people",
+        [Column("Variant"), *map(Column, SHORT.values()), Column("all criteria")],
+        rows,
+        name="ablations-people",
+        notes=["Verdicts that abstain are left out."],
     )

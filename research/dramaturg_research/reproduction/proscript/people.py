@@ -122,6 +122,7 @@ def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
             value_name="pairs, in percent",
             limits=(0, 100),
             notes=notes,
+            printed_from=len(counted),
         )
     )
 
@@ -146,15 +147,23 @@ async def _add_revisions(session: Session, revisions: Sequence[Revision], made: 
     made.tables.append(_distribution(typed, approaches))
     upper = list(_BINS.values())
     bins = Counter((one.approach, _bin(one.measured.distance.distance, upper)) for one in revisions)
+    counts = Counter(one.approach for one in revisions)
     made.figures.append(
         BarChart(
             "figure-8",
             "Figure 8: Scripts by edit distance to a revision",
             list(_BINS),
-            {approach: [bins[approach, place] for place in range(len(upper))] for approach in approaches},
-            value_name="revised scripts",
+            {
+                approach: [100 * bins[approach, place] / counts[approach] for place in range(len(upper))]
+                for approach in approaches
+            },
+            value_name="revised scripts, in percent",
             label_name="edit distance",
-            notes=["Each revision of a script counts. The paper prints no values."],
+            limits=(0, 100),
+            notes=[
+                f"Revisions: {', '.join(f'{approach} {counts[approach]}' for approach in approaches)}.",
+                "Each revision of a script counts. The paper prints no values.",
+            ],
         )
     )
 

@@ -6,14 +6,17 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import grpc
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import graphs_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import GraphsRunOptions, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
@@ -28,10 +31,19 @@ from dramaturg_research.reproduction.cells import count, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
 from dramaturg_research.reproduction.proscript.sheets import HUMAN, REVISIONS, VOTES, write_sheets
-from dramaturg_research.reproduction.proscript.tables import degrees, figure_3, figure_5, table_1, table_2
+from dramaturg_research.reproduction.proscript.tables import (
+    Predicted,
+    degrees,
+    figure_3,
+    figure_5,
+    pooled_degree,
+    table_1,
+    table_2,
+)
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
+    from dramaturg.api.generation.v1.edge_service_pb2 import EdgeMethod
     from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceAsyncStub
 
 ROLES = ("author", "edges", "graph", "alignment", "embedding")
@@ -42,6 +54,8 @@ SHEETS = "sheets"
 """The folder of the sheets, below that of the reproduction."""
 DEV = "proscript_dev.json"
 """The released development part."""
+TEST = "proscript_test.json"
+"""The test part, in the form of the development part. Optional."""
 TRAIN = "proscript_simple_train.json"
 """The released train part, where some roots are left out. Optional."""
 PREDICTIONS, REFERENCES, PUBLISHED = (
@@ -52,6 +66,8 @@ PREDICTIONS, REFERENCES, PUBLISHED = (
 """Predictions of a model, their references, and their published summary. Optional."""
 
 _ROOT = "root"
+_NEAREST = "nearest-references"
+_DEFAULT, _PAIRWISE = edge_service_pb2.EDGE_METHOD_UNSPECIFIED, edge_service_pb2.EDGE_METHOD_PAIRWISE
 _CONCURRENT_DISTANCES = 8
 _TASKS = {
     "generate": graphs_pb2.GRAPH_TASK_GENERATE,
@@ -65,19 +81,22 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     rows = _read(place / DEV)
     made = Reproduction(TITLE, f"Data: {len(rows)} scripts of {place.name}/{DEV}.")
     service = GraphServiceStub(session.client.channel)
+    test = _read(place / TEST) if (place / TEST).exists() else []
     try:
         drawn = await _random_pairs(service, session.selected(rows), session.seed)
         random = await _score_random(service, drawn)
+        drawn_test = await _random_pairs(service, session.selected(test), session.seed) if test else []
+        random_test = await _score_random(service, drawn_test) if test else None
         random_distances = [] if session.dry_run else await _measure_random(service, drawn)
         released = await released_predictions(service, place)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     edges: Summary | None = None
+    predicted = {"": Predicted(None, None, random, random_test)}
     if not session.offline:
-        spec = RunSpec(
-            models=session.models, graphs=GraphsRunOptions(task=graphs_pb2.GRAPH_TASK_PREDICT_EDGES)
-        )
-        edges = await session.run("predict-edges", spec, rows, session.options([DEGREE]))
+        for name, method in (("", _DEFAULT), *([("pairwise", _PAIRWISE)] if session.pairwise else [])):
+            predicted[name] = await _predict(session, rows, test, name, method, predicted[""])
+        edges = predicted[""].dev
         written = {
             name: await session.run(
                 name,
@@ -89,12 +108,16 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             )
             for name, task in _TASKS.items()
         }
-        made.tables += [table_1(edges, random, session), table_2(written, random_distances, session)]
+        nearest = {} if session.dry_run else await _nearest(session, rows)
+        made.tables += [
+            table_1(predicted, session),
+            table_2(written, random_distances, session, nearest),
+        ]
         if session.out is not None and not session.dry_run:
             scripts = await _scripts(session)
             write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
     else:
-        made.tables += [table_1(None, random, session), table_2({}, random_distances, session)]
+        made.tables += [table_1(predicted, session), table_2({}, random_distances, session, {})]
         made.omissions.append(
             Omission("The rows of models in Tables 1 and 2", "No model is named (--offline).")
         )
@@ -114,11 +137,69 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     return made
 
 
+async def _predict(
+    session: Session,
+    dev: Sequence[EvaluateGraphsRequest],
+    test: Sequence[EvaluateGraphsRequest],
+    name: str,
+    method: EdgeMethod.ValueType,
+    random: Predicted,
+) -> Predicted:
+    """The predictions of all models by a method, on the development part and, if there is one, the test's."""
+    options = GraphsRunOptions(task=graphs_pb2.GRAPH_TASK_PREDICT_EDGES, method=method)
+    spec = RunSpec(models=session.models, graphs=options)
+    run = f"predict-edges-{name}" if name else "predict-edges"
+    found = await session.run(run, spec, dev, session.options([DEGREE]))
+    on_test = await session.run(f"{run}-test", spec, test, session.options([DEGREE])) if test else None
+    return Predicted(found, on_test, random.random, random.random_test)
+
+
+async def _nearest(
+    session: Session, rows: Sequence[EvaluateGraphsRequest]
+) -> Mapping[tuple[str, str], Estimate]:
+    """The mean distance of each approach to the nearest reference of the scenario, by task and model."""
+    alike: dict[str, list[ScriptGraph]] = {}
+    for row in rows:
+        alike.setdefault(_subject(row.reference), []).append(row.reference)
+    least: dict[tuple[str, str, int], int] = {}
+    asked: list[EvaluateGraphsRequest] = []
+    for task in _TASKS:
+        for sample in await session.samples(task):
+            for one in sample.graphs.graphs:
+                if not one.HasField("distance"):
+                    continue
+                least[task, one.model, sample.index] = one.distance.distance
+                for other in alike[_subject(sample.graphs.reference)]:
+                    if other != sample.graphs.reference and one.graph.events:
+                        row = EvaluateGraphsRequest(reference=other, task=graphs_pb2.GRAPH_TASK_GENERATE)
+                        row.graphs.add(model=one.model, graph=one.graph)
+                        row.tags.update({"task": task, "sample": str(sample.index)})
+                        asked.append(row)
+    if asked:
+        options = GraphsRunOptions(
+            task=graphs_pb2.GRAPH_TASK_GENERATE, distance_mode=pb.DISTANCE_MODE_PROSCRIPT
+        )
+        await session.run(_NEAREST, RunSpec(graphs=options), asked, limited=False)
+        for sample in await session.samples(_NEAREST):
+            for one in sample.graphs.graphs:
+                place = sample.graphs.tags["task"], one.model, int(sample.graphs.tags["sample"])
+                if one.HasField("distance"):
+                    least[place] = min(least[place], one.distance.distance)
+    found: dict[tuple[str, str], list[int]] = {}
+    for (task, model, _), distance in least.items():
+        found.setdefault((task, model), []).append(distance)
+    return {key: Estimate(value=fmean(values), count=len(values)) for key, values in found.items()}
+
+
+def _subject(graph: ScriptGraph) -> str:
+    return " ".join(graph.scenario.casefold().split())
+
+
 _OMISSIONS = (
     Omission(
-        "Table 1, the paper's models and people; the test parts",
-        "Their outputs were not released, and the test part is not among the data read here; the printed "
-        "figures are shown.",
+        "Table 1, the paper's models and people; the parts of the test data by domain",
+        f"Their outputs were not released. The test part is read where {TEST} is among the data; it has no "
+        "domains. The printed figures are shown.",
     ),
     Omission(
         "Tables 2 to 4 and Figures 7 and 8 of the paper's scripts",
@@ -153,6 +234,8 @@ def _read(file: Path) -> Sequence[EvaluateGraphsRequest]:
     if conversion.skipped or not conversion.requests:
         first = next((f"{name}: {reason}" for _, name, reason in conversion.skipped), "there are no rows")
         raise DataError(f"{file}: {first}")
+    for row in conversion.requests:
+        row.tags[DEGREE] = pooled_degree(row.tags[DEGREE])
     return conversion.requests
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
@@ -16,7 +18,7 @@ from dramaturg.plots.figures import BarChart, LineChart
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
-from dramaturg_research.reproduction.cells import count, number, percent, words
+from dramaturg_research.reproduction.cells import count, estimate, number, percent, words
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 
@@ -40,20 +42,50 @@ _ORIENTATION_NOTE = (
 _HIGH_DEGREE = 4
 
 
-def table_1(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> Table:
-    """The scores of random graphs and of each model, above those of the paper."""
-    absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 1)
+class Predicted(NamedTuple):
+    """The predicted edges of one method, and those of random graphs."""
+
+    dev: Summary | None
+    """On the development part. None: no model was asked."""
+    test: Summary | None
+    """On the test part. None: it is not among the data, or no model was asked."""
+    random: pb.ScoreEdgesResponse
+    random_test: pb.ScoreEdgesResponse | None
+
+
+def table_1(predicted: Mapping[str, Predicted], session: Session) -> Table:
+    """The scores of random graphs and of each model by each method, above those of the paper.
+
+    Args:
+        predicted: By method; the model's own is "".
+        session: The models.
+    """
+    absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 2)
     printed = {name: line.split() for name, line in TABLE_1.items()}
-    drawn = random.summary.macro
+    drawn = predicted[""]
     first = [
         percent(value, _DIGITS, given)
-        for value, given in zip((drawn.f1, drawn.precision, drawn.recall), printed["random"], strict=False)
+        for value, given in zip(
+            (*_random_scores(drawn.random), *_random_scores(drawn.random_test)),
+            printed["random"],
+            strict=False,
+        )
     ]
-    rest = [Cell(cell.text, printed=given) for cell, given in zip(absent, printed["random"][3:], strict=True)]
+    rest = [Cell(cell.text, printed=given) for cell, given in zip(absent, printed["random"][6:], strict=True)]
     rows = [Row([words("random"), *first, *rest])]
-    rows += [
-        Row([words(model), *_f1_cells(of_model(edges, model)), *absent]) for model in session.models if edges
+    notes = [
+        _ORIENTATION_NOTE,
+        "Means over scripts, in percent. Random: edges drawn along a random order of the events, reduced.",
     ]
+    for method, one in predicted.items():
+        for model in session.models if one.dev is not None else ():
+            name = f"{model}, {method}" if method else model
+            found = [of_model(part, model) for part in (one.dev, one.test)]
+            rows.append(Row([words(name), *_part_cells(found), *absent]))
+            for part, figures in zip(("dev", "test"), found, strict=True):
+                if figures is not None and figures.abstentions_by_reason:
+                    scored = f"{figures.edges.pair_count} of {figures.graph_count}"
+                    notes.append(f"{name}, {part}: {scored} scripts have a graph; the others are left out.")
     rows += [
         Row(
             [words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)],
@@ -62,15 +94,6 @@ def table_1(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Sessi
         for name, values in printed.items()
         if name != "random"
     ]
-    notes = [
-        _ORIENTATION_NOTE,
-        "Means over scripts, in percent. Random: edges drawn along a random order of the events, reduced.",
-    ]
-    for model in session.models:
-        found = of_model(edges, model)
-        if found is not None and found.abstentions_by_reason:
-            scored = f"{found.edges.pair_count} of {found.graph_count}"
-            notes.append(f"{model}: {scored} scripts have a graph; the others are left out.")
     return Table(
         "Table 1: Edge prediction",
         [Column("Models"), *(Column(name, split) for split in _SPLITS for name in ("F1", "P", "R"))],
@@ -78,6 +101,16 @@ def table_1(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Sessi
         name="table-1",
         notes=notes,
     )
+
+
+def _random_scores(scores: pb.ScoreEdgesResponse | None) -> Sequence[float | None]:
+    if scores is None:
+        return [None] * 3
+    return scores.summary.macro.f1, scores.summary.macro.precision, scores.summary.macro.recall
+
+
+def _part_cells(parts: Sequence[GraphFigures | None]) -> Sequence[Cell]:
+    return [cell for part in parts for cell in _f1_cells(part)]
 
 
 def of_model(edges: Summary | None, model: str, degree: str = "") -> GraphFigures | None:
@@ -96,7 +129,10 @@ def _f1_cells(found: GraphFigures | None) -> Sequence[Cell]:
 
 
 def table_2(
-    written: Mapping[str, Summary], random: Sequence[pb.MeasureEditDistanceResponse], session: Session
+    written: Mapping[str, Summary],
+    random: Sequence[pb.MeasureEditDistanceResponse],
+    session: Session,
+    nearest: Mapping[tuple[str, str], Estimate],
 ) -> Table:
     """The distances to the references of random graphs and of models' scripts, above those of the paper."""
     rows = [_random_distances(random)]
@@ -107,6 +143,7 @@ def table_2(
             by_meaning = _distances(summary, model, _BY_MEANING)
             found = by_meaning or by_text
             cells = [number(one.mean if one else None, _DIGITS) for one in (by_meaning, by_text)]
+            cells.append(estimate(nearest.get((task, model)), _DIGITS))
             cells += [number(found.mean_edits[name] if found else None, 3) for name in EDIT_NAMES]
             rows.append(Row([words("dev"), words(f"{model}, {task}"), *cells], ruled=len(rows) == 1))
             if found is not None and found.proven_count < found.measured_count:
@@ -117,7 +154,7 @@ def table_2(
             values = line.split()
             cells = [
                 number(float(values[0]), _DIGITS),
-                words(ABSENT),
+                *[words(ABSENT)] * 2,
                 *(number(float(one), 3) for one in values[1:]),
             ]
             rows.append(Row([words(split), words(f"{model} (paper)"), *cells], ruled=not index))
@@ -128,6 +165,7 @@ def table_2(
             Column("Models"),
             Column("Graph Edit Dist"),
             Column("by text"),
+            Column("nearest reference"),
             *map(Column, EDIT_NAMES.values()),
         ],
         rows,
@@ -135,6 +173,8 @@ def table_2(
         heads=2,
         notes=[
             "Of this run: to the reference of the data. Events are matched by meaning (cosine from 0.75).",
+            "Nearest reference: the least distance to a reference of the scenario; some have several.",
+            "Scripts are written at the default temperature of the provider.",
             'In the column "by text" they are matched by equal texts: another wording is another event.',
             "The operations are those of the first distance that there is.",
             "Of the paper: to revisions by people.",
@@ -149,7 +189,7 @@ def _random_distances(measured: Sequence[pb.MeasureEditDistanceResponse]) -> Row
     """The mean distance of graphs with the events of the reference, and of each operation."""
     distance = fmean(one.distance for one in measured) if measured else None
     edits = [fmean(getattr(one.edits, name) for one in measured) if measured else None for name in EDIT_NAMES]
-    cells = [number(distance, _DIGITS, RANDOM_DISTANCES[0]), number(distance, _DIGITS)]
+    cells = [number(distance, _DIGITS, RANDOM_DISTANCES[0]), number(distance, _DIGITS), words(ABSENT)]
     return Row([words("dev"), words("random"), *cells, *(number(one, 3) for one in edits)])
 
 
@@ -196,6 +236,11 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
     )
 
 
+def pooled_degree(degree: str) -> str:
+    """A maximum degree, or "4+" for all from 4, which few scripts have."""
+    return degree if int(degree) < _HIGH_DEGREE else f"{_HIGH_DEGREE}+"
+
+
 def figure_3(file: Path) -> BarChart:
     """The released durations. Records without a duration are left out."""
     found = [row.record.get("minutes") for row in read_rows(file)]
@@ -218,8 +263,15 @@ def figure_3(file: Path) -> BarChart:
 
 def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> LineChart:
     """F1 of each model and of random graphs by maximum degree."""
-    groups = {group.value: group.summary.macro.f1 for group in random.groups}
-    counts = ", ".join(f"{group.summary.pair_count} of degree {group.value}" for group in random.groups)
+    scripts: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
+    for group in random.groups:
+        degree, pairs = pooled_degree(group.value), group.summary.pair_count
+        scripts[degree] += pairs
+        # Macro means are over scripts.
+        sums[degree] += group.summary.macro.f1 * pairs
+    groups = {degree: sums[degree] / count for degree, count in sorted(scripts.items())}
+    counts = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(scripts.items()))
     series: dict[str, list[float | None]] = {}
     for model in session.models if edges else ():
         found = [of_model(edges, model, degree) for degree in groups]

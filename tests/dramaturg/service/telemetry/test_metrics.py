@@ -20,7 +20,7 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry
-from dramaturg.service.telemetry.calls import MAX_TARGETS, target_label
+from dramaturg.service.telemetry.calls import MAX_TARGETS, address_attributes, target_label
 from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
 from dramaturg.testing import serve
 from tests.support.grpc_servers import (
@@ -187,6 +187,20 @@ def test_targets_do_not_grow_without_bound(counts: Counts) -> None:
     assert found == [f"judge-{number}:50051" for number in range(MAX_TARGETS)] + [OTHER] * 5
     with counted():
         assert target_label(METHOD, "later:50051") == "later:50051"
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "port"),
+    [
+        ("critic:50051", "critic", 50051),
+        ("dns:///critic.eval.svc:50051", "critic.eval.svc", 50051),
+        ("[::1]:50051", "::1", 50051),
+        ("unix:/run/socket", "unix:/run/socket", None),
+    ],
+)
+def test_addresses_have_a_port_of_their_own(target: str, host: str, port: int | None) -> None:
+    expected = {"server.address": host} | ({} if port is None else {"server.port": port})
+    assert address_attributes(target) == expected
 
 
 async def test_polling_has_one_target(counts: Counts) -> None:

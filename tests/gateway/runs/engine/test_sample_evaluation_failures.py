@@ -161,10 +161,13 @@ async def test_a_judge_that_does_not_answer_is_named_until_it_does(
     judge.repaired = True
     async with runs_with(sqlite_url, Fake("critic", judge, name="slow"), poll_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(5))
-        run = await runs.until(run_id, lambda run: run.incident is not None)
+        # On a busy machine another judge takes long enough to be named before it.
+        wanted = "critic 'slow' has not answered "
+        run = await runs.until(
+            run_id, lambda run: run.incident is not None and run.incident.description.startswith(wanted)
+        )
         assert run.incident is not None
         assert run.incident.failed_attempt_count == 0
-        assert run.incident.description.startswith("critic 'slow' has not answered ")
         for _ in range(5):
             judge.answers.release()
         run = await runs.ended(run_id)

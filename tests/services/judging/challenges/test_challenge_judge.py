@@ -49,7 +49,7 @@ async def test_turns_are_numbered_from_one_and_counted_by_pairs() -> None:
         fenced(f"turn {index // 2 + 1} {'simulator' if index % 2 else 'user'}", text)
         for index, text in enumerate(TEXTS)
     ]
-    assert "The dialogue:\n" + "\n".join(turns) + "\n\nIt has 4 turns." in shown
+    assert "The dialogue:\n" + "\n".join(turns) + "\n\nNumber of turns: 4." in shown
     schema = body["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["reason", "turn"]
     assert schema["properties"]["turn"] == {"type": "integer", "minimum": 0, "maximum": 4}
