@@ -58,12 +58,12 @@ $(SERVERS)/.transformers: | $(UV)
 	@$(INSTALL) $(SERVERS)/transformers/bin/python 'transformers[serving]'
 	@touch $@
 
-HARNESSES := .tools/harnesses
 test-live: $(VENV)/.dev ## Tests with a model that answers: MODEL=... OPENAI_BASE_URL=... [OPENAI_API_KEY=...].
 	@test -n "$(MODEL)" || { echo "MODEL is not set: make test-live MODEL=... OPENAI_BASE_URL=..." >&2; exit 2; }
 	@MODEL="$(MODEL)" OPENAI_BASE_URL="$(OPENAI_BASE_URL)" $(BIN)/python -m pytest -q -n 0 -m live tests/live
 
-test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI and promptfoo and tests judges in them.
+HARNESSES := .tools/harnesses
+test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed ## Installs MLflow, Inspect AI, Jupyter and promptfoo and tests judges in them.
 	@$(BIN)/python -m pytest -q -n 0 -m harnesses tests/dramaturg/integrations
 
 .tools/promptfoo/.installed:
@@ -72,7 +72,7 @@ test-harnesses: $(VENV)/.dev $(HARNESSES)/.installed .tools/promptfoo/.installed
 
 $(HARNESSES)/.installed: pyproject.toml | $(UV)
 	@$(PYTHON) -m venv --without-pip $(HARNESSES)
-	@$(INSTALL) $(HARNESSES)/bin/python -e '.[mlflow,inspect]'
+	@$(INSTALL) $(HARNESSES)/bin/python -e '.[mlflow,inspect]' nbclient ipykernel ipywidgets tqdm
 	@touch $@
 
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.

@@ -11,6 +11,8 @@ All functions have these parameters:
 - ``target``: the address of the gateway. Default: ``DRAMATURG_TARGET``, else localhost:50051.
 - ``settings``: TLS files, the token file and limits of the connection. Default: read from the environment.
 - ``timeout``: the timeout of the evaluation, in seconds. Default: that of the settings.
+- ``progress``: whether assessments are counted as they arrive, by the bar of ``tqdm`` for notebooks or
+  terminals. Without ``tqdm`` there is none.
 
 They raise ``TypeError`` or ``ValueError`` for a value that is no input, with its place, and ``ServiceError``
 if the gateway refuses the request or fails. Those that are not asynchronous may be called where an event loop
@@ -26,6 +28,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -128,6 +131,7 @@ async def evaluate_scripts_async(
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
+    progress: bool = False,
 ) -> ScriptsEvaluation:
     """Judges scripts that were written for a goal.
 
@@ -142,6 +146,7 @@ async def evaluate_scripts_async(
         target: See the module.
         settings: See the module.
         timeout: See the module.
+        progress: See the module.
     """
     request = EvaluateScriptsRequest(
         task=Task(goal=_text("goal", goal), constraints=_texts("constraints", constraints)),
@@ -159,7 +164,9 @@ async def evaluate_scripts_async(
         request.gold_answer.CopyFrom(_script(_texts("reference", reference)))
         request.gold_answer_source = GOLD_ANSWER_SOURCE_GIVEN
     return scripts_evaluation(
-        await _evaluate(lambda client: client.evaluate_scripts(request, timeout=timeout), target, settings)
+        await _evaluate(
+            lambda client: client.evaluate_scripts(request, timeout=timeout), target, settings, progress
+        )
     )
 
 
@@ -175,6 +182,7 @@ async def evaluate_texts_async(
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
+    progress: bool = False,
 ) -> TextsEvaluation:
     """Judges texts by a rubric.
 
@@ -188,6 +196,7 @@ async def evaluate_texts_async(
         target: See the module.
         settings: See the module.
         timeout: See the module.
+        progress: See the module.
     """
     request = EvaluateTextsRequest(
         task=Task(goal=_text("goal", goal)),
@@ -201,7 +210,9 @@ async def evaluate_texts_async(
         options=JudgeOptions(model=model),
     )
     return texts_evaluation(
-        await _evaluate(lambda client: client.evaluate_texts(request, timeout=timeout), target, settings)
+        await _evaluate(
+            lambda client: client.evaluate_texts(request, timeout=timeout), target, settings, progress
+        )
     )
 
 
@@ -219,6 +230,7 @@ async def evaluate_pair_async(
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
+    progress: bool = False,
 ) -> PairEvaluation:
     """Compares two texts by role-players, or by a rubric.
 
@@ -234,6 +246,7 @@ async def evaluate_pair_async(
         target: See the module.
         settings: See the module.
         timeout: See the module.
+        progress: See the module.
     """
     request = EvaluatePairsRequest(
         source=_text("source", source),
@@ -247,7 +260,9 @@ async def evaluate_pair_async(
     if criteria is not None:
         request.roles.criteria.extend(read_criteria(criteria))
     return pair_evaluation(
-        await _evaluate(lambda client: client.evaluate_pairs(request, timeout=timeout), target, settings)
+        await _evaluate(
+            lambda client: client.evaluate_pairs(request, timeout=timeout), target, settings, progress
+        )
     )
 
 
@@ -299,12 +314,16 @@ evaluate_pair = _blocking(evaluate_pair_async)
 
 
 async def _evaluate(
-    events: Callable[[DramaturgClient], Any], target: str | None, settings: ChannelSettings | None
+    events: Callable[[DramaturgClient], Any],
+    target: str | None,
+    settings: ChannelSettings | None,
+    progress: bool,
 ) -> Any:
     address = target or os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
     async with DramaturgClient(address, settings) as client:
         try:
-            return await final_result(events(client))
+            with _bar(progress) as happened:
+                return await final_result(events(client), happened)
         except ServiceError as error:
             if error.code is not grpc.StatusCode.UNAVAILABLE or "Connection refused" not in error.message:
                 raise
@@ -314,6 +333,34 @@ async def _evaluate(
                 f"no gateway answers at {address}; start one with `dramaturg up`, or set target or "
                 f"{TARGET_VARIABLE}: {error.message}",
             ) from error
+
+
+def _tqdm() -> Any:
+    """The bar of a notebook or of a terminal. None: tqdm is not installed."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm
+
+
+@contextmanager
+def _bar(shown: bool) -> Iterator[Callable[[Any], object] | None]:
+    """Shows the assessments of an evaluation as they arrive. Yields what receives its events."""
+    tqdm = _tqdm() if shown else None
+    if tqdm is None:
+        yield None
+        return
+    with tqdm(unit="assessment") as bar:
+
+        def happened(event: Any) -> None:
+            kind = event.WhichOneof("event")
+            if kind == "accepted":
+                bar.reset(event.accepted.assessment_count or None)
+            elif kind in {"assessment", "comparison"}:
+                bar.update()
+
+        yield happened
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,6 +102,13 @@ class Evaluation(Generic[Message]):
         """
         return pandas_frame(_rows(self.message))
 
+    def _repr_html_(self) -> str:
+        """The card of the sample in a notebook: its verdicts as a table, and each text with its faults."""
+        # Imported here: the view takes longer to load than the client.
+        from dramaturg.report.card import card
+
+        return card(_sample(self.message))
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -134,6 +141,13 @@ class PairEvaluation:
         """Two rows for each comparison; see ``Evaluation.to_pandas``."""
         return pandas_frame(_rows(self.message))
 
+    def _repr_html_(self) -> str:
+        """The card of the comparison in a notebook."""
+        # Imported here: the view takes longer to load than the client.
+        from dramaturg.report.card import card
+
+        return card(_sample(self.message))
+
 
 ScriptsEvaluation: TypeAlias = "Evaluation[ScriptsResult]"
 TextsEvaluation: TypeAlias = "Evaluation[TextsResult]"
@@ -157,13 +171,15 @@ def pair_evaluation(result: PairResult) -> PairEvaluation:
 
 
 def _rows(result: ScriptsResult | TextsResult | PairResult) -> list[RunResult]:
+    return flatten(_sample(result))
+
+
+def _sample(result: ScriptsResult | TextsResult | PairResult) -> RunSample:
     if isinstance(result, ScriptsResult):
-        sample = RunSample(scripts=result, sample_id=result.task.id)
-    elif isinstance(result, TextsResult):
-        sample = RunSample(texts=result, sample_id=result.task.id)
-    else:
-        sample = RunSample(pair=result, sample_id=result.id)
-    return flatten(sample)
+        return RunSample(scripts=result, sample_id=result.task.id)
+    if isinstance(result, TextsResult):
+        return RunSample(texts=result, sample_id=result.task.id)
+    return RunSample(pair=result, sample_id=result.id)
 
 
 def _candidates(

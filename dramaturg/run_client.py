@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -45,6 +46,13 @@ _TRANSIENT = frozenset(
 )
 
 Response = TypeVar("Response")
+
+
+def _is_cut(error: ServiceError) -> bool:
+    """Whether a proxy ended a stream: gRPC calls that INTERNAL, and a gateway's own errors have a reason."""
+    return (
+        error.code is grpc.StatusCode.INTERNAL and error.reason == error_reason_pb2.ERROR_REASON_UNSPECIFIED
+    )
 
 
 class RunClient:
@@ -162,8 +170,8 @@ class RunClient:
     ) -> AsyncGenerator[pb.WatchRunResponse]:
         """Yields the events of a run until it has ended, at least one every few seconds while it is running.
 
-        The stream has no timeout. Reconnects without limit after a lost connection, and continues from the
-        last event. Permanent errors are raised.
+        The stream has no timeout. Reconnects without limit after a lost connection or a stream that a proxy
+        ends, and continues from the last event. Permanent errors are raised.
 
         Args:
             run_id: The run.
@@ -184,7 +192,7 @@ class RunClient:
                 if (await self.get(run_id)).state in ENDED:
                     return
             except ServiceError as error:
-                if error.code not in _TRANSIENT:
+                if error.code not in _TRANSIENT and not _is_cut(error):
                     raise
                 if on_lost is not None and error.code is grpc.StatusCode.UNAVAILABLE:
                     on_lost(error)

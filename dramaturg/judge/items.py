@@ -13,7 +13,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
 from dramaturg.judge.sections import (
     FAIL,
-    FAULT,
+    LISTED,
     MALFORMED,
     OUTCOME,
     PASS,
@@ -29,7 +29,7 @@ from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
 _NUMBERS = {
     "constraint": "its number; each once",
-    "step": "the number of a step that does not pass",
+    "step": "a step's number; leave out steps that pass",
 }
 _REASONS = {
     "constraint": "what keeps to it or breaks it",
@@ -78,7 +78,8 @@ class ItemsSection:
         if self.step_count:
             steps = Number("the number of a step that breaks it")
             members["steps"] = ListOf(steps, optional=True, most=_MOST_STEPS)
-        members["verdict"] = FAULT if self.lists_faults else OUTCOME
+        # "pass" stays among the words: models that list every step must not have to fail them.
+        members["verdict"] = LISTED if self.lists_faults else OUTCOME
         if self.lists_faults:
             entries = ListOf(Record(members), optional=True, most=_MOST_STEPS)
         else:

@@ -23,8 +23,8 @@ UNSURE = "unsure"
 """The word for an undecided criterion."""
 OUTCOME = Choice((PASS, FAIL, UNSURE))
 """The shape of a member "verdict"."""
-FAULT = Choice((FAIL, UNSURE), accepts_any=True)
-"""The shape of a member "verdict" of an entry in a list of faults. One that passes is accepted."""
+LISTED = Choice(OUTCOME.options, accepts_any=True)
+"""The shape of a member "verdict" of an entry that may be left out."""
 _WORDS = frozenset(OUTCOME.options)
 _ABSENT = options_of({"none": True, "null": True, "n/a": True})
 """The words that stand for an absent value."""

@@ -19,9 +19,9 @@ _OUTCOMES = {
 SHAPE = ListOf(
     Record(
         {
-            "step": Number("the number of a step that cannot be done when its turn comes"),
+            "step": Number("a step's number; leave out steps that can be done"),
             "needs": Text("what it needs that is not there", optional=True),
-            "possible": Choice(("no", "unsure"), accepts_any=True),
+            "possible": Choice(("yes", "no", "unsure"), accepts_any=True),
         }
     ),
     most=20,

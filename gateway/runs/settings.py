@@ -30,10 +30,6 @@ class RunsSettings(Settings):
     url: str = Field(default_factory=default_url, min_length=1, repr=False)
     """The run store: ``sqlite:///path`` for one gateway, ``postgresql://...`` for any number. The workflow
     engine keeps its tables in the schema "dbos" of that database, on SQLite in a second file beside it."""
-    executor_id: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,63}$")
-    """The identity of the gateway among those that share a store on PostgreSQL. Empty: a new one for each
-    process; its work is taken over when its lease expires. A fixed value must be unique; the gateway then
-    resumes its own work right after a restart."""
     dataset_folders: tuple[Path, ...] = ()
     """The folders from which local files are read as datasets. Empty: none; requests carry their rows or name
     an object store. "{tenant}" stands for the caller's tenant."""

@@ -9,7 +9,7 @@ from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaQuest
 from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
 
-_REASONING = {"walk": Text("what each step needs and does, in a few words")}
+_REASONING = {"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")}
 
 SPEC = criteria_spec(
     role=roles.SCRIPT_JUDGE,

@@ -87,7 +87,7 @@ def test_no_role_is_told_that_it_lacks_what_it_is_shown() -> None:
 
 def test_forms_ask_for_what_the_prompts_ask_for() -> None:
     steps = instruction(VerdictsForm.of(COMMONSENSE.criteria, step_count=3, constraints=()))
-    assert "the number of a step that does not pass" in steps
+    assert "a step's number; leave out steps that pass" in steps
     executed = instruction(VerdictsForm.of(EXECUTE.criteria, step_count=3, constraints=("a",)))
     problems = re.findall(r'"problem": "<(.*?)>"', executed)
     assert len({*problems}) == len(problems) == 2

@@ -26,6 +26,15 @@ async def test_a_stream_that_breaks_off_goes_on_where_it_was() -> None:
     assert [error.code for error in lost] == [UNAVAILABLE]
 
 
+async def test_a_stream_that_a_proxy_ends_goes_on_where_it_was() -> None:
+    """Envoy resets a stream at its time limit, which gRPC reports as INTERNAL, without a reason."""
+    scripted = scripted_runs(6, [grpc.StatusCode.INTERNAL, grpc.StatusCode.INTERNAL])
+    async with run_service(scripted) as target, DramaturgClient(target) as client:
+        events = [event async for event in client.runs.watch(RUN)]
+    assert scripted.cursors == [0, 2, 4]
+    assert events[-1].run.state == run_pb2.RUN_STATE_SUCCEEDED
+
+
 async def test_a_gateway_that_starts_again_is_found_again() -> None:
     first, second = scripted_runs(4, [UNAVAILABLE]), scripted_runs(4)
     lost: list[ServiceError] = []

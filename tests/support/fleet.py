@@ -175,10 +175,7 @@ async def fleet(
         generation = process("generation")
         synthesize = process("synthesize")
         script_judge = process("script-judge")
-        served = [
-            process("gateway", DRAMATURG_RUNS_ENABLED="true", DRAMATURG_RUNS_EXECUTOR_ID=f"gateway-{number}")
-            for number in range(gateways)
-        ]
+        served = [process("gateway", DRAMATURG_RUNS_ENABLED="true") for number in range(gateways)]
         made = Fleet(model, generation, synthesize, script_judge, served)
         (folder / "dramaturg.toml").write_text(_configuration(made, folder, store, lease, slots))
         await asyncio.gather(*(one.start() for one in (generation, synthesize, script_judge, *served)))

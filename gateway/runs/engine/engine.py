@@ -16,13 +16,10 @@ from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import ThreadPool
 from gateway.evaluations.kinds import Evaluations
-from gateway.runs.engine.ingest import DatasetIngest
-from gateway.runs.engine.leases import ClusterMembership
-from gateway.runs.engine.orchestrator import RunOrchestrator
-from gateway.runs.engine.pacing import SamplePacer
-from gateway.runs.engine.reconciler import RunReconciler
+from gateway.runs.engine.executors import ClusterMembership, RunReconciler
+from gateway.runs.engine.orchestrator import DatasetIngest, RunOrchestrator
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
-from gateway.runs.engine.worker import Worker
+from gateway.runs.engine.worker import SamplePacer, Worker
 from gateway.runs.engine.workflows import (
     WorkflowClient,
     executor_id_of,

@@ -12,7 +12,8 @@ import logging
 import math
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from dbos import (
     WorkflowStatus,
 )
 
-from gateway.runs.engine.throughput import BATCHES_PER_GATEWAY
+from gateway.runs.engine.policy import BATCHES_PER_GATEWAY
 from gateway.runs.settings import RunsSettings
 
 Result = TypeVar("Result")
@@ -207,14 +208,19 @@ class WorkflowClient:
         waiting = sum(status.status == "ENQUEUED" for status in found)
         return waiting, len(found) - waiting
 
-    async def in_progress(self) -> Sequence[WorkflowStatus]:
-        """The workflows that are assigned to an executor, live or not."""
-        return await run_detached(_list(status="PENDING"))
+    async def owners(self) -> Mapping[str, int]:
+        """The executors of this version, live or not, with the number of workflows assigned to each."""
+        found = await run_detached(_list(status="PENDING", app_version=WORKFLOW_VERSION))
+        return Counter(str(status.executor_id) for status in found)
 
-    async def requeue(self, status: WorkflowStatus) -> None:
-        """Returns a workflow to its queue."""
-        queue = BATCHES_QUEUE if status.queue_name == BATCHES_QUEUE else RUNS_QUEUE
-        await run_detached(DBOS.resume_workflow_async(status.workflow_id, queue_name=queue))
+    async def recover(self, executor_ids: Sequence[str]) -> None:
+        """Returns the workflows of executors that ended to their queues.
+
+        DBOS leaves each that another executor has claimed meanwhile. Of errors of the database it tells only
+        its log, and the workflow stays assigned: the next pass recovers it.
+        """
+        # Not public, and what the administration server of DBOS calls for this.
+        await asyncio.to_thread(DBOS._recover_pending_workflows, list(executor_ids))
 
     async def _start_run(self, run_id: str, attempt: int) -> None:
         with SetWorkflowID(_orchestrator_id(run_id, attempt)):
@@ -285,11 +291,14 @@ def is_sqlite(url: str) -> bool:
 
 
 def executor_id_of(settings: RunsSettings) -> str:
-    """The executor id of this process: a name and the workflow version, which other gateways read from it."""
+    """The executor id of this process: a name and the workflow version, which other gateways read from it.
+
+    On PostgreSQL it is another one for each process. Under one id a predecessor that is draining could claim
+    what its successor has recovered, and leave it assigned to a process that ends.
+    """
     if is_sqlite(settings.url):
         return f"{SQLITE_EXECUTOR}@{WORKFLOW_VERSION}"
-    name = settings.executor_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    return f"{name}@{WORKFLOW_VERSION}"
+    return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}@{WORKFLOW_VERSION}"
 
 
 def version_of(executor_id: str) -> str:

@@ -9,8 +9,8 @@ gateway:
   # The kernel ends them first. Datasets are copied to files when they are read: two at once, each of at most
   # DRAMATURG_RUNS_MAX_UPLOAD_BYTES (1 GiB).
   resources:
-    requests: {cpu: 250m, memory: 384Mi, ephemeral-storage: 64Mi}
-    limits: {memory: 2Gi, ephemeral-storage: 3Gi}
+    requests: {cpu: 250m, memory: {{ ternary "640Mi" "384Mi" (eq .Values.size "single") }}, ephemeral-storage: 64Mi}
+    limits: {memory: {{ ternary "3Gi" "2Gi" (eq .Values.size "single") }}, ephemeral-storage: 3Gi}
   temporary: 2560Mi
   # Calls drain first, then the samples of runs (DRAMATURG_RUNS_DRAIN_TIMEOUT_SECONDS, 20).
   graceSeconds: 100

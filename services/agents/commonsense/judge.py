@@ -48,7 +48,7 @@ SPEC = criteria_spec(
     prompts=Path(__file__).parent / "prompts",
     question=CriteriaQuestion(
         "commonsense",
-        reasoning={"walk": Text("what each step does and with what, in a few words")},
+        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")},
     ),
     offline=lambda _: judge_contract(OfflineCommonsense()),
 )

@@ -29,13 +29,15 @@ SPEC = criteria_spec(
     question=CriteriaQuestion(
         "critique_alone",
         shown=(CONSTRAINTS,),
-        reasoning={"walk": Text("what the goal needs, then what each step does, in a few words")},
+        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")},
     ),
     comparison=CriteriaQuestion(
         "critique",
         shown=(CONSTRAINTS, REFERENCE),
         reasoning={
-            "comparison": Text("what each step does, in a few words, and its counterpart in the reference")
+            "comparison": Text(
+                "what each step does: 1: ..., 2: ..., 3: ..., then what the reference has besides"
+            )
         },
     ),
     offline=_offline,

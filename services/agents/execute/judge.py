@@ -32,7 +32,7 @@ SPEC = criteria_spec(
         "execute",
         shown=(CONSTRAINTS,),
         reasoning={
-            "end": Text("what each step does, in a few words, and what there is at the end"),
+            "end": Text("what each step does: 1: ..., 2: ..., 3: ..., then what there is at the end"),
             STEP_NOTES: SHAPE,
         },
     ),

@@ -1,4 +1,4 @@
-"""MLflow, Inspect AI and promptfoo, in environments of their own, as their users start them."""
+"""MLflow, Inspect AI, Jupyter and promptfoo, in environments of their own, as their users start them."""
 
 from __future__ import annotations
 
@@ -205,3 +205,23 @@ def test_promptfoo_asserts_on_the_rows_over_http(tmp_path: Path) -> None:
         assert result["namedScores"] == judged
         assert result["pass"] == (row.polite is True and row.clear is not None)
     assert "polite: abstains, UNPARSABLE: No answer." in found[ROWS[2].output]["reason"]
+
+
+def test_the_notebook_runs_and_shows_the_card_and_the_progress(target: str, tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    for name in ("notebook.ipynb", "rubric.toml"):
+        (tmp_path / name).write_text((FOLDER / name).read_text())
+    run(target, tmp_path, "jupyter", "execute", "notebook.ipynb", "--inplace", "--kernel_name", "python3")
+    cells = json.loads((tmp_path / "notebook.ipynb").read_text())["cells"]
+    outputs = [one for cell in cells for one in cell.get("outputs", ())]
+    assert not [one for one in outputs if one["output_type"] == "error"]
+    shown = [one["data"] for one in outputs if "data" in one]
+    (card,) = ["".join(data["text/html"]) for data in shown if "dramaturg-card" in str(data.get("text/html"))]
+    for row in ROWS:
+        assert row.output in card
+    assert card.count("\u25a0 PASS") == 2 * sum(row.polite is True for row in ROWS)
+    assert "UNPARSABLE" in card
+    bars = [data for data in shown if "application/vnd.jupyter.widget-view+json" in data]
+    assert len(bars) == 1
+    assert "50/50" in json.dumps(json.loads((tmp_path / "notebook.ipynb").read_text())["metadata"])
+    assert [data for data in shown if "polite" in str(data.get("text/html")) and "<table" in str(data)]

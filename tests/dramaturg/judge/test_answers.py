@@ -71,9 +71,8 @@ def test_the_instruction_names_every_member_of_the_schema_in_order() -> None:
     told = answers.instruction(form)
     places = [told.index(f'"{name}": ') for name in ("walk", *criteria.ABSEVAL)]
     assert places == sorted(places)
-    # Each constraint has a verdict of its own; steps are listed only where they do not pass.
-    assert told.count('"verdict": "pass" | "fail" | "unsure"') == len(criteria.ABSEVAL) + 1
-    assert told.count('"verdict": "fail" | "unsure"') == 1
+    # Entries of constraints and steps have verdicts of their own.
+    assert told.count('"verdict": "pass" | "fail" | "unsure"') == len(criteria.ABSEVAL) + 2
 
 
 MISSING = {"missing_step": "Boil it.", "steps": [1], "problem": "Cold tea."}
@@ -221,6 +220,8 @@ def test_steps_that_pass_need_no_reason() -> None:
         (None, "pass", "PASS", 1.0),
         ([(2, "fail")], "fail", "FAIL", 2 / 3),
         ([(2, "fail"), (3, "unsure")], "fail", "FAIL", None),
+        ([(1, "pass"), (2, "fail")], "fail", "FAIL", 2 / 3),
+        ([(1, "pass")], "pass", "PASS", 1.0),
         ([(2, "fail"), (None, "fail")], "fail", "FAIL", None),
         ([(2, "fail"), (3, "maybe")], "fail", "FAIL", None),
         ([(2, "unsure")], "pass", "LOW_CONFIDENCE", None),

@@ -62,7 +62,7 @@ def test_steps_that_can_be_done_need_no_note() -> None:
     schema = SHAPE.schema()
     assert schema["maxItems"] == 20
     assert [*schema["items"]["properties"]] == ["step", "needs", "possible"]
-    assert schema["items"]["properties"]["possible"]["enum"] == ["no", "unsure"]
+    assert schema["items"]["properties"]["possible"]["enum"] == ["yes", "no", "unsure"]
     assert "enum" not in json.dumps(SHAPE.schema(accepted=True)), "one word does not invalidate the answer"
 
 

@@ -31,7 +31,7 @@ from gateway.processes import pool, process
 from gateway.quotas import gate, spending
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
-from gateway.runs.engine import ingest, pacing
+from gateway.runs.engine import orchestrator, worker
 from gateway.runs.labels import servicer as labels
 from gateway.runs.service import pages, preflight, report_cache
 from gateway.runs.settings import RunsSettings
@@ -61,7 +61,7 @@ NUMBERS = (
     f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
     f"other tenants within the last {gate.RECENT_SECONDS:g} s",
     f"computed for at most {gate.SHARE:g} of the time since the last start",
-    f"since the last start, or after {pacing.MAX_WAIT_SECONDS:g} s",
+    f"since the last start, or after {worker.MAX_WAIT_SECONDS:g} s",
     f"the thread of a long page computes for {gate.SHARE:g} of the time",
     f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
@@ -95,8 +95,8 @@ def test_a_limit_that_is_named_is_that_of_the_code(number: str) -> None:
 
 
 def test_numbers_in_words_are_those_of_the_code() -> None:
-    assert ingest.MAX_DEATHS == 3
-    assert ingest.MAX_CONCURRENT_DATASETS == 2
+    assert orchestrator.MAX_DEATHS == 3
+    assert orchestrator.MAX_CONCURRENT_DATASETS == 2
     assert usage.MAX_AMOUNT == 10**12
     assert judge_answers.MAX_LATENCY_SECONDS == 24 * 3600
 

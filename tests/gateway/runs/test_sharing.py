@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.testing import until
-from gateway.runs.engine import ingest
+from gateway.runs.engine import orchestrator
 from gateway.runs.records import RunRecord
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
@@ -104,7 +104,7 @@ async def test_ten_urgent_runs_of_one_get_no_more_than_the_only_run_of_another(
 async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    critic, read, reading = Critic(), ingest.read_samples, threading.Event()
+    critic, read, reading = Critic(), orchestrator.read_samples, threading.Event()
     slow: list[str] = []
 
     def read_slowly(run: RunRecord, *args: Any) -> bool:
@@ -113,7 +113,7 @@ async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
             reading.wait(120)
         return read(run, *args)
 
-    monkeypatch.setattr(ingest, "read_samples", read_slowly)
+    monkeypatch.setattr(orchestrator, "read_samples", read_slowly)
     async with gateway(tmp_path, critic) as stubs:
         try:
             run_id = await create(stubs["one"], "one", 3)

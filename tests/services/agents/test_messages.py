@@ -58,7 +58,7 @@ async def test_the_critic_sends_these_messages(agents: Agents) -> None:
     assert shown == "\n\n".join(expected)
     definitions = [f"{one}: {shared('criteria', f'part {one}')}" for one in criteria.ABSEVAL[:3]]
     reasoning = {
-        "comparison": Text("what each step does, in a few words, and its counterpart in the reference")
+        "comparison": Text("what each step does: 1: ..., 2: ..., 3: ..., then what the reference has besides")
     }
     form = VerdictsForm.of(
         criteria.ABSEVAL[:3], step_count=2, constraints=TASK.constraints, reasoning=reasoning

@@ -356,13 +356,13 @@ async def test_the_attempts_at_a_sample_share_a_request_id_and_a_rerun_has_anoth
 async def test_samples_in_progress_at_a_stop_continue_after_the_restart(each_store_url: str) -> None:
     gate = Gate()
     async with judges_of(agents(Fake("critic", gate))) as entries:
-        async with open_runs(each_store_url, entries, executor_id="one", drain_timeout_seconds=0) as runs:
+        async with open_runs(each_store_url, entries, drain_timeout_seconds=0) as runs:
             gate.open.clear()
             run_id = await runs.create(scripts_spec(), script_rows(50))
             await runs.until(run_id, lambda run: gate.waiting == 16)
         assert gate.waiting == 0
         gate.open.set()
-        async with open_runs(each_store_url, entries, executor_id="one") as runs:
+        async with open_runs(each_store_url, entries) as runs:
             run = await runs.ended(run_id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 50)
     # They were given back in order.

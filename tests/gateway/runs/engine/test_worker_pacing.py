@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.quotas.gate import SHARE
-from gateway.runs.engine.pacing import MAX_WAIT_SECONDS, SamplePacer
+from gateway.runs.engine.worker import MAX_WAIT_SECONDS, SamplePacer
 
 
 class Loop:

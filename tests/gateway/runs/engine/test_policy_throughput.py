@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.runs.engine.throughput import (
+from gateway.runs.engine.policy import (
     BATCHES_PER_GATEWAY,
     MAX_BATCH_SIZE,
     batch_size,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from gateway.runs.engine import reconciler, workflows
+from gateway.runs.engine import executors, workflows
 from gateway.runs.records import NewRun
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
@@ -35,7 +35,7 @@ async def test_a_run_of_another_version_that_nobody_has_fails_and_says_so(
         async with open_runs(store_url, entries, drain_timeout_seconds=0) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(3))
             await asked.wait()
-        for module in (reconciler, workflows):
+        for module in (executors, workflows):
             monkeypatch.setattr(module, "WORKFLOW_VERSION", "2")
         async with open_runs(store_url, entries, drain_timeout_seconds=0, lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)
@@ -45,6 +45,7 @@ async def test_a_run_of_another_version_that_nobody_has_fails_and_says_so(
 
 
 async def test_the_work_of_a_lost_gateway_is_taken_over(postgres_url: str) -> None:
+    """DBOS itself leaves it where it is (dbos-transact-py, issue 453)."""
     gone = asyncio.Event()
 
     async def hang(request: Any) -> Any:
@@ -53,13 +54,12 @@ async def test_the_work_of_a_lost_gateway_is_taken_over(postgres_url: str) -> No
         return all_pass("critic")
 
     async with judges_of(agents(Fake("critic", hang))) as entries:
-        first = {"executor_id": "first", "drain_timeout_seconds": 0}
-        async with open_runs(postgres_url, entries, **first) as runs:
+        async with open_runs(postgres_url, entries, drain_timeout_seconds=0) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(20))
             await runs.until(run_id, lambda run: runs.store.samples.running(run_id) > 0)
         # It stopped in order, so its lease is gone, and its orchestrator is still assigned to it.
         gone.set()
-        async with open_runs(postgres_url, entries, executor_id="second", lease_renewal_seconds=0.2) as runs:
+        async with open_runs(postgres_url, entries, lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 20)
 

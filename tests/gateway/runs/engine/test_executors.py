@@ -9,7 +9,7 @@ import pytest
 
 from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
-from gateway.runs.engine.leases import LOST_LEASE_STATUS, ClusterMembership
+from gateway.runs.engine.executors import LOST_LEASE_STATUS, ClusterMembership
 
 
 class UnreachableLeases:

@@ -22,7 +22,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
-from gateway.runs.engine.transient_errors import is_transient, transient_gap
+from gateway.runs.engine.sample_evaluation import is_transient, transient_gap
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 

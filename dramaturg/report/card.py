@@ -1,0 +1,129 @@
+"""The card of a sample as static HTML, for notebooks: what the report shows of it, without a script.
+
+Judged texts are untrusted: all text is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.report.views.model import Block, JudgementView, ProvenanceView, StepView, SubjectView
+from dramaturg.report.views.sample import view
+
+_TOKENS = Path(__file__).parent / "templates" / "tokens.css"
+_CLASS = "dramaturg-card"
+_STYLE = """
+.dramaturg-card { font: var(--text)/1.45 var(--sans); color: var(--ink); background: var(--paper);
+  border: 1px solid var(--line); border-radius: var(--radius); padding: var(--gap-3); max-width: 100%; }
+.dramaturg-card table { border-collapse: collapse; }
+.dramaturg-card th, .dramaturg-card td { text-align: left; vertical-align: top; padding: 3px 10px;
+  border-bottom: 1px solid var(--line); background: none; color: var(--ink); }
+.dramaturg-card .text { white-space: pre-wrap; overflow-wrap: anywhere; }
+.dramaturg-card .note { color: var(--soft); }
+.dramaturg-card .pass { color: var(--pass); } .dramaturg-card .fail { color: var(--fail); }
+.dramaturg-card .abstain { color: var(--abstain); }
+"""
+_MARKS = {"pass": "\u25a0", "fail": "\u2501", "abstain": "\u25a1"}
+
+
+def card(sample: RunSample) -> str:
+    """The card of a sample: its judgements as a table, then each subject with its text and faults."""
+    shown = view(sample)
+    parts = [
+        f"<style>{_style()}</style><p><b>{escape(shown.title)}</b></p>",
+        f"<p class='fail'>{escape(shown.error)}</p>" if shown.error else "",
+        _facts([*shown.facts, *shown.tags]),
+        _table(shown.subjects),
+        *(_block(one) for one in shown.blocks),
+        *(_subject(one) for one in shown.subjects),
+    ]
+    return f"<div class='{_CLASS}'>{''.join(parts)}</div>"
+
+
+@cache
+def _style() -> str:
+    # The tokens of the report, for this card alone.
+    found = re.search(r"^:root \{\n(.*?)^\}", _TOKENS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return f".{_CLASS} {{\n{found[1]}}}\n{_STYLE}"
+
+
+def _facts(pairs: Iterable[tuple[str, str]]) -> str:
+    facts = "; ".join(f"{escape(name)}: {escape(value)}" for name, value in pairs)
+    return f"<p class='note'>{facts}</p>" if facts else ""
+
+
+def _table(subjects: Sequence[SubjectView]) -> str:
+    measures = list(dict.fromkeys(one.measure for subject in subjects for one in subject.judgements))
+    if not measures:
+        return ""
+    head = "".join(f"<th scope='col'>{escape(measure)}</th>" for measure in measures)
+    rows = []
+    for subject in subjects:
+        by_measure = {one.measure: one for one in subject.judgements}
+        cells = "".join(
+            f"<td>{_badge(by_measure[measure]) if measure in by_measure else ''}</td>" for measure in measures
+        )
+        rows.append(f"<tr><th scope='row'>{escape(_name(subject))}</th>{cells}</tr>")
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _name(subject: SubjectView) -> str:
+    return " ".join(filter(None, (subject.title, subject.model and f"({subject.model})")))
+
+
+def _badge(one: JudgementView) -> str:
+    words = " ".join(filter(None, (_MARKS.get(one.outcome, ""), one.label, one.reason)))
+    return f"<span class='{escape(one.outcome)}'>{escape(words)}</span>"
+
+
+def _block(block: Block) -> str:
+    is_open = " open" if block.open else ""
+    inside = f"<div class='text'>{escape(block.text)}</div>" if block.text else ""
+    return (
+        f"<details{is_open}><summary>{escape(block.title)}</summary>{inside}{_steps(block.steps)}</details>"
+    )
+
+
+def _steps(steps: Sequence[StepView]) -> str:
+    if not steps:
+        return ""
+    return f"<ol>{''.join(_step(one) for one in steps)}</ol>"
+
+
+def _step(step: StepView) -> str:
+    faults = "".join(f"<div class='fail'>{escape(fault)}</div>" for fault in step.faults)
+    mark = f" <b>{escape(step.mark)}</b>" if step.mark else ""
+    return f"<li><span class='text'>{escape(step.text)}</span>{mark}{faults}</li>"
+
+
+def _subject(subject: SubjectView) -> str:
+    inside = [
+        f"<div class='text'>{escape(subject.text)}</div>" if subject.text else "",
+        _steps(subject.steps),
+        *(f"<p class='note'>{escape(note)}</p>" for note in subject.notes),
+        *(_judgement(one) for one in subject.judgements),
+        *(f"<p class='note'>{'; '.join(_provenance(one))}</p>" for one in subject.provenances),
+    ]
+    return f"<details><summary>{escape(_name(subject))}</summary>{''.join(inside)}</details>"
+
+
+def _judgement(one: JudgementView) -> str:
+    details = " ".join(filter(None, (one.judge and f"({one.judge})", one.confidence)))
+    findings = "".join(f"<li class='fail'>{escape(finding)}</li>" for finding in one.findings)
+    return (
+        f"<p><b>{escape(one.measure)}</b> {_badge(one)} <span class='note'>{escape(details)}</span> "
+        f"{escape(one.rationale)}</p>" + (f"<ul>{findings}</ul>" if findings else "")
+    )
+
+
+def _provenance(one: ProvenanceView) -> Iterator[str]:
+    yield escape(one.judge)
+    yield from map(escape, one.prompts)
+    for call in one.calls:
+        yield escape(" ".join(filter(None, (call.model, call.tokens, call.cost, call.latency))))
