@@ -2,12 +2,14 @@
 
 PYTHON ?= python3
 VENV := .venv
-# The number of test processes.
-WORKERS ?= auto
+# The number of test processes: one more than cores, since tests wait for processes, servers and stores.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10 --durations-min 10
 UV := .tools/uv/bin/uv
 INSTALL := .ci/install
+# The files with tests of a mark: to import all the others takes longer than to look for them.
+marked = $$(grep -rl --include='*.py' 'mark\.$(1)' tests | sed 's:/conftest.py$$::')
 RELEASE := .tools/release/bin
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
@@ -29,10 +31,10 @@ demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks wit
 
 test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
 	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not live and not real_servers and not harnesses and not typescript and not go"
-	@$(BIN)/python -m pytest -q -m alone
+	@$(BIN)/python -m pytest -q -m alone $(call marked,alone)
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance and not live and not real_servers and not harnesses and not typescript and not go"
+	@$(PYTEST) -m "slow and not k8s and not endurance and not live and not real_servers and not harnesses and not typescript and not go" $(call marked,slow)
 
 conformance: $(VENV)/.dev ## Checks our services and faulty judges with the conformance kit; prints tables.
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.dramaturg.conformance.table

@@ -22,6 +22,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
+from dramaturg.service.installed import find_app, settings_type
 from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess
 
@@ -195,7 +196,9 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
             for role, service in platform.kind.services.items():
                 if service not in services:
                     variable = f"DRAMATURG_{service.upper().replace('-', '_')}_GENERATION_TARGET"
-                    settings = {variable: services["generation"].target}
+                    # A service of figures calls no model, and stops where it is given the address of one.
+                    asks = "generation_target" in settings_type(find_app(service)).model_fields
+                    settings = {variable: services["generation"].target} if asks else {}
                     services[service] = await start("serve", service, **settings)
                 target = services[service].target
                 entries.append(f'[[gateway.judges]]\nrole = "{role}"\nname = "llm"\ntarget = "{target}"\n')

@@ -141,7 +141,10 @@ def bench(
     rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
     services = {service for role in addresses for service in ROLES[role].services}
-    with environment({f"DRAMATURG_{_variable(name)}_PROMPTS_DIR": folder for name in services if folder}):
+    # The gateway that is started here must not end a request before its time.
+    settings = {"DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": str(timeout)}
+    settings |= {f"DRAMATURG_{_variable(name)}_PROMPTS_DIR": folder for name in services if folder}
+    with environment(settings):
         options = JudgeOptions(model=model, repeat_index=repeat_index)
         asked = partial(ask_all, rules=rules, concurrency=concurrency, timeout=timeout)
         answers = run(_ask(cases, addresses, target, options, asked))

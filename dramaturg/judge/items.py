@@ -117,6 +117,9 @@ class ItemsSection:
             if decided.setdefault(number, said) != said:
                 return contradiction(criterion, rationale, f"judges {self.item_name} {number} in two ways")
         findings = [self._finding(judged) for judged in known if judged.outcome == FAIL]
+        if self.lists_faults and outcome == FAIL and not entries:
+            # Like a section of findings: the verdict is clear, and which steps it is about is not.
+            return failed(criterion, rationale=rationale)
         if self.lists_faults and not unread:
             decided = dict.fromkeys(range(1, len(self.contents) + 1), PASS) | decided
         return self._decide(criterion, outcome, [*decided.values()], rationale, findings)

@@ -107,6 +107,7 @@ KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...], int]] =
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
+    monkeypatch.setenv("DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS", SECONDS)
     for name, value in ENDPOINT.items():
         if value:
             monkeypatch.setenv(name, value)

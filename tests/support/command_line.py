@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support import command_server
+
 COMMAND = (sys.executable, "-m", "dramaturg")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,9 +36,9 @@ class Finished(NamedTuple):
 async def start(
     *arguments: str | Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Starts the command in the repository's root; kills it at the end if it still runs."""
+    """Starts the command in the repository's root, as a fork; kills it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        *COMMAND,
+        *command_server.command(),
         *map(str, arguments),
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1", **(environment or {})},

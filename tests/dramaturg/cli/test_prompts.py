@@ -290,3 +290,17 @@ async def test_a_dead_server_ends_the_bench_at_its_first_request(tmp_path: Path,
     assert done.code == 1
     assert f"{judge}: no model answers" in done.err
     assert not kept.exists()
+
+
+async def test_the_time_limit_of_a_request_is_that_of_the_gateway_too(tmp_path: Path) -> None:
+    async with OpenAIServer(careless, latency=2.0) as server:
+        environment = {
+            "OPENAI_BASE_URL": server.base_url,
+            "MODEL": "m",
+            "DRAMATURG_GENERATION_LEDGER": str(tmp_path / "ledger.sqlite3"),
+            "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": "1",
+        }
+        options = ("--judge", "challenge-judge", "--timeout", "60", "--json")
+        done = await dramaturg("prompts", "bench", *options, environment=environment)
+    assert done.code == 0, done.err
+    assert done.json["errors"] == []

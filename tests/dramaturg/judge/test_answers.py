@@ -226,7 +226,8 @@ def test_steps_that_pass_need_no_reason() -> None:
         ([(2, "fail"), (3, "maybe")], "fail", "FAIL", None),
         ([(2, "unsure")], "pass", "LOW_CONFIDENCE", None),
         ([(2, "fail")], "pass", "CONTRADICTORY", None),
-        ([], "fail", "CONTRADICTORY", None),
+        ([], "fail", "FAIL", None),
+        ([(1, "pass")], "fail", "CONTRADICTORY", None),
         ([(None, "fail")], "pass", "UNPARSABLE", None),
     ],
 )

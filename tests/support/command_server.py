@@ -1,0 +1,183 @@
+"""Runs ``dramaturg`` as forks of one process that has imported it: imports take longer than most commands.
+
+A command is asked for by a client, ``command_client.py``, which is the process that a test sees: it passes
+its arguments, environment and standard streams on, and ends as the command ends. The command is a process of
+its own with all that it has in a new interpreter, except that the modules of the project are imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = Path(__file__).with_name("command_client.py")
+PACKAGES = ("dramaturg.cli", "gateway", "services", "dramaturg_research")
+WITH_TORCH = ("services.edges.layers", "dramaturg_research.training")
+"""What not even a command imports without need."""
+
+_lock = threading.Lock()
+_address: str | None = None
+
+
+def command() -> list[str]:
+    """What runs ``dramaturg``, with its arguments behind it; the first call starts the server."""
+    global _address
+    with _lock:
+        if _address is None:
+            _address = _start()
+    return [sys.executable, "-I", "-S", str(CLIENT), _address]
+
+
+def _start() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="dramaturg-commands-")
+    address = f"{folder.name}/socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    # It ends when nobody holds the other end of its standard input.
+    server = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(listener.fileno())],
+        cwd=ROOT,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        pass_fds=[listener.fileno()],
+    )
+    listener.close()
+
+    def stop() -> None:
+        server.kill()
+        server.wait()
+        folder.cleanup()
+
+    atexit.register(stop)
+    return address
+
+
+def _import_everything() -> None:
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not module.name.endswith("__main__") and not module.name.startswith(WITH_TORCH):
+                importlib.import_module(module.name)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
+    gc.collect()
+    gc.freeze()
+
+
+class _Commands:
+    """The commands under way, each known by its client's connection."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._listener = listener
+        self._processes: dict[socket.socket, tuple[int, int]] = {}
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(sys.stdin, selectors.EVENT_READ)
+
+    def serve(self) -> dict[str, Any] | None:
+        """Serves until nobody needs it. Returns in the process of each command too, with what it is to do."""
+        while True:
+            ready = [key for key, _ in self._selector.select()]
+            # A killed client's command is killed before another one starts, as if both were one process.
+            for key in sorted(ready, key=lambda key: key.fileobj is self._listener):
+                if key.data is None:
+                    return None
+                task: dict[str, Any] | None = key.data(key.fileobj)
+                if task is not None:
+                    return task
+
+    def _accept(self, listener: socket.socket) -> dict[str, Any] | None:
+        client, _ = listener.accept()
+        content, streams, _, _ = socket.recv_fds(client, 1 << 16, 3)
+        if not content:
+            client.close()
+            return None
+        size, _, begun = content.partition(b"\n")
+        while len(begun) < int(size):
+            begun += client.recv(1 << 16)
+        process = os.fork()
+        if process == 0:
+            self._become_command(streams)
+            return dict(json.loads(begun))
+        for stream in streams:
+            os.close(stream)
+        ended = os.pidfd_open(process)
+        self._processes[client] = process, ended
+        self._selector.register(client, selectors.EVENT_READ, self._signal)
+        self._selector.register(ended, selectors.EVENT_READ, lambda _: self._end(client))
+        return None
+
+    def _become_command(self, streams: list[int]) -> None:
+        self._selector.close()
+        self._listener.close()
+        for client, (_, ended) in self._processes.items():
+            client.close()
+            os.close(ended)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+
+    def _signal(self, client: socket.socket) -> None:
+        with suppress(ProcessLookupError):
+            for number in client.recv(16) or [signal.SIGKILL]:
+                os.kill(self._processes[client][0], number)
+                if number == signal.SIGKILL:
+                    self._end(client)
+
+    def _end(self, client: socket.socket) -> None:
+        process, ended = self._processes.pop(client)
+        _, status = os.waitpid(process, 0)
+        self._selector.unregister(client)
+        self._selector.unregister(ended)
+        os.close(ended)
+        with suppress(OSError):
+            client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        client.close()
+
+
+def _unbuffered(stream: int, errors: str) -> io.TextIOWrapper:
+    file: Any = io.FileIO(stream, "w", closefd=False)
+    return io.TextIOWrapper(file, "utf-8", errors, write_through=True)
+
+
+def _run(task: dict[str, Any]) -> None:
+    """Runs a command where a new interpreter would run it."""
+    os.environ.clear()
+    os.environ.update(task["environment"])
+    os.chdir(task["folder"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As with PYTHONUNBUFFERED, which the tests set.
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    sys.stdout, sys.stderr = _unbuffered(1, "strict"), _unbuffered(2, "backslashreplace")
+    # The program replaces them, and would close them with the last reference.
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+    from dramaturg import __main__ as program
+
+    sys.modules["__main__"] = program
+    sys.argv = [str(program.__file__), *task["arguments"]]
+    program.main()
+
+
+if __name__ == "__main__":
+    # Ctrl-C in a terminal reaches everybody; the tests end it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _import_everything()
+    asked = _Commands(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if asked is not None:
+        _run(asked)
