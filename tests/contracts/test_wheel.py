@@ -157,7 +157,7 @@ def test_the_extra_adds_the_command_line(wheel: zipfile.ZipFile, tmp_path: Path)
     assert run(site, "-m", "dramaturg", "version").stdout.strip().endswith(described(wheel)["Version"])
     done = run(site, "-m", "dramaturg", "--help")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\bevaluate\b", done.stdout)
+    assert re.search(r"\beval\b", done.stdout)
     done = run(site, "-m", "dramaturg", "up")
     assert done.returncode == 2
     assert "clone" in done.stderr
