@@ -204,7 +204,7 @@ def test_its_wheel_adds_the_commands_of_research(
     )
     research_wheel.extractall(site)
     for command in sorted(research_commands(research_wheel)):
-        done = run(site, "-m", "dramaturg", *command.split("."), "--help")
+        done = run(site, "-m", "dramaturg", "research", *command.split("."), "--help")
         assert done.returncode == 0, done.stderr
     assert run(site, "-m", "dramaturg", "research", "reproduce", "--help").stdout != absent.stdout
 
