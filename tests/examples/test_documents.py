@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,6 +117,34 @@ def test_there_are_examples() -> None:
     documents = {example.document for example in PYTHON}
     assert documents >= {"README.md", "docs/api.md", "docs/testing.md"}
     assert any("buf curl" in example.code for example in SHELL)
+
+
+def test_the_readme_is_short_and_its_three_commands_make_a_report(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 900
+    block = re.search(
+        r"^## Your own texts in three commands$.*?^```\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL
+    )
+    assert block is not None
+    activated, *commands = block[1].splitlines()
+    assert activated == ". .venv/bin/activate"
+    assert len(commands) == 3
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"MODEL", "OPENAI_BASE_URL"}
+    }
+    for command in commands:
+        called, *arguments = shlex.split(command)
+        assert called == "dramaturg"
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path,
+            env={**environment, "XDG_DATA_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "first" / "report.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("example", PYTHON, ids=str)

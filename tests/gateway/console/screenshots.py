@@ -40,6 +40,8 @@ COLORS = 128
 MAX_BYTES = 60_000
 """The most bytes of a picture."""
 REPORT = ROOT / "out" / "demo" / "report.html"
+FAULT = "measure=no_duplicate_steps&outcome=fail&open=first"
+"""The fragment of the report that opens a sample with a fault in place."""
 SAMPLES = ROOT / "examples" / "scripts"
 
 
@@ -174,6 +176,12 @@ def main(folder: Path) -> None:
         with _tab(scheme, REPORT.as_uri(), REPORT_WIDTH, REPORT_HEIGHT) as seen:
             seen.page.goto(REPORT.as_uri())
             _save(seen, folder / f"report-{scheme}.png")
+            seen.page.goto(f"{REPORT.as_uri()}#{FAULT}")
+            seen.page.locator("details[open] .at-fault").first.wait_for()
+            seen.page.locator("details[open] .at-fault").first.evaluate(
+                "one => one.scrollIntoView({block: 'center'})"
+            )
+            _save(seen, folder / f"sample-{scheme}.png")
     # The console of the tests has a store of runs of its own.
     os.environ["DRAMATURG_RUNS_ENABLED"] = "false"
     for scheme in schemes:
