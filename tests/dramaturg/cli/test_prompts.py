@@ -301,6 +301,6 @@ async def test_the_time_limit_of_a_request_is_that_of_the_gateway_too(tmp_path: 
             "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": "1",
         }
         options = ("--judge", "challenge-judge", "--timeout", "60", "--json")
-        done = await dramaturg("prompts", "bench", *options, environment=environment)
+        done = await dramaturg("research", "prompts", "bench", *options, environment=environment)
     assert done.code == 0, done.err
     assert done.json["errors"] == []
