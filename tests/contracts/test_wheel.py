@@ -157,7 +157,7 @@ def test_the_extra_adds_the_command_line(wheel: zipfile.ZipFile, tmp_path: Path)
     assert run(site, "-m", "dramaturg", "version").stdout.strip().endswith(described(wheel)["Version"])
     done = run(site, "-m", "dramaturg", "--help")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\bevaluate\b", done.stdout)
+    assert re.search(r"\beval\b", done.stdout)
     done = run(site, "-m", "dramaturg", "up")
     assert done.returncode == 2
     assert "clone" in done.stderr
@@ -204,7 +204,7 @@ def test_its_wheel_adds_the_commands_of_research(
     )
     research_wheel.extractall(site)
     for command in sorted(research_commands(research_wheel)):
-        done = run(site, "-m", "dramaturg", *command.split("."), "--help")
+        done = run(site, "-m", "dramaturg", "research", *command.split("."), "--help")
         assert done.returncode == 0, done.stderr
     assert run(site, "-m", "dramaturg", "research", "reproduce", "--help").stdout != absent.stdout
 
