@@ -90,7 +90,7 @@ async def go(folder: Path, server: OpenAIServer) -> list[Finished]:
             "research", "scripts", "write", tasks, *models, "-o", scripts, "--json", environment=environment
         )
     )
-    out = ("--model", "judge", "--group-by", "constraints", "--out", folder / "out", "--json")
+    out = ("--judge-model", "judge", "--group-by", "constraints", "--out", folder / "out", "--json")
     done.append(await dramaturg("eval", "--kind", "scripts", scripts, *out, environment=environment))
     return done
 
