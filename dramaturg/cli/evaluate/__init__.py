@@ -172,7 +172,7 @@ def _rewind(file: str) -> None:
 app = typer.Typer(
     cls=_Kinds,
     no_args_is_help=True,
-    subcommand_metavar="FILE [ARGS]...",
+    subcommand_metavar="FILE",
     help="""Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.
 
     FILE has JSON Lines, CSV or Parquet; - reads standard input. The options of a kind: "dramaturg eval --kind

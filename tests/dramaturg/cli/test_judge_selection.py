@@ -72,5 +72,5 @@ def test_the_mechanism_and_the_source_of_the_gold_answer_are_set() -> None:
     ],
 )
 def test_what_is_malformed_is_refused(judges: list[str], models: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"^--(judge|model) "):
+    with pytest.raises(ValueError, match=r"^--judge(-model)? "):
         Overrides.parse(judges, models, None, None)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.steps import is_blank, parse_candidate, parse_listing, split_steps
 from tests.support.judges import candidate
 
@@ -165,13 +166,14 @@ LINE = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
 @example("百百百、\n一百零、")
 @example("⑳ ㉑ ²")
 @example("1" * 5000)
+@example("0.:<THOUGHT>")
 def test_never_raises_and_loses_no_words(text: str) -> None:
     listing = parse_listing(text)
     assert all(not is_blank(step) for step in listing.steps)
     if not listing.steps:
         return
     kept = "".join((listing.preamble, *listing.steps, listing.notes))
-    letters = [letter for letter in text if letter.isalpha() and not is_mark(letter)]
+    letters = [letter for letter in blanked(text) if letter.isalpha() and not is_mark(letter)]
     assert [letter for letter in kept if letter.isalpha() and not is_mark(letter)] == letters
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -378,7 +379,7 @@ async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> 
     assert finished.code == 0, finished.err
     assert "longer" in finished.out
     assert "ROUGE-1, Porter stemmer, F1" in finished.out
-    assert "judges" not in finished.err
+    assert re.search(r"\bjudges\b", finished.err) is None  # a path may have the word in a name
 
 
 def test_every_metric_is_one_of_the_alignment_service() -> None:

@@ -222,7 +222,7 @@ async def test_wrong_usage_is_told_before_a_gateway_is_asked(tmp_path: Path) -> 
     [
         (("eval", "--kind", "pairs"), _pair_row()),
         (("eval", "--kind", "dialogues"), asked(models=["a"])),
-        (("simulate",), SimulateDialogueRequest(task=TASK)),
+        (("research", "simulate"), SimulateDialogueRequest(task=TASK)),
         (("eval", "--kind", "scripts"), scripts_request(1)),
     ],
 )
