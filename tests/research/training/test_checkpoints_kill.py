@@ -64,7 +64,9 @@ def wait_for_checkpoints(folder: Path, count: int, process: subprocess.Popen[byt
 def _states(folder: Path) -> set[int]:
     """When the states that are there were written: one at most, of the model or of a member."""
     times = set()
-    for path in folder.glob(f"**/{CHECKPOINT_FOLDER}/state.pt"):
+    state = f"{CHECKPOINT_FOLDER}/state.pt"
+    # A recursive pattern would look into folders that the training deletes meanwhile.
+    for path in (folder / state, *folder.glob(f"member-*/{state}")):
         with suppress(FileNotFoundError):
             times.add(path.stat().st_mtime_ns)
     return times
