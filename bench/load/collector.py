@@ -1,4 +1,4 @@
-"""A collector that takes spans by OTLP and looks at none.
+"""A collector that takes spans and events by OTLP and looks at none.
 
 python -m bench.load.collector
 """
@@ -14,7 +14,10 @@ import grpc
 
 from bench.load.serving import serving
 
-_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+_EXPORTS = frozenset(
+    f"/opentelemetry.proto.collector.{service}/Export"
+    for service in ("trace.v1.TraceService", "logs.v1.LogsService")
+)
 
 
 def collector() -> AbstractContextManager[str]:
@@ -26,11 +29,12 @@ class _Sink(grpc.GenericRpcHandler):
     """Answers every export with an empty message."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        async def take(spans: bytes, context: object) -> bytes:
-            del spans, context
+        async def take(batch: bytes, context: object) -> bytes:
+            del batch, context
             return b""
 
-        return grpc.unary_unary_rpc_method_handler(take) if handler_call_details.method == _EXPORT else None
+        taken = handler_call_details.method in _EXPORTS
+        return grpc.unary_unary_rpc_method_handler(take) if taken else None
 
 
 async def _serve() -> None:
