@@ -59,7 +59,8 @@ def texts(
     reference; all others are tags, and rows of one task are one sample. Or each row is an
     EvaluateTextsRequest: a task and the texts written for it (docs/texts.md). All rows are checked before the
     first call. DIR/results.jsonl gets one TextsResult a line and DIR/errors.jsonl the samples that failed,
-    both in the order of the rows. The role of judges is rubric-judge.
+    both in the order of the rows. Criteria with a rule are decided without a model, by the role rule-judge;
+    the judges of all others have the role rubric-judge.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -95,9 +96,10 @@ def texts(
             of_requests,
             Evaluation(
                 request=EvaluateTextsRequest,
-                roles=("rubric-judge", "alignment"),
+                roles=("rubric-judge", "rule-judge", "alignment"),
                 apply=apply,
                 options=summary_options(group_by),
+                unjudged=bool(rubric) and all(one.HasField("rule") for one in rubric),
                 filled=("criteria",) if rubric else (),
             ),
         )

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 )
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
-from dramaturg.judge.roles import RUBRIC_JUDGE, JudgeRole
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
 from dramaturg.results.texts import TEXTS
@@ -32,7 +32,7 @@ from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
-from gateway.evaluations.texts.plan import TextsPlan, plan_texts
+from gateway.evaluations.texts.plan import ROLES, TextsPlan, plan_texts
 from gateway.evaluations.texts.summary import TextsKindSummary
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory
@@ -110,8 +110,7 @@ class TextsEvaluation(Evaluation):
         )
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
-        del role
-        criteria = self._plan.criteria
+        criteria = self._plan.criteria_of(role)
         requested: Sequence[Criterion] | None = list(criteria.values())
         if identity is not None:
             known = requested_criteria([*criteria], identity)
@@ -151,7 +150,7 @@ class TextsKind(RunKind):
     name = "texts"
     results = TEXTS
     summary = TextsKindSummary()
-    roles = (RUBRIC_JUDGE,)
+    roles = ROLES
 
     def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsPlan:
         return plan_texts(request, context.registry)

@@ -12,7 +12,8 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule, JudgeCandidate, JudgeRequest
 from dramaturg.client import ServiceError
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.rows import flatten
@@ -27,6 +28,7 @@ from tests.support.texts import (
     texts_result,
 )
 
+PASS, FAIL = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL
 LOW = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
 
 
@@ -72,6 +74,36 @@ async def test_a_judge_gets_the_task_the_texts_and_the_rubric_in_one_call() -> N
     assert result.texts[0].assessments[0].judge == "judge-0"
     assert list(result.criteria) == [POLITE, CLEAR]
     assert dict(result.tags) == {"level": "easy"}
+
+
+async def test_criteria_with_a_rule_go_to_the_rule_judge_and_others_to_the_rubric_judge() -> None:
+    fake = judge()
+    rules = [
+        RubricCriterion(id="ships", rule=CriterionRule(contains="SHIPS")),
+        RubricCriterion(id="same", rule=CriterionRule(equals_reference=True)),
+    ]
+    request = texts_request(criteria=[rules[0], POLITE, rules[1]], reference="tomorrow")
+    async with texts_client(fake) as client:
+        result = await texts_result(client, request)
+    assert [one.id for asked in fake.requests for one in asked.criteria] == ["polite"]
+    found = {(text.text_id, one.criterion): one.outcome for text in result.texts for one in text.verdicts}
+    assert list(found.values()) == [PASS, PASS, FAIL, FAIL, PASS, PASS]
+    assert [[one.role for one in text.assessments] for text in result.texts] == [
+        ["rubric-judge", "rule-judge"]
+    ] * 2
+    assert result.texts[1].verdicts[0].rationale == "The text does not contain 'SHIPS'."
+
+
+async def test_rules_alone_need_no_rubric_judge() -> None:
+    rule = RubricCriterion(id="ships", rule=CriterionRule(contains="ships"))
+    async with texts_client() as client:
+        result = await texts_result(client, texts_request(criteria=[rule]))
+        assert [text.verdicts[0].outcome for text in result.texts] == [PASS, FAIL]
+        rule.rule.matches = "("
+        rule.scale.highest = 5
+        with pytest.raises(ServiceError) as refused:
+            await texts_result(client, texts_request(criteria=[rule]))
+    assert [one.field for one in refused.value.violations] == ["criteria[0].rule", "criteria[0].scale"]
 
 
 @pytest.mark.parametrize(
