@@ -286,14 +286,14 @@ def _validator(schema: str) -> Any:
     """
     # The client does not need the package.
     import jsonschema
-    from jsonschema import Draft202012Validator, ValidationError, validators
+    from jsonschema import Draft202012Validator, FormatChecker, ValidationError, validators
     from referencing import Registry
 
     if len(schema) > MAX_SCHEMA_CHARACTERS:
         raise ValueError(f"has {len(schema)} characters as JSON; at most {MAX_SCHEMA_CHARACTERS} are allowed")
     parsed = json.loads(schema)
     try:
-        Draft202012Validator.check_schema(parsed, format_checker=None)
+        Draft202012Validator.check_schema(parsed, format_checker=FormatChecker(()))
     except jsonschema.SchemaError as error:
         raise ValueError(f"is no JSON Schema: {error.message[:200]}") from None
     except RecursionError:
