@@ -42,7 +42,8 @@ from dramaturg.cli.summaries import as_json, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
-from dramaturg.datasets.row_file import STANDARD_INPUT, RowFile
+from dramaturg.datasets.row_file import RowFile
+from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.results.files import ERRORS, RESULTS
 
 Request = TypeVar("Request", bound=Message)

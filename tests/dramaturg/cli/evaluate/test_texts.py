@@ -11,6 +11,8 @@ import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.cli.output_files import write_messages
+from dramaturg.formats.texts import convert, read_table
 from dramaturg.judge.verdicts import failed, passed, scored
 from dramaturg.testing import serve_gateway
 from tests.support.command_line import Finished, dramaturg, read_jsonl
@@ -38,8 +40,8 @@ async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 async def rows(tmp_path: Path) -> Path:
     file = tmp_path / "answers.jsonl"
-    done = await dramaturg("research", "convert", "texts", EXAMPLES / "answers.csv", file)
-    assert (done.code, done.err) == (0, f"3 tasks with 6 texts to {file}; 0 rows left out\n")
+    requests = convert(read_table(str(EXAMPLES / "answers.csv"))).requests
+    await asyncio.to_thread(write_messages, file, requests)
     return file
 
 
