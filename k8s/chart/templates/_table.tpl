@@ -113,7 +113,7 @@ own name. Its members listen on the ports from 50061 on.
 {{- $text = "# The judges are files of the ConfigMap `judges`.\n[gateway]\njudges_dir = \"/etc/dramaturg/judges\"\n" -}}
 {{- with $values.quotas -}}{{- $text = printf "%s\n%s" $text (toToml (dict "quotas" .)) -}}{{- end -}}
 {{- else if eq $name "generation" -}}
-{{- $keyed := dict "name" "openai" "kind" "openai" "api_key_file" "/etc/dramaturg/providers/openai" -}}
+{{- $keyed := dict "name" "openai" "kind" "chat" "api_key_file" "/etc/dramaturg/providers/openai" -}}
 {{- range $values.providers | default (ternary list (list $keyed) (eq $values.backend "offline")) -}}
 {{- $provider := printf "generation.providers.%s" .name -}}
 {{- $text = printf "%s[%s]\n%s" $text $provider (include "dramaturg.toml" (dict "name" $provider "table" (omit . "name"))) -}}
