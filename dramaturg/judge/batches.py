@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
@@ -115,12 +115,16 @@ def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
             message.preamble,
             message.notes,
             message.script.edges,
+            tuple(message.context),
         )
     if message.reading in (verdict_pb2.READING_TEXT, verdict_pb2.READING_EMPTY):
-        return ParsedCandidate(message.id, (), message.text, message.reading)
-    if steps:
-        return parse_candidate(Candidate(id=message.id, script=message.script))
-    return parse_candidate(Candidate(id=message.id, text=message.text))
+        return ParsedCandidate(message.id, (), message.text, message.reading, context=tuple(message.context))
+    written = (
+        Candidate(id=message.id, script=message.script)
+        if steps
+        else Candidate(id=message.id, text=message.text)
+    )
+    return replace(parse_candidate(written), context=tuple(message.context))
 
 
 def encode_candidate(candidate: Candidate, parsed: ParsedCandidate) -> JudgeCandidate:

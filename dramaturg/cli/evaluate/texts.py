@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,14 +19,14 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.cli.text_tables import TableColumns
-from dramaturg.formats.rubric import RubricError, read_rubric
+from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
 
 Criteria = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="The rubric, a TOML file (docs/texts.md). Default: that of each row.",
+        metavar="FILE",
+        help=f"The rubric: a TOML file (docs/texts.md), or {BUILTIN}NAME with one of "
+        f"{', '.join(ready_rubrics())}. Default: that of each row.",
     ),
 ]
 
@@ -61,6 +60,8 @@ def texts(
     For example:
 
         dramaturg eval answers.csv --criteria rubric.toml
+
+        dramaturg eval answers.csv --criteria builtin:groundedness --context passages
 
         dramaturg eval survey.xlsx --criteria rubric.toml --text comment
 
@@ -115,20 +116,20 @@ def create(criteria: Criteria = None) -> EvaluateTextsRequest:
     return row
 
 
-def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:
-    """The criteria of a file; none without a file.
+def rubric_of(source: str | None) -> Sequence[RubricCriterion]:
+    """The criteria of a file, or of a ready rubric; none without a source.
 
     Raises:
-        typer.Exit: 2 with a message where the file is no rubric.
+        typer.Exit: 2 with a message where the source is no rubric.
     """
-    if file is None:
+    if source is None:
         return ()
     try:
-        return read_rubric(file)
+        return read_rubric(source)
     except RubricError as error:
-        fail(f"{file}: {error}")
+        fail(f"{source}: {error}")
     except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
+        fail(f"{source}: {error.strerror or error}")
 
 
 def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:

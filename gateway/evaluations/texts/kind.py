@@ -80,7 +80,7 @@ class TextsEvaluation(Evaluation):
     async def _evaluate(self, emit: Emit) -> TextsResult:
         request = self._plan.request
         candidates = [
-            JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT)
+            JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT, context=one.context)
             for one in self._plan.judged
         ]
         columns: Sequence[Sequence[CandidateAssessment]] = ()
@@ -123,7 +123,7 @@ class TextsEvaluation(Evaluation):
         return Script(steps=[Step(text=text)]) if text else None
 
     def _result(self, text: EvaluatedText, assessments: Sequence[CandidateAssessment] | None) -> TextResult:
-        result = TextResult(text_id=text.id, model=text.model, text=text.text)
+        result = TextResult(text_id=text.id, model=text.model, text=text.text, context=text.context)
         if assessments is None:
             if not self._plan.request.unusable_outputs_abstain:
                 result.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY
@@ -183,7 +183,7 @@ class TextsKind(RunKind):
         del spec
         plan = plan_texts(request, context.registry)
         shared = sum(map(text_length, (request.task, *plan.criteria.values()))) + len(request.reference)
-        count, texts = len(plan.judged), sum(len(one.text) for one in plan.judged)
+        count, texts = len(plan.judged), sum(map(text_length, plan.judged))
         return [
             PlannedCalls(one.judge, one.model, count, texts + count * shared)
             for one in (*plan.assignments, *counted_shadows(plan.shadows))

@@ -9,7 +9,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION, roles, text_pool
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
 from dramaturg.judge.rules import apply_rule, rule_problem
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, passed
@@ -25,7 +25,7 @@ class RuleJudge:
     version = VERSION
     description = "Decides criteria with a rule, without a model; abstains from all others."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (ANY_CRITERION,)
+    capabilities: Sequence[str] = (ANY_CRITERION, CONTEXT)
 
     async def judge(self, item: JudgeItem) -> Assessment:
         """Judges a text."""

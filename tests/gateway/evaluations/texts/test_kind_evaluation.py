@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -15,6 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule, JudgeCandidate, JudgeRequest
 from dramaturg.client import ServiceError
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.rows import flatten
 from tests.support.texts import (
@@ -92,6 +94,29 @@ async def test_criteria_with_a_rule_go_to_the_rule_judge_and_others_to_the_rubri
         ["rubric-judge", "rule-judge"]
     ] * 2
     assert result.texts[1].verdicts[0].rationale == "The text does not contain 'SHIPS'."
+
+
+async def test_context_goes_to_judges_that_take_it_and_others_abstain_from_what_has_it() -> None:
+    document = Document(id="d1", title="Shipping", text="Orders ship on Monday.", source="handbook")
+    taking, other = judge(capabilities=[ANY_CRITERION, CONTEXT]), judge()
+    request = texts_request(criteria=[POLITE], judges=panel("judge-0", "judge-1"))
+    request.texts[1].context.append(document)
+    async with texts_client(taking, other) as client:
+        result = await texts_result(client, request)
+        asked = [*taking.requests, *other.requests]
+        given = [[list(one.context) for one in request.candidates] for request in asked]
+        assert given == [[[], [document]], [[]]]
+        assert list(result.texts[1].context) == [document]
+        verdicts = [one.assessment.verdicts[0] for one in result.texts[1].assessments]
+        assert [one.outcome for one in verdicts] == [PASS, verdict_pb2.OUTCOME_ABSTAIN]
+        assert verdicts[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+        assert "takes no context" in verdicts[1].rationale
+        request.task.instructions = "Answer in one sentence."
+        result = await texts_result(client, request)
+    assert taking.requests[-1].task.instructions == "Answer in one sentence."
+    assert len(other.requests) == 1
+    verdicts = [text.assessments[1].assessment.verdicts[0] for text in result.texts]
+    assert all("instructions" in one.rationale for one in verdicts)
 
 
 async def test_rules_alone_need_no_rubric_judge() -> None:
