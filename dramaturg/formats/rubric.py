@@ -81,7 +81,7 @@ def read_rubric(source: str | Path) -> Sequence[RubricCriterion]:
     return _criteria(read)
 
 
-def _criteria(read: Mapping[str, Any]) -> Sequence[RubricCriterion]:
+def _criteria(read: dict[str, Any]) -> Sequence[RubricCriterion]:
     try:
         options = ParseDict(read, TextsRunOptions())
     except ParseError as error:

@@ -68,7 +68,10 @@ def test_a_cell_of_context_has_documents(cell: Any, documents: list[Document]) -
 
 
 def test_documents_that_differ_within_a_task_are_those_of_each_text() -> None:
-    rows = [{"task": "Q", "text": "A", "passages": "P"}, {"task": "Q", "text": "B", "passages": ["R"]}]
+    rows: list[dict[str, Any]] = [
+        {"task": "Q", "text": "A", "passages": "P"},
+        {"task": "Q", "text": "B", "passages": ["R"]},
+    ]
     (request,) = convert(rows, find_columns(rows, {"context": "passages"})).requests
     assert [[one.text for one in text.context] for text in request.texts] == [["P"], ["R"]]
     assert not request.task.context
