@@ -161,7 +161,7 @@ async def test_a_failure_has_the_words_it_rests_on() -> None:
     answer["polite"]["faults"] = [
         {"part": "text", "quote": "It ships", "problem": "no greeting", "severity": "major"},
         {"part": "elsewhere", "quote": " tomorrow ", "severity": "grave"},
-        {"part": "context", "quote": ""},
+        {"part": "context", "quote": "", "severity": "minor"},
     ]
     polite, _ = await verdicts(answer)
     assert [(one.description, one.severity) for one in polite.findings] == [
