@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dramaturg.api.common.v1.content_pb2 import Conversation, Part, ToolCall, Turn
@@ -51,7 +51,7 @@ def arguments_of(call: ToolCall) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def kinds_of_parts(conversation: Conversation) -> Set[str]:
+def kinds_of_parts(conversation: Conversation) -> set[str]:
     """The kinds of its parts: members of ``Part.content``."""
     return {str(part.WhichOneof("content")) for turn in conversation.turns for part in turn.parts}
 
