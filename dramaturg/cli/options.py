@@ -14,12 +14,12 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="The samples: JSON Lines, CSV or Parquet; - reads standard input.",
+        help="The samples: JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input.",
     ),
 ]
 FileFormat = Annotated[
     Format | None,
-    typer.Option("--format", help="Format of FILE. Default: by the file extension, else jsonl."),
+    typer.Option("--format", help="Format of FILE. Default: by its extension, else JSON or JSON Lines."),
 ]
 Target = Annotated[
     str | None,

@@ -117,11 +117,11 @@ class ModelSettings(_Part):
         return body
 
 
-class OpenAISettings(ModelSettings):
-    """An endpoint with the OpenAI protocol."""
+class EndpointSettings(ModelSettings):
+    """An endpoint."""
 
-    kind: Literal["openai"] = "openai"
-    """The kind of the provider."""
+    kind: Literal["chat"] = "chat"
+    """The API: ``chat`` is that of chat completions."""
     base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
     """The base URL, including the version. Its query is sent with every request."""
     api_key_env: str = ""
@@ -164,7 +164,7 @@ class OpenAISettings(ModelSettings):
     """Retries of calls."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> OpenAISettings:
+    def _consistent(self) -> EndpointSettings:
         if self.api_key_env and self.api_key_file is not None:
             raise ValueError("api_key_env and api_key_file exclude each other")
         if self.client_key is not None and self.client_certificate is None:
@@ -198,13 +198,14 @@ class ReplaySettings(_Part):
 
 
 def _kind(table: Any) -> str:
-    """The kind of a provider's table; "openai" where it states none."""
-    kind = table.get("kind", "openai") if isinstance(table, dict) else getattr(table, "kind", "openai")
-    return str(kind)
+    """The tag of a provider's table."""
+    kind = table.get("kind") if isinstance(table, dict) else getattr(table, "kind", None)
+    return "replay" if kind == "replay" else "endpoint"
 
 
 ProviderSettings = Annotated[
-    Annotated[OpenAISettings, Tag("openai")] | Annotated[ReplaySettings, Tag("replay")], Discriminator(_kind)
+    Annotated[EndpointSettings, Tag("endpoint")] | Annotated[ReplaySettings, Tag("replay")],
+    Discriminator(_kind),
 ]
 
 

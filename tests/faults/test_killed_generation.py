@@ -48,7 +48,7 @@ async def generation(server: OpenAIServer, folder: Path, ledger_url: str) -> Asy
         [generation]
         ledger_url = "{ledger_url}"
         [generation.providers.local]
-        kind = "openai"
+        kind = "chat"
         base_url = "{server.base_url}"
         default_model = "m"
         concurrency = {{ start = {CALLERS} }}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
+from dramaturg.judge.rules import describe_rule
 from dramaturg.report.views.common import number, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
@@ -24,7 +26,16 @@ def view(index: int, result: TextsResult) -> SampleView:
         sample_id=task.id,
         facts=facts,
         blocks=[
-            Block("Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True)
+            Block(
+                "Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True
+            ),
+            *_blocks("Instructions", [task.instructions] if task.instructions else ()),
+            *_blocks("Context", map(_document, task.context)),
+            *(
+                block
+                for one in result.texts
+                for block in _blocks(f"Context of {one.text_id}", map(_document, one.context))
+            ),
         ],
         subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
         tags=sorted(set(result.tags.items()) - set(facts)),
@@ -33,8 +44,20 @@ def view(index: int, result: TextsResult) -> SampleView:
     )
 
 
+def _blocks(title: str, texts: Iterable[str]) -> Iterator[Block]:
+    """A block of texts; none without any."""
+    if steps := [StepView(truncate(text)) for text in texts]:
+        yield Block(title, steps=steps)
+
+
+def _document(one: Document) -> str:
+    return "\n".join(filter(None, (one.title, one.source, one.text)))
+
+
 def _criterion(one: RubricCriterion) -> str:
     parts = [one.description]
+    if one.HasField("rule"):
+        parts.append(describe_rule(one.rule))
     parts += [f"{word}: {text}" for word, text in (("Pass", one.passes), ("Fail", one.fails)) if text]
     if one.HasField("scale"):
         parts.append(f"From {one.scale.lowest} to {one.scale.highest}.")
@@ -43,14 +66,17 @@ def _criterion(one: RubricCriterion) -> str:
 
 
 def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectView:
-    judges = ", ".join(assessed.judge for assessed in text.assessments)
+    judges: dict[str, list[str]] = {}
+    for assessed in text.assessments:
+        for item in assessed.assessment.verdicts:
+            judges.setdefault(item.criterion, []).append(assessed.judge)
     votes = [
         f"{assessed.judge} on {item.criterion}: {_judgement(item, rubric).label}"
         + (f" {reason_name(item.abstain_reason)}" if item.abstain_reason else "")
         + (f" - {item.rationale}" if item.rationale else "")
         for assessed in text.assessments
         for item in assessed.assessment.verdicts
-        if len(text.assessments) > 1
+        if len(judges[item.criterion]) > 1
     ]
     failure = [f"failure of the model: {reason_name(text.failure_reason)}"] if text.failure_reason else []
     return SubjectView(
@@ -58,7 +84,9 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
         model=text.model,
         text=truncate(text.text),
         notes=[*failure, *votes],
-        judgements=[_judgement(item, rubric, judges) for item in text.verdicts],
+        judgements=[
+            _judgement(item, rubric, ", ".join(judges.get(item.criterion, ()))) for item in text.verdicts
+        ],
         provenances=provenances(assessed.assessment.provenance for assessed in text.assessments),
     )
 

@@ -25,9 +25,9 @@ from services.generation.providers.transport import Access
 from services.generation.registry import ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (
+    EndpointSettings,
     GenerationSettings,
     ModelSettings,
-    OpenAISettings,
     ProviderSettings,
     ReplaySettings,
 )
@@ -56,7 +56,7 @@ def open_providers(
     tables: Mapping[str, ProviderSettings] = settings.providers or _from_environment(environment)
     opened: dict[str, ConfiguredProvider] = {}
     for name, table in tables.items():
-        if isinstance(table, OpenAISettings):
+        if isinstance(table, EndpointSettings):
             opened[name] = _open_endpoint(name, table, environment, ledger)
     for name, table in tables.items():
         if isinstance(table, ReplaySettings):
@@ -68,7 +68,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
     """The provider that OPENAI_API_KEY, OPENAI_BASE_URL and MODEL describe, if any."""
     if not environment.get("OPENAI_API_KEY") and not environment.get("OPENAI_BASE_URL"):
         return {}
-    table = OpenAISettings(
+    table = EndpointSettings(
         base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
         api_key_env="OPENAI_API_KEY" if environment.get("OPENAI_API_KEY") else "",
         default_model=environment.get("MODEL", ""),
@@ -77,7 +77,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
 
 
 def _open_endpoint(
-    name: str, table: OpenAISettings, environment: Mapping[str, str], ledger: Ledger | None
+    name: str, table: EndpointSettings, environment: Mapping[str, str], ledger: Ledger | None
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table)
@@ -104,7 +104,7 @@ def _open_endpoint(
     return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
 
 
-def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> OpenAICompatibleProvider:
+def _endpoint(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> OpenAICompatibleProvider:
     keys = KeyFilter(())
     headers = _headers(name, table, environment)
     for header in table.extra_headers_env:
@@ -155,7 +155,7 @@ def _rates(settings: ModelSettings) -> Rates:
     return Rates(settings.requests_per_minute, settings.tokens_per_minute)
 
 
-def _streams(table: OpenAISettings) -> bool:
+def _streams(table: EndpointSettings) -> bool:
     return bool(table.stream) or any(model.stream for model in table.models.values())
 
 
@@ -171,7 +171,7 @@ def _dialect(settings: ModelSettings, *, at_openai: bool) -> Dialect:
     )
 
 
-def _address(table: OpenAISettings) -> str:
+def _address(table: EndpointSettings) -> str:
     """What tells the endpoint's answers from others: its address, and what the settings add to requests."""
     base = table.base_url.partition("?")[0].rstrip("/")
     added = {
@@ -186,7 +186,7 @@ def _address(table: OpenAISettings) -> str:
     return f"{base} {json.dumps(said, sort_keys=True)}" if said else base
 
 
-def _headers(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> Mapping[str, str]:
+def _headers(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> Mapping[str, str]:
     headers = dict(table.extra_headers)
     if urlsplit(table.base_url).hostname == OPENAI_HOST:
         for header, variable in _OPENAI_HEADERS.items():
@@ -220,7 +220,7 @@ def _open_recording(
     return ConfiguredProvider(provider, prices)
 
 
-def _key(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> str:
+def _key(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> str:
     if table.api_key_env:
         key = environment.get(table.api_key_env, "").strip()
         if not key:
@@ -236,7 +236,7 @@ def _key(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> st
         raise SettingsError(f"generation.providers.{name}.api_key_file: {error}") from error
 
 
-def _prices(name: str, table: OpenAISettings) -> PriceTable:
+def _prices(name: str, table: EndpointSettings) -> PriceTable:
     listed = PriceTable.listed(urlsplit(table.base_url).hostname)
     try:
         return listed if table.prices is None else PriceTable.read(table.prices, listed)

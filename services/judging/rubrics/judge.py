@@ -22,12 +22,14 @@ from dramaturg.judge.excerpts import (
     Excerpt,
     ExcerptLimits,
     constraints_excerpt,
+    context_excerpt,
     goal_excerpt,
+    instructions_excerpt,
 )
 from dramaturg.judge.fence import fence, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
+from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT
 from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
 from dramaturg.judge.settings import OfflineSettings
 from dramaturg.judge.shapes import Choice, Record, Text
@@ -127,6 +129,7 @@ def _form(criteria: tuple[str, ...], scales: tuple[tuple[int, int] | None, ...])
 CRITERIA = "criteria"
 """The placeholder of the rubric. The caller's criteria are instructions, not material."""
 GOAL, CONSTRAINTS, REFERENCE, TEXT = "goal", "constraints", "reference", "text"
+DOCUMENTS, INSTRUCTIONS = "context", "instructions"
 """The placeholders of the parts of a request."""
 
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
@@ -149,14 +152,14 @@ class LlmRubricJudge:
     version: str = VERSION
     description: str = "Has a language model judge texts by the criteria of the request."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION)
+    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION, CONTEXT)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
         self._asker = asker
         self._prompt = library.load(
             "judge_by_rubric",
             fixed=(CRITERIA, ANSWER_PLACEHOLDER),
-            content=(GOAL, CONSTRAINTS, REFERENCE, TEXT),
+            content=(GOAL, CONSTRAINTS, INSTRUCTIONS, REFERENCE, DOCUMENTS, TEXT),
         )
         self._limits = limits
 
@@ -190,13 +193,18 @@ class LlmRubricJudge:
         shared = {
             GOAL: goal_excerpt(batch.task, limits),
             CONSTRAINTS: constraints_excerpt(batch.task, limits),
+            INSTRUCTIONS: instructions_excerpt(batch.task, limits),
             REFERENCE: _reference(batch, limits),
         }
         values = {CRITERIA: "\n\n".join(_definition(batch, name) for name in asked)}
         return [
             Question(
                 self._prompt,
-                {**shared, TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),))},
+                {
+                    **shared,
+                    DOCUMENTS: context_excerpt(batch.task, item.candidate, limits),
+                    TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),)),
+                },
                 form,
                 values,
             )

@@ -153,7 +153,7 @@ def preferences(
     pairs = Pairs(["a", "b"], prompt, zeros, zeros + 1, preference, longer, np.full(items, np.nan))
     (rate,) = measure_preferences(pairs, "b", resampling, adjust_position=False).win_rates
     assert rate.length_controlled is not None
-    return {"win rate": rate.win_rate, "length-controlled": rate.length_controlled}
+    return {"win rate": rate.win_rate, "length-controlled": rate.length_controlled.rate}
 
 
 def position(
