@@ -87,7 +87,8 @@ async def measure(
                 if name in wanted and name != MAIN:
                     with model_server(load.latency, kind.answer) as url:
                         # Services of their own take seconds to start: a look whether it works needs none.
-                        platform = setups.Platform(load, url, ledger, spans, apart=load is not QUICK, kind=kind)
+                        apart = load is not QUICK
+                        platform = setups.Platform(load, url, ledger, spans, apart, kind)
                         found.setdefault(name, []).append(await setups.run(platform))
     return {name: _median(found[name]) for name in (*KINDS, *SETUPS) if name in found}
 
