@@ -120,7 +120,7 @@ class Evaluation(Generic[Request]):
     roles: Sequence[str] = ()
     """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
     unjudged: bool = False
-    """Whether no judge is called: the notice about judges is then omitted."""
+    """Whether no judge with a model is called: the notice about judges is then omitted."""
     conclude: Callable[[], object] | None = None
     """Called once the results of all rows are written."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None

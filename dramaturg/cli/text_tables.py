@@ -51,6 +51,14 @@ class TableColumns:
         str, typer.Option(metavar=_COLUMN, help="The column of good answers. Default: reference or expected.")
     ] = ""
     """The column of good answers."""
+    context: Annotated[
+        str,
+        typer.Option(
+            metavar=_COLUMN,
+            help="The column of the documents that texts rest on. Default: context, contexts or documents.",
+        ),
+    ] = ""
+    """The column of documents."""
 
     @contextmanager
     def as_requests(
@@ -79,6 +87,7 @@ class TableColumns:
                     "task": self.task,
                     "model": self.model_column,
                     "reference": self.reference,
+                    "context": self.context,
                 },
             )
             conversion = table.convert(rows, columns)

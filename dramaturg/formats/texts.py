@@ -6,11 +6,14 @@ other columns are tags.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
@@ -30,6 +33,8 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "reference": ("reference", "expected"),
     "id": ("id",),
     "topic": ("topic",),
+    "context": ("context", "contexts", "documents"),
+    "instructions": ("instructions", "system_prompt"),
 }
 """The usual names of columns, the first of which is taken. The command line and docs/texts.md list them."""
 
@@ -73,6 +78,10 @@ class Columns:
     """The id of the task."""
     topic: str = ""
     """The topic of the task."""
+    context: str = ""
+    """The documents that a text rests on: a text, a list of texts, or a list of objects."""
+    instructions: str = ""
+    """The instructions of the system that wrote the texts of the task."""
     tags: Sequence[str] = ()
     """Those of the tags."""
     left_out: Sequence[str] = ()
@@ -95,7 +104,11 @@ def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
         first = next(islice(table_rows(source, form), 1), {})
     except (DatasetError, OSError):
         return {}
-    nested = any(isinstance(value, dict | list) for name, value in first.items() if name is not None)
+    nested = any(
+        isinstance(value, dict | list)
+        for name, value in first.items()
+        if name is not None and name not in _NAMES["context"]
+    )
     return {} if nested else {name: value for name, value in first.items() if name is not None}
 
 
@@ -169,7 +182,11 @@ def convert(rows: Sequence[Mapping[str, Any]], columns: Columns | None = None) -
         goal = _cell(row, columns.task).strip() if columns.task else NO_TASK
         key = (_cell(row, columns.id) or ("" if columns.task else f"row {number}"), goal)
         request = found.get(key) or _request(row, columns, key)
-        request.texts.append(_evaluated(row, columns, request))
+        try:
+            request.texts.append(_evaluated(row, columns, request))
+        except TableError as error:
+            conversion.skipped.append(Skipped(number, str(error)))
+            continue
         broken = [one for one in violations(request) if one.field != "criteria"]
         if broken:
             del request.texts[-1]
@@ -177,6 +194,8 @@ def convert(rows: Sequence[Mapping[str, Any]], columns: Columns | None = None) -
         elif key not in found:
             found[key] = request
             conversion.requests.append(request)
+    for request in conversion.requests:
+        _share_context(request)
     return conversion
 
 
@@ -206,10 +225,21 @@ def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> I
         yield pair
 
 
+def _share_context(request: EvaluateTextsRequest) -> None:
+    """Makes documents those of the task where all its texts have the same."""
+    context = list(request.texts[0].context)
+    if context and all(list(one.context) == context for one in request.texts):
+        request.task.context.extend(context)
+        for one in request.texts:
+            del one.context[:]
+
+
 def _problem(row: Mapping[str, Any], columns: Columns) -> str:
     if None in row:
         return "has more cells than the header"
-    for name in columns.named.values():
+    for purpose, name in columns.named.items():
+        if purpose == "context":
+            continue
         value = row.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
             return f"{name}: is no text"
@@ -226,7 +256,12 @@ def _request(row: Mapping[str, Any], columns: Columns, key: tuple[str, str]) -> 
         for name in columns.tags
         if isinstance(value := row.get(name), str | int | float) and _text(value)
     }
-    task = Task(id=key[0], goal=key[1], topic=_cell(row, columns.topic))
+    task = Task(
+        id=key[0],
+        goal=key[1],
+        topic=_cell(row, columns.topic),
+        instructions=_cell(row, columns.instructions),
+    )
     return EvaluateTextsRequest(task=task, reference=_cell(row, columns.reference), tags=tags)
 
 
@@ -235,7 +270,35 @@ def _evaluated(row: Mapping[str, Any], columns: Columns, request: EvaluateTextsR
     same = sum(one.model == model for one in request.texts)
     name = model or "text"
     text = row[columns.text]
-    return EvaluatedText(id=f"{name} ({same + 1})" if same else name, model=model, text=text)
+    context = _documents(row.get(columns.context), columns.context) if columns.context else ()
+    return EvaluatedText(id=f"{name} ({same + 1})" if same else name, model=model, text=text, context=context)
+
+
+def _documents(value: Any, column: str) -> Sequence[Document]:
+    """The documents of a cell: a text, a list of texts, or a list of objects, also as JSON.
+
+    Raises:
+        TableError: It is something else.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        # A text that begins with a bracket and is no JSON is a text.
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    parts = value if isinstance(value, list) else [value]
+    documents = []
+    for part in parts:
+        if part is None or part == "":
+            continue
+        fields = part if isinstance(part, dict) else {"text": part}
+        known = {name: one for name, one in fields.items() if one is not None}
+        is_text = isinstance(known.get("text", ""), str)
+        if not is_text or not all(isinstance(one, str | int | float) for one in known.values()):
+            raise TableError(f"{column}: is no text, list of texts, or list of objects with a text")
+        unknown = known.keys() - Document.DESCRIPTOR.fields_by_name.keys()
+        if unknown:
+            raise TableError(f"{column}: a document has no {min(unknown)}: it has id, title, text and source")
+        documents.append(Document(**{name: str(one) for name, one in known.items()}))
+    return documents
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

@@ -81,7 +81,8 @@ class ModelSettings(_Part):
     omit: frozenset[Parameter] = frozenset()
     """The parameters that are never sent: ``temperature``, ``top_p``, ``seed``, ``stop``,
     ``max_output_tokens``, ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``,
-    ``json_object``, ``system_role`` (the instructions begin the user's message) and ``stream_options``.
+    ``json_object``, ``system_role`` (the instructions begin the user's message), ``stream_options`` and
+    ``prompt_cache``.
     Parameters that a model refuses need not be listed: they are dropped and remembered.
     """
     token_parameter: TokenParameter | None = None
@@ -117,20 +118,50 @@ class ModelSettings(_Part):
         return body
 
 
+_ADDRESSES = {
+    "chat": "https://api.openai.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "google": "https://generativelanguage.googleapis.com",
+    "bedrock": "https://bedrock-runtime.amazonaws.com",
+}
+_KEY_HEADERS = {"anthropic": "X-Api-Key", "google": "X-Goog-Api-Key"}
+
+
 class EndpointSettings(ModelSettings):
     """An endpoint."""
 
-    kind: Literal["chat"] = "chat"
-    """The API: ``chat`` is that of chat completions."""
-    base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
-    """The base URL, including the version. Its query is sent with every request."""
+    kind: Literal["chat", "openai", "anthropic", "google", "bedrock"] = "chat"
+    """The API: ``chat`` is that of chat completions, which most servers speak; ``openai`` that of OpenAI's
+    responses, ``anthropic`` Anthropic's messages, ``google`` Gemini and Vertex AI, ``bedrock`` Converse of
+    Amazon Bedrock. The last three need the extra of that name.
+    """
+    base_url: str = Field(default="", pattern="^(https?://.+)?$")
+    """The base URL, including the version where the API has one in it. Its query is sent with every request.
+    Empty: the vendor's; of ``chat`` and ``openai`` that is ``https://api.openai.com/v1``.
+    """
+    identity: Literal["", "azure", "google"] = ""
+    """The cloud whose identity is the credential, by tokens that are renewed: ``azure`` (Entra, by the extra
+    of that name) or ``google`` (application default credentials). Empty: the key. Vertex AI and Bedrock have
+    the identity of their cloud anyway.
+    """
+    identity_scope: str = ""
+    """The scope of the tokens. Empty: ``https://cognitiveservices.azure.com/.default`` and
+    ``https://www.googleapis.com/auth/cloud-platform``.
+    """
+    project: str = ""
+    """The project in Google Cloud, of ``google``: models of Vertex AI. Empty: the Gemini API, by key."""
+    region: str = ""
+    """The region of Vertex AI or Bedrock. Empty: that of the environment."""
     api_key_env: str = ""
     """The environment variable with the API key."""
     api_key_file: Path | None = None
     """The file with the API key. Without key, calls carry no credentials. A key of fewer than 8 characters is
     a placeholder: it is not removed from the words of the provider that callers and logs show."""
-    api_key_header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]+$")
-    """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other."""
+    api_key_header: str = Field(default="", pattern="^[A-Za-z0-9-]*$")
+    """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other. Empty: that of
+    the kind, which is ``Authorization`` for ``chat`` and ``openai``.
+    """
     extra_headers: dict[str, str] = Field(default_factory=dict)
     """Additional headers of every request."""
     extra_headers_env: dict[str, str] = Field(default_factory=dict)
@@ -169,7 +200,30 @@ class EndpointSettings(ModelSettings):
             raise ValueError("api_key_env and api_key_file exclude each other")
         if self.client_key is not None and self.client_certificate is None:
             raise ValueError("client_key needs client_certificate")
+        keyed = bool(self.api_key_env or self.api_key_file)
+        if self.identity and keyed:
+            raise ValueError("identity and a key exclude each other")
+        if self.identity and self.kind in {"google", "bedrock"}:
+            raise ValueError(f"kind {self.kind} has the identity of its cloud: leave identity out")
+        if keyed and (self.kind == "bedrock" or self.project):
+            raise ValueError("Bedrock and Vertex AI take no key: leave api_key_env and api_key_file out")
+        if self.project and self.kind != "google":
+            raise ValueError("project belongs to kind google")
+        if self.region and not (self.project or self.kind == "bedrock"):
+            raise ValueError("region belongs to kind bedrock, and to kind google with a project")
+        if self.kind != "chat" and any(table.stream for table in (self, *self.models.values())):
+            raise ValueError("stream belongs to kind chat")
         return self
+
+    @property
+    def address(self) -> str:
+        """The base URL, or that of the vendor."""
+        return self.base_url or _ADDRESSES[self.kind]
+
+    @property
+    def key_header(self) -> str:
+        """The header of the key."""
+        return self.api_key_header or _KEY_HEADERS.get(self.kind, "Authorization")
 
     def for_model(self, model: str) -> ModelSettings:
         """The settings of one model."""

@@ -224,6 +224,7 @@ def test_the_whole_picture(tmp_path: Path) -> None:
         "embedding",
         "graph",
         "alignment",
+        "rule-judge",
     }
 
 

@@ -108,7 +108,7 @@ def aggregate(
         notes.append(f"no labels but the majority: {response.unidentified}; use labels of people")
     elif not response.converged:
         notes.append("not converged")
-    worth = f"worth {number(response.effective_annotator_count)} independent annotators"
+    worth = f"worth {response.effective_annotator_count:.3g} independent annotators"
     if response.dependent_pairs:
         notes.append(worth)
     tables = [one for one in (table, shares, together) if one.rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,14 +19,14 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.cli.text_tables import TableColumns
-from dramaturg.formats.rubric import RubricError, read_rubric
+from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
 
 Criteria = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="The rubric, a TOML file (docs/texts.md). Default: that of each row.",
+        metavar="FILE",
+        help=f"The rubric: a TOML file (docs/texts.md), or {BUILTIN}NAME with one of "
+        f"{', '.join(ready_rubrics())}. Default: that of each row.",
     ),
 ]
 
@@ -52,8 +51,8 @@ def texts(
     FILE is a table with a text a row and optionally its task, model, reference, id and topic; other columns
     are tags, and rows of one task are one sample. Or each row is an EvaluateTextsRequest: a task and the
     texts written for it (docs/texts.md). All rows are checked before the first call. DIR/results.jsonl gets
-    one TextsResult a line and DIR/errors.jsonl the samples that failed, both in the order of the rows. The
-    role of judges is rubric-judge.
+    one TextsResult a line and DIR/errors.jsonl the samples that failed, both in the order of the rows.
+    Criteria with a rule need no model: their judges have the role rule-judge, those of others rubric-judge.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -61,6 +60,8 @@ def texts(
     For example:
 
         dramaturg eval answers.csv --criteria rubric.toml
+
+        dramaturg eval answers.csv --criteria builtin:groundedness --context passages
 
         dramaturg eval survey.xlsx --criteria rubric.toml --text comment
 
@@ -91,9 +92,10 @@ def texts(
             of_requests,
             Evaluation(
                 request=EvaluateTextsRequest,
-                roles=("rubric-judge", "alignment"),
+                roles=("rubric-judge", "rule-judge", "alignment"),
                 apply=apply,
                 options=summary_options(group_by),
+                unjudged=bool(rubric) and all(one.HasField("rule") for one in rubric),
                 filled=("criteria",) if rubric else (),
             ),
         )
@@ -114,20 +116,20 @@ def create(criteria: Criteria = None) -> EvaluateTextsRequest:
     return row
 
 
-def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:
-    """The criteria of a file; none without a file.
+def rubric_of(source: str | None) -> Sequence[RubricCriterion]:
+    """The criteria of a file, or of a ready rubric; none without a source.
 
     Raises:
-        typer.Exit: 2 with a message where the file is no rubric.
+        typer.Exit: 2 with a message where the source is no rubric.
     """
-    if file is None:
+    if source is None:
         return ()
     try:
-        return read_rubric(file)
+        return read_rubric(source)
     except RubricError as error:
-        fail(f"{file}: {error}")
+        fail(f"{source}: {error}")
     except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
+        fail(f"{source}: {error.strerror or error}")
 
 
 def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:

@@ -27,12 +27,15 @@ embedding:
   resources: {requests: {cpu: "1", memory: 384Mi}, limits: {memory: 1Gi}}
   roles: [embedding]
   judge: built-in
-{{- range $group, $judges := dict "agents" (list "synthesize" "critic" "execute" "commonsense") "judging" (list "script-judge" "pair-judge" "rating-judge" "rubric-judge" "challenge-judge") }}
+{{- range $group, $judges := dict "agents" (list "synthesize" "critic" "execute" "commonsense") "judging" (list "script-judge" "pair-judge" "rating-judge" "rubric-judge" "challenge-judge" "rule-judge") }}
 {{- range $judges }}
 {{ . }}:
   contract: dramaturg.api.{{ get (dict "synthesize" "agents.v1.SynthesizeService" "pair-judge" "judging.v1.PairJudgeService" "rating-judge" "judging.v1.RatingJudgeService" "challenge-judge" "judging.v1.ChallengeJudgeService") . | default "judging.v1.JudgeService" }}
   group: {{ $group }}
-  calls: [generation]
+  calls: {{ ternary "[]" "[generation]" (eq . "rule-judge") }}
+  {{- if eq . "rule-judge" }}
+  judge: built-in
+  {{- end }}
   {{- if or (eq $group "agents") (eq . "rubric-judge") }}
   offline: {{ ternary "[embedding]" "[]" (eq $group "agents") }}
   {{- end }}

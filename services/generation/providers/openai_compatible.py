@@ -66,11 +66,11 @@ def request_body(call: Call, dialect: Dialect) -> bytes:
     form, form_sent = call.json_form, b""
     if form is not None:
         if Parameter.JSON_SCHEMA in omit:
-            messages = _with_schema(messages, form)
+            messages = with_schema(messages, form)
         if "response_format" not in dialect.extra_body:
             form_sent = _response_format(form, Parameter.JSON_SCHEMA in omit, Parameter.JSON_OBJECT in omit)
     if Parameter.SYSTEM_ROLE in omit:
-        messages = _without_system(messages)
+        messages = without_system(messages)
     return b'{"model":%b,"messages":[%b]%b%b}' % (
         to_json(call.model),
         b",".join([b'{"role":"%b","content":%b}' % (said.role.encode(), said.quoted) for said in messages]),
@@ -95,7 +95,7 @@ def _response_format(form: JsonForm, without_schema: bool, without_object: bool)
     return b',"response_format":{"type":"json_schema","json_schema":%b}' % described
 
 
-def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
+def with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
     """Tells the model the schema that the endpoint does not enforce, with the other instructions."""
     told = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{form.text}"
     if messages[0].role is Role.SYSTEM:
@@ -103,7 +103,7 @@ def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message
     return Message(Role.SYSTEM, told), *messages
 
 
-def _without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The instructions at the start of the user's next message; neighbours of one role are one message."""
     merged: list[Message] = []
     for said in messages:

@@ -51,12 +51,12 @@ _MODEL = re.compile(
     r"model_not_found|deploymentnotfound|model[_ ]not[_ ](?:found|exist|supported)|not a valid model"
     r"|unknown model|invalid model|no such model|no endpoints found for|model_not_available|unknown_model"
     r"|model_decommissioned|model identifier is invalid"
-    r"|(?:model|deployment)\b.{0,200}?(?:not found|does ?n[o']t exist|not exist|not available|is not loaded"
+    r"|(?:models?|deployment)\b.{0,200}?(?:not found|does ?n[o']t exist|not exist|not available|is not loaded"
     r"|has been (?:decommissioned|deprecated|removed|shut ?down)|not served|is not supported"
     r"|could not be found|not have access)",
     re.IGNORECASE | re.DOTALL,
 )
-_NAMES_MODEL = re.compile(r"\b(?:model|deployment)\b", re.IGNORECASE)
+_NAMES_MODEL = re.compile(r"\b(?:models?|deployment)\b", re.IGNORECASE)
 _OTHER_API = re.compile(
     r"only (?:supported|available) (?:in|with|through|via) (?:the )?/?v1/"
     r"|(?:not supported|not available) (?:in|with|by|on) (?:the )?/?(?:v1/)?chat[ /]completions"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_FIRST,
     PREFERENCE_SECOND,
@@ -48,8 +49,42 @@ def test_other_columns_are_tags_and_texts_of_one_model_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cell", "documents"),
+    [
+        ("It ships on Monday.", [Document(text="It ships on Monday.")]),
+        (["A", "B"], [Document(text="A"), Document(text="B")]),
+        ([{"id": 7, "text": "A", "source": None}], [Document(id="7", text="A")]),
+        ('[{"title": "T", "text": "A", "source": "s"}]', [Document(title="T", text="A", source="s")]),
+        ("[no JSON]", [Document(text="[no JSON]")]),
+        ([], []),
+        (None, []),
+    ],
+)
+def test_a_cell_of_context_has_documents(cell: Any, documents: list[Document]) -> None:
+    rows = [{"task": "Q", "text": "A", "context": cell, "system_prompt": "Be brief."}]
+    (request,) = convert(rows).requests
+    assert list(request.task.context) == documents
+    assert request.task.instructions == "Be brief."
+
+
+def test_documents_that_differ_within_a_task_are_those_of_each_text() -> None:
+    rows: list[dict[str, Any]] = [
+        {"task": "Q", "text": "A", "passages": "P"},
+        {"task": "Q", "text": "B", "passages": ["R"]},
+    ]
+    (request,) = convert(rows, find_columns(rows, {"context": "passages"})).requests
+    assert [[one.text for one in text.context] for text in request.texts] == [["P"], ["R"]]
+    assert not request.task.context
+
+
+@pytest.mark.parametrize(
     ("row", "reason"),
     [
+        ({"task": "Q", "text": "A", "context": 5}, "context: is no text"),
+        ({"task": "Q", "text": "A", "context": [{"text": ["A"]}]}, "context: is no text"),
+        ({"task": "Q", "text": "A", "context": [{"body": "A"}]}, "context: a document has no body"),
+        ({"task": "Q", "text": "A", "context": [{"title": "A"}]}, "texts[0].context[0].text"),
+        ({"task": "Q", "text": "A", "context": ["A"] * 101}, "texts[0].context"),
         ({"text": "A"}, "task: is missing"),
         ({"task": "Q"}, "text: is missing"),
         ({"task": "Q", "text": 5}, "text: is missing"),

@@ -134,6 +134,20 @@ async def test_without_a_model_lengths_are_judged(rows: Path, tmp_path: Path) ->
     assert verdicts["names_the_next_step"]["abstentions_by_reason"] == {"NOT_SUPPORTED": 5}
 
 
+async def test_rules_alone_need_no_model(tmp_path: Path) -> None:
+    rules = EXAMPLES / "rules.toml"
+    done = await dramaturg(
+        "eval", EXAMPLES / "answers.csv", "--criteria", rules, "--out", tmp_path / "out", "--json"
+    )
+    assert done.code == 0, done.err
+    assert "offline" not in done.err
+    verdicts = {one["criterion"]: one for one in done.json["texts"]["verdicts"] if one["all_models"]}
+    counts = {name: (one["pass_count"], one["fail_count"]) for name, one in verdicts.items() if name}
+    assert counts == {"at_most_80_words": (5, 1), "blames_nobody": (5, 1), "says_when": (3, 3)}
+    results = read_jsonl(tmp_path / "out" / "results.jsonl")
+    assert "The text has no match of" in json.dumps(results)
+
+
 async def test_rows_without_a_rubric_need_one(target: str, rows: Path, tmp_path: Path) -> None:
     done = await dramaturg("eval", "--kind", "texts", rows, "--target", target, "--out", tmp_path / "out")
     assert done.code == 2
