@@ -24,6 +24,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.client import request_for, result_of
 from dramaturg.judge.protocols import CONTEXT, USES_POOL
+from dramaturg.judge.quotes import sources_of
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.concurrency import gather_all
@@ -41,7 +42,7 @@ from gateway.evaluations.failures import (
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
-from gateway.evaluations.verdict_normalization import breach_of, normalize
+from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -265,9 +266,23 @@ class _Call:
         steps = self._step_counts[candidate_id]
         asked = self._asked
         assessment = normalize(result, asked.expected, identity, steps, asked.scales)
+        check_quotes(assessment, self._sources(candidate_id))
         self._assignment.judge.quarantine.record(breach_of(result, assessment))
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
+
+    def _sources(self, candidate_id: str) -> Callable[[], Mapping[str, Sequence[str]]]:
+        """The texts that quotes about a candidate may be from."""
+        request = self._request
+
+        def sources() -> Mapping[str, Sequence[str]]:
+            candidate = next(one for one in request.candidates if one.id == candidate_id)
+            steps = (step.text for step in candidate.script.steps)
+            reference = "\n".join(step.text for step in request.reference.steps)
+            text = candidate.text or "\n".join(steps)
+            return sources_of(request.task, text, candidate.context, reference)
+
+        return sources
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
         # The verdict of a panel tells whether the failure of a member leaves a gap.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
+from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
-from dramaturg.report.views.common import number, panel_disagreement, provenances, truncate, verdict
+from dramaturg.report.views.common import marks, number, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
@@ -30,11 +31,13 @@ def view(index: int, result: TextsResult) -> SampleView:
                 "Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True
             ),
             *_blocks("Instructions", [task.instructions] if task.instructions else ()),
-            *_blocks("Context", map(_document, task.context)),
+            *_context("Context", task.context, [item for one in result.texts for item in one.verdicts]),
             *(
                 block
                 for one in result.texts
-                for block in _blocks(f"Context of {one.text_id}", map(_document, one.context))
+                for block in _context(
+                    f"Context of {one.text_id}", one.context, one.verdicts, len(task.context)
+                )
             ),
         ],
         subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
@@ -50,8 +53,26 @@ def _blocks(title: str, texts: Iterable[str]) -> Iterator[Block]:
         yield Block(title, steps=steps)
 
 
-def _document(one: Document) -> str:
-    return "\n".join(filter(None, (one.title, one.source, one.text)))
+def _context(
+    title: str, documents: Sequence[Document], verdicts: Iterable[Verdict], first: int = 0
+) -> Iterator[Block]:
+    """A block of documents with the words that findings rest on; none without any.
+
+    Args:
+        title: The title.
+        documents: The documents.
+        verdicts: The verdicts with the findings.
+        first: The index of the first document in the context of a text.
+    """
+    verdicts = list(verdicts)
+    steps = []
+    for index, one in enumerate(documents):
+        head = "".join(f"{line}\n" for line in (one.title, one.source) if line)
+        found = marks(verdicts, CONTEXT, first + index)
+        moved = [(start + len(head), end + len(head), text) for start, end, text in found]
+        steps.append(StepView(truncate(head + one.text), marks=moved))
+    if steps:
+        yield Block(title, steps=steps)
 
 
 def _criterion(one: RubricCriterion) -> str:
@@ -83,6 +104,7 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
         title=text.text_id,
         model=text.model,
         text=truncate(text.text),
+        marks=marks(text.verdicts, TEXT),
         notes=[*failure, *votes],
         judgements=[
             _judgement(item, rubric, ", ".join(judges.get(item.criterion, ()))) for item in text.verdicts

@@ -12,7 +12,7 @@ from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, Verdict
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
@@ -30,30 +30,52 @@ from dramaturg.judge.fence import fence, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT
+from dramaturg.judge.quotes import PARTS
+from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
 from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.shapes import Choice, Record, Text
+from dramaturg.judge.shapes import Choice, ListOf, Record, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 from services.judging.rubrics.offline import OfflineRubricJudge
 
+_UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
+_SEVERITIES = {
+    "minor": verdict_pb2.SEVERITY_MINOR,
+    "major": verdict_pb2.SEVERITY_MAJOR,
+    "critical": verdict_pb2.SEVERITY_CRITICAL,
+}
+
 SCORED = "scored"
 """The word for a criterion that has a score."""
 
+_MOST_QUOTES = 5
+_QUOTES = ListOf(
+    Record(
+        {
+            "part": Choice(PARTS, accepts_any=True),
+            "quote": Text("words of that part that show it, copied exactly"),
+            "problem": Text("what is wrong with them", optional=True),
+            "severity": Choice(tuple(_SEVERITIES), accepts_any=True),
+        }
+    ),
+    optional=True,
+    most=_MOST_QUOTES,
+)
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
 
 
 @dataclass(frozen=True)
 class VerdictSection:
-    """A section with a reason and a verdict."""
+    """A section with a reason, the words that a failure rests on, and a verdict."""
 
     @property
     def shape(self) -> Record:
-        """Reason, verdict."""
-        return Record({"reason": _REASON, "verdict": OUTCOME})
+        """Reason, faults, verdict."""
+        return Record({"reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
@@ -62,7 +84,25 @@ class VerdictSection:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
         if outcome == UNSURE:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason)
-        return (passed if outcome == PASS else failed)(criterion, rationale=reason)
+        if outcome == PASS:
+            return passed(criterion, rationale=reason)
+        return failed(criterion, _faults(value.get("faults")), rationale=reason)
+
+
+def _faults(stated: Any) -> Iterator[Finding]:
+    """The faults of an answer that quote words, each with its words."""
+    for one in stated[:_MOST_QUOTES] if isinstance(stated, list) else ():
+        quote = stated_text(one, "quote")
+        if not quote:
+            continue
+        part = one.get("part")
+        severity = one.get("severity")
+        yield finding(
+            verdict_pb2.FINDING_KIND_CRITERION_NOT_MET,
+            stated_text(one, "problem"),
+            spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
+            severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
+        )
 
 
 class _ScoreRecord(Record):

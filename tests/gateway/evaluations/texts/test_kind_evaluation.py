@@ -10,14 +10,15 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Span, Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule, JudgeCandidate, JudgeRequest
 from dramaturg.client import ServiceError
 from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
-from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.report.card import card
 from dramaturg.results.rows import flatten
 from tests.support.texts import (
     CLEAR,
@@ -117,6 +118,29 @@ async def test_context_goes_to_judges_that_take_it_and_others_abstain_from_what_
     assert len(other.requests) == 1
     verdicts = [text.assessments[1].assessment.verdicts[0] for text in result.texts]
     assert all("instructions" in one.rationale for one in verdicts)
+
+
+async def test_quotes_are_checked_and_a_verdict_that_rests_on_a_false_one_abstains() -> None:
+    def quoting(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+        quote = "It  ships\ntomorrow." if candidate.id == "a0" else "It ships never."
+        spans = [Span(part="text", quote=quote, found=True), Span(part="task", quote="my order")]
+        kind = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+        return [failed(one.id, [finding(kind, "no date", spans=spans)]) for one in request.criteria]
+
+    async with texts_client(judge(quoting)) as client:
+        result = await texts_result(client, texts_request(criteria=[POLITE]))
+    true, false = (text.verdicts[0] for text in result.texts)
+    assert true.outcome == FAIL
+    first, second = true.findings[0].spans
+    assert result.texts[0].text[first.start : first.end] == "It ships tomorrow."
+    assert (first.found, second.found, second.index) == (True, True, 0)
+    assert QUESTION[second.start : second.end] == "my order"
+    assert false.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    assert "It ships never." in false.rationale
+    assert [one.found for one in false.findings[0].spans] == [False, True]
+    shown = card(RunSample(texts=result))
+    assert "<mark title='polite: no date'>It ships tomorrow.</mark>" in shown
+    assert shown.count("<mark") == 1
 
 
 async def test_rules_alone_need_no_rubric_judge() -> None:

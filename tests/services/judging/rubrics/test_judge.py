@@ -111,7 +111,7 @@ async def test_the_rubric_stands_in_the_fixed_part_and_material_is_fenced() -> N
         assert fenced(label, content) in user["content"]
         assert content not in system["content"]
     schema = body["response_format"]["json_schema"]["schema"]
-    assert list(schema["properties"]["polite"]["properties"]) == ["reason", "verdict"]
+    assert list(schema["properties"]["polite"]["properties"]) == ["reason", "faults", "verdict"]
     score = schema["properties"]["clear"]["properties"]["score"]
     assert (score["minimum"], score["maximum"]) == (1, 5)
 
@@ -154,6 +154,26 @@ async def test_a_score_that_is_not_clear_abstains(answer: Body, reason: int) -> 
 @pytest.mark.parametrize("stated", ["4", "4/5", "**4**", 4.0])
 async def test_a_decorated_score_is_read(stated: Any) -> None:
     assert (await verdicts(answered(clear=stated)))[1].score == 4
+
+
+async def test_a_failure_has_the_words_it_rests_on() -> None:
+    answer = answered(polite="fail")
+    answer["polite"]["faults"] = [
+        {"part": "text", "quote": "It ships", "problem": "no greeting", "severity": "major"},
+        {"part": "elsewhere", "quote": " tomorrow ", "severity": "grave"},
+        {"part": "context", "quote": "", "severity": "minor"},
+    ]
+    polite, _ = await verdicts(answer)
+    assert [(one.description, one.severity) for one in polite.findings] == [
+        ("no greeting", verdict_pb2.SEVERITY_MAJOR),
+        ("", verdict_pb2.SEVERITY_UNSPECIFIED),
+    ]
+    assert [(one.part, one.quote) for item in polite.findings for one in item.spans] == [
+        ("text", "It ships"),
+        ("text", "tomorrow"),
+    ]
+    passing, _ = await verdicts({**answer, "polite": {**answer["polite"], "verdict": "pass"}})
+    assert (passing.outcome, len(passing.findings)) == (verdict_pb2.OUTCOME_PASS, 0)
 
 
 async def test_a_criterion_without_definition_is_judged_by_its_name() -> None:
