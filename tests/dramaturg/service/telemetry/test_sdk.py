@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -124,7 +125,7 @@ async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
 
 
 async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    attributes = {
+    attributes: dict[str, Any] = {
         "text": "grün",
         "long": "x" * 5000,
         "true": True,
