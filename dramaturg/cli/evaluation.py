@@ -30,6 +30,7 @@ from dramaturg.cli.evaluation_runs import (
     run_rows,
     store_of,
 )
+from dramaturg.cli.failures import print_failures
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
 from dramaturg.cli.output_files import check_writable, write_messages
@@ -44,7 +45,7 @@ from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.datasets.source import STANDARD_INPUT
-from dramaturg.results.files import ERRORS, RESULTS
+from dramaturg.results.files import ERRORS, RESULTS, read_results
 
 Request = TypeVar("Request", bound=Message)
 Result = TypeVar("Result")
@@ -296,4 +297,5 @@ def _report(job: Job, evaluation: Evaluation[Request], folder: Path, evaluated: 
     evaluation.show(console, evaluated.summary)
     if failed:
         console.print(f"{failed} of {evaluated.done} samples failed: see {folder / ERRORS}", style="red")
+    print_failures(console, read_results(folder))
     console.print(f"results: {results}", soft_wrap=True)
