@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, model_files
 from dramaturg.datasets import Format
 
 File = Annotated[
@@ -55,7 +55,10 @@ ModelsUnderTest = Annotated[
 JudgeModels = Annotated[
     list[str] | None,
     typer.Option(
-        "--judge-model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."
+        "--judge-model",
+        metavar="[ROLE=]MODEL",
+        help="The model of a role's judges, or of all judges: a name, or a file in the GGUF format.",
+        callback=model_files,
     ),
 ]
 Mechanism = Annotated[

@@ -238,6 +238,19 @@ class EndpointSettings(ModelSettings):
         return ModelSettings.model_construct(**{**inherited, **stated})
 
 
+class FileSettings(_Part):
+    """A model file, served by llama.cpp in a process of the platform. Needs the extra ``local``."""
+
+    kind: Literal["file"]
+    """The kind of the provider."""
+    path: Path
+    """The file, in the GGUF format. Its name without the ending is the model's."""
+    context_tokens: int = Field(default=8192, ge=256)
+    """The tokens of a prompt and its answer together. Memory grows with them."""
+    slots: int = Field(default=1, ge=1, le=64)
+    """The calls at once, each with its own context."""
+
+
 class ReplaySettings(_Part):
     """A recording that is replayed."""
 
@@ -254,11 +267,13 @@ class ReplaySettings(_Part):
 def _kind(table: Any) -> str:
     """The tag of a provider's table."""
     kind = table.get("kind") if isinstance(table, dict) else getattr(table, "kind", None)
-    return "replay" if kind == "replay" else "endpoint"
+    return kind if kind in {"replay", "file"} else "endpoint"
 
 
 ProviderSettings = Annotated[
-    Annotated[EndpointSettings, Tag("endpoint")] | Annotated[ReplaySettings, Tag("replay")],
+    Annotated[EndpointSettings, Tag("endpoint")]
+    | Annotated[FileSettings, Tag("file")]
+    | Annotated[ReplaySettings, Tag("replay")],
     Discriminator(_kind),
 ]
 
@@ -271,8 +286,9 @@ class GenerationSettings(Settings):
     providers: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")], ProviderSettings] = Field(
         default_factory=dict
     )
-    """The providers by name, in order; the first is the default. Empty: a provider "environment" is
-    configured from OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, if one of the first two is set.
+    """The providers by name, in order, model files last; the first is the default. With none but model
+    files, "environment" is configured from OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, if one of the
+    first two is set.
     """
     default_model: str = ""
     """The model of requests that name none, as "provider/model" or a model of the first provider. Empty: the

@@ -20,6 +20,7 @@ from services.generation.providers.base import Provider
 from services.generation.providers.identity import CloudIdentity
 from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.key_filter import KeyFilter
+from services.generation.providers.model_file import ModelFileProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.packages import Api, Connection, PackageProvider
 from services.generation.providers.parameters import Dialect, TokenParameter
@@ -31,6 +32,7 @@ from services.generation.registry import ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (
     EndpointSettings,
+    FileSettings,
     GenerationSettings,
     ModelSettings,
     ProviderSettings,
@@ -58,11 +60,15 @@ def open_providers(
     Raises:
         SettingsError: a key, a recording or a price table is missing or cannot be used.
     """
-    tables: Mapping[str, ProviderSettings] = settings.providers or _from_environment(environment)
+    files = {name: table for name, table in settings.providers.items() if isinstance(table, FileSettings)}
+    others = {name: table for name, table in settings.providers.items() if name not in files}
+    tables: Mapping[str, ProviderSettings] = {**(others or _from_environment(environment)), **files}
     opened: dict[str, ConfiguredProvider] = {}
     for name, table in tables.items():
         if isinstance(table, EndpointSettings):
             opened[name] = _open_endpoint(name, table, environment, ledger)
+        elif isinstance(table, FileSettings):
+            opened[name] = _open_file(name, table, ledger)
     for name, table in tables.items():
         if isinstance(table, ReplaySettings):
             opened[name] = _open_recording(name, table, opened)
@@ -86,10 +92,7 @@ def _open_endpoint(
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table)
-    checked: Provider = InstrumentedProvider(_endpoint(name, table, environment), table.address)
-    endpoint = checked
-    if ledger is not None:
-        endpoint = RecordingProvider(endpoint, ledger)
+    checked = InstrumentedProvider(_endpoint(name, table, environment), table.address)
     limiter = CallLimiter(
         ConcurrencyBounds(
             concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum
@@ -98,7 +101,6 @@ def _open_endpoint(
         period=table.rate_period_seconds,
         attempt_timeout=retries.attempt_timeout_seconds,
     )
-    watch_limiter(name, limiter)
     policy = RetryPolicy(
         attempt_timeout=math.inf if _streams(table) else retries.attempt_timeout_seconds,
         transient_attempts=retries.transient_attempts,
@@ -106,6 +108,21 @@ def _open_endpoint(
         first_wait=retries.first_wait_seconds,
         longest_wait=retries.longest_wait_seconds,
     )
+    return _configured(checked, limiter, policy, prices, ledger)
+
+
+def _open_file(name: str, table: FileSettings, ledger: Ledger | None) -> ConfiguredProvider:
+    provider = ModelFileProvider(name, table.path, context_tokens=table.context_tokens, slots=table.slots)
+    limiter = CallLimiter(ConcurrencyBounds(1, table.slots, table.slots))
+    prices = PriceTable({"*": Price(prompt=0, completion=0)}, "a model of this machine")
+    return _configured(InstrumentedProvider(provider, ""), limiter, RetryPolicy(), prices, ledger)
+
+
+def _configured(
+    checked: Provider, limiter: CallLimiter, policy: RetryPolicy, prices: PriceTable, ledger: Ledger | None
+) -> ConfiguredProvider:
+    endpoint = checked if ledger is None else RecordingProvider(checked, ledger)
+    watch_limiter(checked.name, limiter)
     return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
 
 
