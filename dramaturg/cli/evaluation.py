@@ -30,7 +30,6 @@ from dramaturg.cli.evaluation_runs import (
     run_rows,
     store_of,
 )
-from dramaturg.cli.failures import print_failures
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
 from dramaturg.cli.output_files import check_writable, write_messages
@@ -39,7 +38,7 @@ from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.runs.spec import INLINE_BYTES, EstimateUsage, MaxCost, MaxTokens, make_budget, make_policy
 from dramaturg.cli.runs.watch import EXIT_CODES
 from dramaturg.cli.sampling_options import SamplingOptions
-from dramaturg.cli.summaries import as_json, show_summary
+from dramaturg.cli.summaries import as_json, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row

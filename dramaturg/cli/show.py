@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.failures import print_failures
 from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups, Target
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.summaries import as_json, show_summary, summarize_results, summary_options
+from dramaturg.cli.summaries import as_json, print_failures, show_summary, summarize_results, summary_options
 from dramaturg.cli.terminal import tell_next
 from dramaturg.results.files import read_results
 

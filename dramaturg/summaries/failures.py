@@ -1,4 +1,4 @@
-"""The worst failures of results, as lines below their tables."""
+"""The worst failures of results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import NamedTuple
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.cli.terminal import Terminal
 from dramaturg.results.rows import flatten
 
 SHOWN = 3
 """The most failures that are shown."""
-_REASON_LENGTH = 160
 
 
 class Failure(NamedTuple):
@@ -45,18 +43,6 @@ def worst_failures(samples: Iterable[RunSample], count: int = SHOWN) -> Sequence
     return heapq.nlargest(count, failures, key=lambda one: (one.failed, one.failed / one.decided))
 
 
-def print_failures(console: Terminal, samples: Iterable[RunSample]) -> None:
-    """Prints the worst failures, each on one line. Nothing where nothing failed."""
-    if not (found := worst_failures(samples)):
-        return
-    console.print("the worst failures:", style="bold")
-    for one in found:
-        who = f" {one.candidate}" if one.candidate else ""
-        reason = f": {_short(one.reason)}" if one.reason else ""
-        line = f"  {one.sample}{who}: {one.failed} of {one.decided} failed, {one.measure}{reason}"
-        console.print(line, soft_wrap=True)
-
-
 def _failures(rows: Iterable[RunResult]) -> Iterable[Failure]:
     """The failures of a sample."""
     by_candidate: dict[str, list[RunResult]] = {}
@@ -70,8 +56,3 @@ def _failures(rows: Iterable[RunResult]) -> Iterable[Failure]:
             decided = len(failed) + sum(row.outcome == OUTCOME_PASS for row in judged)
             sample = first.sample_id or f"sample {first.sample_index + 1}"
             yield Failure(sample, candidate, len(failed), decided, first.measure, first.rationale)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 1]}…"
