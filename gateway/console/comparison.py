@@ -77,6 +77,10 @@ def _comparison(
     response = found.comparison
     for one in response.comparisons:
         one.system = names.get(one.system, one.system)
+    for place, reason in enumerate(response.gate_reasons):
+        for run_id, name in names.items():
+            reason = reason.replace(run_id, name)
+        response.gate_reasons[place] = reason
     flips = [
         Flip(
             names[one.run_id],
