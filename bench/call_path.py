@@ -100,7 +100,7 @@ async def measure(repeat: int) -> set[Function]:
                 [generation]
                 ledger = "{folder}/ledger.sqlite3"
                 [generation.providers.local]
-                kind = "openai"
+                kind = "chat"
                 base_url = "{server.base_url}"
                 default_model = "m"
                 """,

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from services.generation.app import App
-from services.generation.settings import GenerationSettings, OpenAISettings, RetrySettings
+from services.generation.settings import EndpointSettings, GenerationSettings, RetrySettings
 from tests.support.limited_servers import (
     Concurrent,
     FixedWindow,
@@ -87,7 +87,7 @@ async def measure(make: Make, count: int, scale: float) -> dict[str, float]:
     """Asks all questions at once, and counts."""
     server = make(time.monotonic, scale)
     async with served(server) as base_url:
-        provider = OpenAISettings(
+        provider = EndpointSettings(
             base_url=base_url,
             default_model="m",
             rate_period_seconds=60 / scale,

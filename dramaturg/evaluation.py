@@ -63,7 +63,7 @@ from dramaturg.evaluation_results import (
     scripts_evaluation,
     texts_evaluation,
 )
-from dramaturg.formats.rubric import read_rubric
+from dramaturg.formats.rubric import BUILTIN, read_rubric
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
 
@@ -96,8 +96,10 @@ Content: TypeAlias = "str | Sequence[str] | Fields"
 """A text, the steps of a script, or fields: id, model, and text or steps."""
 Contents: TypeAlias = "Mapping[str, Content] | Iterable[Content]"
 """Texts or scripts in order, or by id. Without an id they have "1", "2" and so on."""
-Criteria: TypeAlias = "Path | Mapping[str, str] | Iterable[Mapping[str, Any]]"
-"""A rubric: a TOML file, what passes by the id of a criterion, or the fields of ``RubricCriterion``."""
+Criteria: TypeAlias = "Path | str | Mapping[str, str] | Iterable[Mapping[str, Any]]"
+"""A rubric: a TOML file, the name of a ready one such as "builtin:groundedness", what passes by the id of a
+criterion, or the fields of ``RubricCriterion``.
+"""
 Judges: TypeAlias = "Mapping[str, str | Sequence[str]]"
 """Names of judges by role."""
 
@@ -431,12 +433,12 @@ def _script(steps: Iterable[str]) -> Script:
 
 
 def read_criteria(given: Any) -> Sequence[RubricCriterion]:
-    if isinstance(given, Path):
+    if isinstance(given, Path) or (isinstance(given, str) and given.startswith(BUILTIN)):
         return read_rubric(given)
     if isinstance(given, Mapping):
         given = [{"id": key, "passes": value} for key, value in given.items()]
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f"criteria is a Path, a mapping or a list, not {type(given).__name__}")
+        raise TypeError(f"criteria is a Path, {BUILTIN}NAME, a mapping or a list, not {type(given).__name__}")
     if isinstance(given, Sequence) and not given:
         raise ValueError("criteria is empty: give at least one criterion")
     read = []

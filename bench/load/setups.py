@@ -173,7 +173,7 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
         }
         provider = f"""
             [generation.providers.local]
-            kind = "openai"
+            kind = "chat"
             base_url = "{platform.base_url}"
             default_model = "m"
             concurrency = {{ start = {load.concurrency}, maximum = {load.concurrency} }}

@@ -42,7 +42,8 @@ from dramaturg.cli.summaries import as_json, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
-from dramaturg.datasets.row_file import STANDARD_INPUT, RowFile
+from dramaturg.datasets.row_file import RowFile
+from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.results.files import ERRORS, RESULTS
 
 Request = TypeVar("Request", bound=Message)
@@ -119,7 +120,7 @@ class Evaluation(Generic[Request]):
     roles: Sequence[str] = ()
     """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
     unjudged: bool = False
-    """Whether no judge is called: the notice about judges is then omitted."""
+    """Whether no judge with a model is called: the notice about judges is then omitted."""
     conclude: Callable[[], object] | None = None
     """Called once the results of all rows are written."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
+from dramaturg.cli.platform import environment
+from dramaturg.cli.terminal import echo
+
+MODEL_FILE = ".gguf"
+"""The ending of a model that is a file."""
 
 
 class MechanismName(StrEnum):
@@ -125,6 +135,33 @@ def parse_models(option: str, texts: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"{option} sets the model {f'of {role}' if role else 'of all'} twice")
         by_role[role] = model
     return by_role
+
+
+def model_files(context: typer.Context, texts: list[str] | None) -> list[str] | None:
+    """Replaces files among ROLE=MODEL or MODEL by models of the generation service that the command starts.
+
+    Raises:
+        typer.BadParameter: There is no such file, or the command starts no services.
+    """
+    return [_served(context, text) if text.endswith(MODEL_FILE) else text for text in texts or ()] or texts
+
+
+def _served(context: typer.Context, text: str) -> str:
+    role, equals, name = text.rpartition("=")
+    path = Path(name).expanduser().resolve()
+    if not path.is_file():
+        raise typer.BadParameter(f"there is no file {name}")
+    if context.params.get("target"):
+        raise typer.BadParameter(f"{name} is served by services that are started here: leave out --target")
+    provider = re.sub("[^a-z0-9]", "", path.stem.lower())[:40] or "file"
+    prefix = f"DRAMATURG_GENERATION_PROVIDERS__{provider.upper()}__"
+    if f"{prefix}PATH" not in os.environ:
+        context.with_resource(environment({f"{prefix}KIND": "file", f"{prefix}PATH": str(path)}))
+        size = path.stat().st_size / 2**30
+        echo(
+            f"{path.name}: loads in a process of its own, {size:.1f} GiB of memory and its context", err=True
+        )
+    return f"{role}{equals}{provider}/{path.stem}"
 
 
 def models_of_roles(option: str, texts: Iterable[str]) -> dict[str, str]:

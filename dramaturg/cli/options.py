@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, model_files
 from dramaturg.datasets import Format
 
 File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="The samples: JSON Lines, CSV or Parquet; - reads standard input.",
+        help="The samples: JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input.",
     ),
 ]
 FileFormat = Annotated[
     Format | None,
-    typer.Option("--format", help="Format of FILE. Default: by the file extension, else jsonl."),
+    typer.Option("--format", help="Format of FILE. Default: by its extension, else JSON or JSON Lines."),
 ]
 Target = Annotated[
     str | None,
@@ -55,7 +55,10 @@ ModelsUnderTest = Annotated[
 JudgeModels = Annotated[
     list[str] | None,
     typer.Option(
-        "--judge-model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."
+        "--judge-model",
+        metavar="[ROLE=]MODEL",
+        help="The model of a role's judges, or of all judges: a name, or a file in the GGUF format.",
+        callback=model_files,
     ),
 ]
 Mechanism = Annotated[

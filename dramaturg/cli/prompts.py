@@ -208,8 +208,10 @@ async def _ask(
         }
         connections = Connections(forwarding, direct)
         first = await ask(cases[:1], connections, options)
-        if any(one.found_no_model for one in first):
-            fail(f"{cases[0].judge}: no model answers; see dramaturg providers check", code=1)
+        for one in first:
+            if one.found_no_model:
+                said = f": {one.error}" if one.error else ""
+                fail(f"{one.case.judge}: no model answers{said}; see dramaturg providers check", code=1)
         return [*first, *await ask(cases[1:], connections, options)]
 
 

@@ -13,7 +13,7 @@ class _Commands(LazyGroup):
         LazyCommand(
             "convert",
             "dramaturg.cli.convert",
-            "Converts released formats and tables into rows.",
+            "Converts released formats into rows.",
             group=True,
         ),
         ExternalCommand(

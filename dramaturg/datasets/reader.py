@@ -148,7 +148,7 @@ class DatasetReader(Generic[Request]):
             return
         self._check_row_count()
         metered = cast("BinaryIO", io.BufferedReader(self._meter, CHUNK_BYTES))
-        file = BoundedFile(_unpacked(metered), self._max_bytes)
+        file = BoundedFile(unpacked(metered), self._max_bytes)
         line = 0
         skip = self._blank.add
         is_csv = self._format is Format.CSV
@@ -167,11 +167,12 @@ class DatasetReader(Generic[Request]):
         unmetered = io.BufferedReader(Meter(self._file), CHUNK_BYTES)
         # What is damaged is reported with its line when the rows are read.
         with suppress(*_DAMAGED):
-            file = BoundedFile(_unpacked(cast("BinaryIO", unmetered)), self._max_bytes)
+            file = BoundedFile(unpacked(cast("BinaryIO", unmetered)), self._max_bytes)
             check_row_count(count_rows(file, self._format, self._max_rows), self._max_rows)
         self._file.seek(start)
 
 
-def _unpacked(file: BinaryIO) -> BinaryIO:
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """The content of a buffered file, which gzip may have compressed."""
     is_compressed = cast("io.BufferedReader", file).peek(len(_GZIP)).startswith(_GZIP)
     return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_compressed else file

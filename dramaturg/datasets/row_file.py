@@ -5,22 +5,21 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import Message
 
 from dramaturg.datasets.errors import DatasetError
-from dramaturg.datasets.formats import Format, format_of
+from dramaturg.datasets.formats import Format
 from dramaturg.datasets.reader import DatasetReader
 from dramaturg.datasets.rows import InvalidRow, Row
-from dramaturg.datasets.source import open_source, spooled
+from dramaturg.datasets.source import STANDARD_INPUT, open_source, spooled
+from dramaturg.datasets.tables import as_dataset
 from dramaturg.service.errors import Violation
 
 SHOWN = 50
 """The most problems that are listed one by one."""
-STANDARD_INPUT = "-"
-"""The name of standard input."""
 
 Request = TypeVar("Request", bound=Message)
 
@@ -136,24 +135,24 @@ def open_rows(
             in a temporary file while it is used.
         request: The type of request that each row is.
         limit: The number of rows to read. None: all.
-        format: How the rows are written. None: as the end of the name tells, else JSON Lines.
+        format: How the rows are written. None: as ``as_dataset`` tells.
         filled: Required fields that rows may leave out, because the caller fills them.
 
     Raises:
         OSError: The file cannot be read.
-        RowsError: What its address needs is not installed.
+        RowsError: It is not what its name tells, or what its address needs is not installed.
     """
-    form = format or format_of(source) or Format.JSONL
-    if source == STANDARD_INPUT:
-        stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
-        with spooled(cast("BinaryIO", stdin)) as kept:
-            yield RowFile(kept, request, limit, form, filled)
-        return
     try:
-        with open_source(source, seekable=True) as file:
-            yield RowFile(file, request, limit, form, filled)
+        with _opened(source) as file, as_dataset(file, source, format) as (rows, form):
+            yield RowFile(rows, request, limit, form, filled)
     except DatasetError as error:
         raise RowsError([Problem(error.line, str(error))], 1) from error
+
+
+def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+    if source != STANDARD_INPUT:
+        return open_source(source, seekable=True)
+    return spooled(cast("BinaryIO", getattr(sys.stdin, "buffer", None) or io.BytesIO()))
 
 
 def _described(line: int, violations: Sequence[Violation]) -> list[Problem]:

@@ -14,6 +14,8 @@ from dramaturg.datasets.errors import DatasetError, missing
 from dramaturg.datasets.limits import check_decoded_bytes
 from dramaturg.datasets.meter import CHUNK_BYTES
 
+STANDARD_INPUT = "-"
+"""The name of standard input."""
 _SEPARATOR = "://"
 
 

@@ -1,28 +1,42 @@
-"""Tables of texts, one a row, as rows of an evaluation of texts.
+"""Tables of texts, one a row, as rows of an evaluation of texts or of pairs.
 
-A row has the columns ``task`` or ``prompt``, ``text`` and ``model``, and optionally ``id`` (of the task),
-``topic`` and ``reference``; all other columns are tags.
+A column has the texts; others may have the task, the model, a reference, an id (of the task) and a topic. All
+other columns are tags.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import combinations
-from pathlib import Path
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
-from dramaturg.datasets.json_lines import json_objects
+from dramaturg.datasets.errors import DatasetError
+from dramaturg.datasets.formats import Format
+from dramaturg.datasets.tables import table_rows
 from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.validation import violations
 
-OWN = ("id", "task", "prompt", "text", "model", "topic", "reference")
-"""The columns that are no tags."""
+NO_TASK = "No task is given: the text is judged by itself."
+"""The task of texts without one."""
+_TAG_LENGTH = 500
+_NAMES: Mapping[str, Sequence[str]] = {
+    "text": ("text", "answer", "response", "output"),
+    "task": ("task", "prompt", "question", "input"),
+    "model": ("model",),
+    "reference": ("reference", "expected"),
+    "id": ("id",),
+    "topic": ("topic",),
+    "context": ("context", "contexts", "documents"),
+    "instructions": ("instructions", "system_prompt"),
+}
+"""The usual names of columns, the first of which is taken. The command line and docs/texts.md list them."""
 
 
 class TableError(ValueError):
@@ -48,45 +62,131 @@ class Conversion:
     """The invalid rows."""
 
 
-def read_table(file: Path) -> Sequence[Mapping[str, Any]]:
-    """The rows of a file: CSV where its name ends in .csv, else JSON Lines.
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table; empty where there is none."""
+
+    text: str
+    """The texts."""
+    task: str = ""
+    """What the texts were written for."""
+    model: str = ""
+    """Their authors."""
+    reference: str = ""
+    """A good answer to the task."""
+    id: str = ""
+    """The id of the task."""
+    topic: str = ""
+    """The topic of the task."""
+    context: str = ""
+    """The documents that a text rests on: a text, a list of texts, or a list of objects."""
+    instructions: str = ""
+    """The instructions of the system that wrote the texts of the task."""
+    tags: Sequence[str] = ()
+    """Those of the tags."""
+    left_out: Sequence[str] = ()
+    """Those that are not used, because a value is too long for a tag."""
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The column of each purpose that has one."""
+        return {name: column for name in _NAMES if (column := getattr(self, name))}
+
+
+def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
+    """The first row of a table. Empty: the file is none, or the row has other parts than cells.
+
+    Args:
+        source: A path or an address; "-" is standard input, which can be read again afterwards.
+        form: How it is written. None: as ``table_rows`` tells.
+    """
+    try:
+        first = next(islice(table_rows(source, form), 1), {})
+    except (DatasetError, OSError):
+        return {}
+    nested = any(
+        isinstance(value, dict | list)
+        for name, value in first.items()
+        if name is not None and name not in _NAMES["context"]
+    )
+    return {} if nested else {name: value for name, value in first.items() if name is not None}
+
+
+def has_texts(row: Mapping[str, Any]) -> bool:
+    """Whether a column of texts has its usual name."""
+    return any(isinstance(row.get(name), str) for name in _NAMES["text"])
+
+
+def read_table(source: str, form: Format | None = None) -> Sequence[Mapping[str, Any]]:
+    """The rows of a file that ``table_rows`` reads.
 
     Raises:
-        TableError: The file is no table.
-        LineError: A line is no JSON object.
+        TableError: The file is no table, or has no rows.
         OSError: The file cannot be read.
     """
-    if file.suffix.lower() != ".csv":
-        return [row for _, row in json_objects(file)]
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        rows = list(table)
-    except UnicodeDecodeError as error:
-        raise TableError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
-    except csv.Error as error:
-        raise TableError(f"is not CSV: {error}") from error
-    if missing := {"text"} - {*(table.fieldnames or ())}:
-        raise TableError(f"has no column {', '.join(missing)}")
+        rows = list(table_rows(source, form))
+    except DatasetError as error:
+        raise TableError(str(error)) from error
+    if not rows:
+        raise TableError("there are no rows")
     return rows
 
 
-def convert(rows: Iterable[Mapping[str, Any]]) -> Conversion:
-    """Makes one request of the rows that share id and task.
+def find_columns(rows: Sequence[Mapping[str, Any]], given: Mapping[str, str] | None = None) -> Columns:
+    """The columns of a table: those given, else those with a usual name.
+
+    Args:
+        rows: All rows.
+        given: The columns by purpose ("text", "task", "model", "reference"). Empty or absent: by their names.
+
+    Raises:
+        TableError: A column does not exist, or there is none of texts.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row if name is not None))
+    listed = f"the columns are {', '.join(filter(None, names))}"
+    found = {}
+    for purpose in _NAMES:
+        if wanted := (given or {}).get(purpose, ""):
+            if wanted not in names:
+                raise TableError(f"has no column {wanted}: {listed}")
+            found[purpose] = wanted
+    for purpose, usual in _NAMES.items():
+        if purpose not in found:
+            free = (name for name in usual if name in names and name not in found.values())
+            found[purpose] = next(free, "")
+    if not found["text"]:
+        raise TableError(f"has no column of texts: name it with --text; {listed}")
+    others = [name for name in names if name not in found.values()]
+    long = {name for name in others if any(len(_text(row.get(name))) > _TAG_LENGTH for row in rows)}
+    return Columns(**found, tags=[name for name in others if name not in long], left_out=sorted(long))
+
+
+def convert(rows: Sequence[Mapping[str, Any]], columns: Columns | None = None) -> Conversion:
+    """Makes one request of the rows that share id and task. Without a column of tasks each row is one.
 
     A text's id is its model, numbered if a task has several texts of one model. Topic, reference and tags are
     those of the task's first row.
+
+    Args:
+        rows: The rows.
+        columns: Their columns. None: those with a usual name (``find_columns``).
     """
+    columns = columns or find_columns(rows)
     conversion = Conversion()
     found: dict[tuple[str, str], EvaluateTextsRequest] = {}
     for number, row in enumerate(rows, start=1):
-        if problem := _problem(row):
+        if problem := _problem(row, columns):
             conversion.skipped.append(Skipped(number, problem))
             continue
-        goal = (row.get("task") or row.get("prompt") or "").strip()
-        key = (_text(row.get("id")), goal)
-        request = found.get(key) or _request(row, key)
-        request.texts.append(_evaluated(row, request))
+        goal = _cell(row, columns.task).strip() if columns.task else NO_TASK
+        key = (_cell(row, columns.id) or ("" if columns.task else f"row {number}"), goal)
+        request = found.get(key) or _request(row, columns, key)
+        try:
+            request.texts.append(_evaluated(row, columns, request))
+        except TableError as error:
+            conversion.skipped.append(Skipped(number, str(error)))
+            continue
         broken = [one for one in violations(request) if one.field != "criteria"]
         if broken:
             del request.texts[-1]
@@ -94,13 +194,15 @@ def convert(rows: Iterable[Mapping[str, Any]]) -> Conversion:
         elif key not in found:
             found[key] = request
             conversion.requests.append(request)
+    for request in conversion.requests:
+        _share_context(request)
     return conversion
 
 
 def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> Iterator[EvaluatePairsRequest]:
     """Makes a row of an evaluation of pairs of every two texts of a task.
 
-    The criteria are the roles.
+    The criteria are the roles; without criteria the judges have roles of their own.
 
     Raises:
         TableError: A criterion is too long for a role, or another field for a pair.
@@ -115,7 +217,7 @@ def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> I
             source=request.task.goal,
             first=ComparedText(text=first.text, model=first.model),
             second=ComparedText(text=second.text, model=second.model),
-            roles=RolePlan(criteria=rubric),
+            roles=RolePlan(criteria=rubric) if rubric else None,
             tags={**tags, **request.tags},
         )
         if broken := violations(pair):
@@ -123,35 +225,84 @@ def pairs(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> I
         yield pair
 
 
-def _problem(row: Mapping[str, Any]) -> str:
+def _share_context(request: EvaluateTextsRequest) -> None:
+    """Makes documents those of the task where all its texts have the same."""
+    context = list(request.texts[0].context)
+    if context and all(list(one.context) == context for one in request.texts):
+        request.task.context.extend(context)
+        for one in request.texts:
+            del one.context[:]
+
+
+def _problem(row: Mapping[str, Any], columns: Columns) -> str:
     if None in row:
         return "has more cells than the header"
-    for name in OWN:
+    for purpose, name in columns.named.items():
+        if purpose == "context":
+            continue
         value = row.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
             return f"{name}: is no text"
-    if not isinstance(row.get("text"), str):
-        return "text: is missing"
-    if not _text(row.get("task")).strip() and not _text(row.get("prompt")).strip():
-        return "task: is missing"
+    if not isinstance(row.get(columns.text), str):
+        return f"{columns.text}: is missing"
+    if columns.task and not _cell(row, columns.task).strip():
+        return f"{columns.task}: is missing"
     return ""
 
 
-def _request(row: Mapping[str, Any], key: tuple[str, str]) -> EvaluateTextsRequest:
+def _request(row: Mapping[str, Any], columns: Columns, key: tuple[str, str]) -> EvaluateTextsRequest:
     tags = {
         name: _text(value)
-        for name, value in row.items()
-        if name not in OWN and isinstance(value, str | int | float) and _text(value)
+        for name in columns.tags
+        if isinstance(value := row.get(name), str | int | float) and _text(value)
     }
-    task = Task(id=key[0], goal=key[1], topic=_text(row.get("topic")))
-    return EvaluateTextsRequest(task=task, reference=_text(row.get("reference")), tags=tags)
+    task = Task(
+        id=key[0],
+        goal=key[1],
+        topic=_cell(row, columns.topic),
+        instructions=_cell(row, columns.instructions),
+    )
+    return EvaluateTextsRequest(task=task, reference=_cell(row, columns.reference), tags=tags)
 
 
-def _evaluated(row: Mapping[str, Any], request: EvaluateTextsRequest) -> EvaluatedText:
-    model = _text(row.get("model"))
+def _evaluated(row: Mapping[str, Any], columns: Columns, request: EvaluateTextsRequest) -> EvaluatedText:
+    model = _cell(row, columns.model)
     same = sum(one.model == model for one in request.texts)
     name = model or "text"
-    return EvaluatedText(id=f"{name} ({same + 1})" if same else name, model=model, text=row["text"])
+    text = row[columns.text]
+    context = _documents(row.get(columns.context), columns.context) if columns.context else ()
+    return EvaluatedText(id=f"{name} ({same + 1})" if same else name, model=model, text=text, context=context)
+
+
+def _documents(value: Any, column: str) -> Sequence[Document]:
+    """The documents of a cell: a text, a list of texts, or a list of objects, also as JSON.
+
+    Raises:
+        TableError: It is something else.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        # A text that begins with a bracket and is no JSON is a text.
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    parts = value if isinstance(value, list) else [value]
+    documents = []
+    for part in parts:
+        if part is None or part == "":
+            continue
+        fields = part if isinstance(part, dict) else {"text": part}
+        known = {name: one for name, one in fields.items() if one is not None}
+        is_text = isinstance(known.get("text", ""), str)
+        if not is_text or not all(isinstance(one, str | int | float) for one in known.values()):
+            raise TableError(f"{column}: is no text, list of texts, or list of objects with a text")
+        unknown = known.keys() - Document.DESCRIPTOR.fields_by_name.keys()
+        if unknown:
+            raise TableError(f"{column}: a document has no {min(unknown)}: it has id, title, text and source")
+        documents.append(Document(**{name: str(one) for name, one in known.items()}))
+    return documents
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    return _text(row.get(column)) if column else ""
 
 
 def _text(value: Any) -> str:

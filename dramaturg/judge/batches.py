@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
-from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale, JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CriterionRule,
+    CriterionScale,
+    JudgeCandidate,
+    JudgeRequest,
+)
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 
@@ -30,6 +35,8 @@ class JudgeBatch:
     """The model and its sampling."""
     candidates: tuple[ParsedCandidate, ...]
     """All candidates of the request, empty ones included, then those of its pool."""
+    rules: Mapping[str, CriterionRule] = field(default_factory=dict)
+    """The rules of criteria that have one, by id."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +74,11 @@ class JudgeItem:
         return self.batch.scales
 
     @property
+    def rules(self) -> Mapping[str, CriterionRule]:
+        """The rules of criteria that have one, by id."""
+        return self.batch.rules
+
+    @property
     def options(self) -> JudgeOptions:
         """The model and its sampling."""
         return self.batch.options
@@ -87,6 +99,7 @@ def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
         scales={one.id: one.scale for one in request.criteria if one.HasField("scale")},
         options=request.options,
         candidates=tuple(map(decode_candidate, (*request.candidates, *request.pool))),
+        rules={one.id: one.rule for one in request.criteria if one.HasField("rule")},
     )
 
 
@@ -102,12 +115,16 @@ def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
             message.preamble,
             message.notes,
             message.script.edges,
+            tuple(message.context),
         )
     if message.reading in (verdict_pb2.READING_TEXT, verdict_pb2.READING_EMPTY):
-        return ParsedCandidate(message.id, (), message.text, message.reading)
-    if steps:
-        return parse_candidate(Candidate(id=message.id, script=message.script))
-    return parse_candidate(Candidate(id=message.id, text=message.text))
+        return ParsedCandidate(message.id, (), message.text, message.reading, context=tuple(message.context))
+    written = (
+        Candidate(id=message.id, script=message.script)
+        if steps
+        else Candidate(id=message.id, text=message.text)
+    )
+    return replace(parse_candidate(written), context=tuple(message.context))
 
 
 def encode_candidate(candidate: Candidate, parsed: ParsedCandidate) -> JudgeCandidate:

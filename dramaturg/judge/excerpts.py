@@ -29,6 +29,10 @@ class ExcerptLimits(BaseModel):
     """The candidate."""
     reference: int = Field(default=50_000, ge=1000)
     """The reference script."""
+    context: int = Field(default=100_000, ge=1000)
+    """All documents of the context together."""
+    instructions: int = Field(default=20_000, ge=100)
+    """The instructions of the system under test."""
     pool: int = Field(default=100_000, ge=1000)
     """All candidates of the pool together. Candidates that do not fit are omitted."""
 
@@ -100,6 +104,22 @@ def reference_excerpt(reference: Script, limits: ExcerptLimits) -> Excerpt:
         return Excerpt(())
     fenced = fence_items("reference", "Step", steps, limit=limits.reference)
     return Excerpt((fenced, *_order(reference.edges, limits.reference, "order of the reference")))
+
+
+def context_excerpt(task: Task, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
+    """The documents of the task and of the candidate, numbered from 1, each with its title and source."""
+    documents = [*task.context, *read.context]
+    if not documents:
+        return Excerpt(())
+    texts = ["\n".join(filter(None, (one.title, one.source, one.text))) for one in documents]
+    return Excerpt((fence_items("context", "Document", texts, limit=limits.context),))
+
+
+def instructions_excerpt(task: Task, limits: ExcerptLimits) -> Excerpt:
+    """The instructions of the system under test."""
+    if not task.instructions:
+        return Excerpt(())
+    return Excerpt((fence("instructions", task.instructions, limit=limits.instructions),))
 
 
 def pooled_excerpt(number: int, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:

@@ -22,6 +22,10 @@ CALLS_MODELS = "calls-models"
 """The capability of a judge that spends tokens."""
 ANY_CRITERION = "any-criterion"
 """The capability of a judge that judges any criterion by its definition."""
+CONTEXT = "context"
+"""The capability of a judge that takes the documents that a candidate rests on, and the instructions of the
+system that wrote it.
+"""
 
 MAX_ANSWER_BYTES = 256 * 1024
 """The most bytes of an answer about one candidate, a comparison or a rating. A gateway cuts larger ones."""
@@ -50,7 +54,7 @@ class Implementation(Protocol):
 
     @property
     def capabilities(self) -> Sequence[str]:
-        """A subset of the four capabilities of this module."""
+        """A subset of the capabilities of this module."""
 
 
 class Judge(Implementation, Protocol):

@@ -95,6 +95,8 @@ RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), service
 """Rates a response."""
 RUBRIC_JUDGE = JudgeRole(name="rubric-judge", services=("rubric-judge",), criteria=(), compares=True)
 """Judges texts by the criteria of the request."""
+RULE_JUDGE = JudgeRole(name="rule-judge", services=("rule-judge",), criteria=(), compares=True)
+"""Judges texts by the rules of the criteria of the request."""
 CHALLENGE_JUDGE = Role(
     "challenge-judge", _contract(challenge_judge_service_pb2), services=("challenge-judge",)
 )
@@ -123,6 +125,7 @@ ROLES: Mapping[str, Role] = MappingProxyType(
             PAIR_JUDGE,
             RATING_JUDGE,
             RUBRIC_JUDGE,
+            RULE_JUDGE,
             CHALLENGE_JUDGE,
             TEXT_SCORER,
             GRAPH,

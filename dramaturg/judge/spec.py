@@ -36,11 +36,12 @@ from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.judge.settings import JudgeSettings, OfflineSettings
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
+from dramaturg.service.settings import Settings
 
 if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
-SettingsT = TypeVar("SettingsT", bound=JudgeSettings[Any])
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,18 @@ class JudgeSpec(Generic[SettingsT]):
 
     role: Role
     """The role. Its name is that of the service and of the section of the settings."""
-    prompts: Path
-    """The folder of the judge's prompts."""
     settings: type[SettingsT]
-    """Its settings, without a section."""
-    llm: Callable[[Model[SettingsT]], Contract]
-    """Makes the contract, served by a model: it loads the prompts and binds form and interpretation."""
+    """Its settings, without a section. Those of a judge with a model are ``JudgeSettings``."""
+    prompts: Path = Path()
+    """The folder of the judge's prompts."""
+    llm: Callable[[Model[SettingsT]], Contract] | None = None
+    """Makes the contract, served by a model: it loads the prompts and binds form and interpretation. None:
+    the judge has no model, and ``alone`` is set.
+    """
     offline: Callable[[EmbeddingServiceAsyncStub], Contract] | None = None
     """Makes the contract, served without a model. The settings are then ``OfflineSettings``."""
+    alone: Callable[[], Contract] | None = None
+    """Makes the contract of a judge that calls no other service."""
 
     @cached_property
     def settings_type(self) -> type[SettingsT]:
@@ -96,7 +101,7 @@ class JudgeApp:
         settings: Its settings.
     """
 
-    def __init__(self, spec: JudgeSpec[Any], settings: JudgeSettings[Any]) -> None:
+    def __init__(self, spec: JudgeSpec[Any], settings: Settings) -> None:
         self.name = spec.role.name
         self._spec = spec
         self._settings = settings
@@ -109,6 +114,11 @@ class JudgeApp:
             PromptError: A prompt file cannot be used.
         """
         spec, settings = self._spec, self._settings
+        if spec.llm is None:
+            assert spec.alone is not None
+            yield [spec.alone()]
+            return
+        assert isinstance(settings, JudgeSettings)
         if isinstance(settings, OfflineSettings) and settings.backend == "offline":
             assert spec.offline is not None
             async with open_channel(settings.embedding_target) as channel:

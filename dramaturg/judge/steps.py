@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Candidate, Edge
 from dramaturg.api.common.v1.verdict_pb2 import Reading
 from dramaturg.judge.list_numbers import ascending
@@ -67,6 +68,8 @@ class ParsedCandidate:
     """The text after the last step."""
     edges: Sequence[Edge] = ()
     """The partial order over the steps. Empty: they are ordered as listed."""
+    context: Sequence[Document] = ()
+    """The documents that it rests on, besides those of the task."""
 
 
 def parse_candidate(candidate: Candidate) -> ParsedCandidate:

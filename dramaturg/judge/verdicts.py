@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingKind, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingKind, Severity, Span, Verdict
 from dramaturg.judge import criteria as names
 
 
@@ -128,6 +128,8 @@ def finding(
     steps: Iterable[int] = (),
     constraint: str = "",
     missing_step: str = "",
+    spans: Iterable[Span] = (),
+    severity: Severity.ValueType = verdict_pb2.SEVERITY_UNSPECIFIED,
 ) -> Finding:
     """Makes a finding.
 
@@ -137,6 +139,8 @@ def finding(
         steps: The indices of the steps concerned, from 0. They are sorted, each once.
         constraint: The broken constraint, as worded in the task.
         missing_step: The missing step.
+        spans: The words that it rests on: part and quote of each.
+        severity: How grave it is.
     """
     return Finding(
         kind=kind,
@@ -144,6 +148,8 @@ def finding(
         step_indices=sorted(set(steps)),
         constraint=constraint,
         missing_step=missing_step,
+        spans=spans,
+        severity=severity,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome
@@ -35,6 +36,16 @@ LOW, HIGH = 1 / 3, 2 / 3
 """The places on a scale, from 0 (lowest) to 1, up to which a score reports a fault in a faulty text, and from
 which it reports none in a flawless one."""
 UNSTATED = AbstainReason.ABSTAIN_REASON_UNSPECIFIED
+_NO_MODEL = frozenset(
+    {
+        ErrorReason.ERROR_REASON_MODEL_UNKNOWN,
+        ErrorReason.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        ErrorReason.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+        ErrorReason.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+        ErrorReason.ERROR_REASON_PROVIDER_UNAVAILABLE,
+    }
+)
+"""The reasons for which no request is answered."""
 ROLE_METADATA = "dramaturg-role"
 """The metadata key by which a gateway chooses among judges of one contract."""
 
@@ -69,13 +80,16 @@ class CaseAnswer:
     provenance: Provenance = field(default_factory=Provenance)
     error: str = ""
     """The error of a failed call. Empty: the judge answered."""
+    error_reason: ErrorReason.ValueType = ErrorReason.ERROR_REASON_UNSPECIFIED
+    """The reason of ``error``."""
     orders: tuple[bool, ...] = ()
     """Whether the two orders agree, for each vote of a comparison."""
 
     @property
     def found_no_model(self) -> bool:
-        """Whether nothing was judged because the server of the model is unavailable."""
-        return {judgement.abstain_reason for judgement in self.judgements} == {"PROVIDER_UNAVAILABLE"}
+        """Whether nothing was judged because no model can be called: its server, key, name or credit."""
+        reasons = {judgement.abstain_reason for judgement in self.judgements}
+        return self.error_reason in _NO_MODEL or reasons == {"PROVIDER_UNAVAILABLE"}
 
 
 @dataclass(frozen=True)
@@ -236,7 +250,9 @@ def _judgement(
 
 def _failed(case: Case, error: ServiceError) -> CaseAnswer:
     judgements = [_judgement(case, item, None, UNSTATED, error.code.name) for item in case.faults]
-    return CaseAnswer(case, judgements, error=f"{error.code.name}: {error.message}")
+    return CaseAnswer(
+        case, judgements, error=f"{error.code.name}: {error.message}", error_reason=error.reason
+    )
 
 
 def describe(judgement: Judgement) -> dict[str, Any]:

@@ -99,18 +99,28 @@ def _steps(steps: Sequence[StepView]) -> str:
 def _step(step: StepView) -> str:
     faults = "".join(f"<div class='fail'>{escape(fault)}</div>" for fault in step.faults)
     mark = f" <b>{escape(step.mark)}</b>" if step.mark else ""
-    return f"<li><span class='text'>{escape(step.text)}</span>{mark}{faults}</li>"
+    return f"<li><span class='text'>{_marked(step.text, step.marks)}</span>{mark}{faults}</li>"
 
 
 def _subject(subject: SubjectView) -> str:
     inside = [
-        f"<div class='text'>{escape(subject.text)}</div>" if subject.text else "",
+        f"<div class='text'>{_marked(subject.text, subject.marks)}</div>" if subject.text else "",
         _steps(subject.steps),
         *(f"<p class='note'>{escape(note)}</p>" for note in subject.notes),
         *(_judgement(one) for one in subject.judgements),
         *(f"<p class='note'>{'; '.join(_provenance(one))}</p>" for one in subject.provenances),
     ]
     return f"<details><summary>{escape(_name(subject))}</summary>{''.join(inside)}</details>"
+
+
+def _marked(text: str, marks: Sequence[tuple[int, int, str]]) -> str:
+    """A text with the words marked that findings rest on."""
+    parts, done = [], 0
+    for start, end, why in marks:
+        parts.append(escape(text[done:start]))
+        parts.append(f"<mark title='{escape(why)}'>{escape(text[start:end])}</mark>")
+        done = end
+    return "".join([*parts, escape(text[done:])])
 
 
 def _judgement(one: JudgementView) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, FindingKind, Outcome
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, FindingKind, Outcome, Severity
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowMiss
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Preference
 
@@ -36,6 +36,11 @@ def finding_name(kind: int) -> str:
     A number that this version does not define is shown as "KIND_<number>".
     """
     return _name(FindingKind, kind, "FINDING_KIND_")
+
+
+def severity_name(severity: int) -> str:
+    """The name of a severity in lower case, e.g. "major"; empty where it is unspecified."""
+    return _name(Severity, severity, "SEVERITY_").lower() if severity else ""
 
 
 def shadow_miss_name(miss: int) -> str:

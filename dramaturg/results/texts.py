@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.kind import (
@@ -23,11 +24,17 @@ from dramaturg.results.row_parts import set_abstention
 def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
     scales = {one.id: one.scale for one in result.criteria if one.HasField("scale")}
     for text in result.texts:
-        alone = text.assessments[0] if len(text.assessments) == 1 else None
-        # One of several registered panels has no rows of its own.
-        panels = {(one.role, one.panel) for one in text.assessments}
-        panels = panels if all(panel for _, panel in panels) else set()
+        # Criteria with a rule have judges of their own.
+        judges: dict[str, list[CandidateAssessment]] = {}
+        for one in text.assessments:
+            for verdict in one.assessment.verdicts:
+                judges.setdefault(verdict.criterion, []).append(one)
         for verdict in text.verdicts:
+            assessments = judges.get(verdict.criterion, ())
+            alone = assessments[0] if len(assessments) == 1 else None
+            # One of several registered panels has no rows of its own.
+            panels = {(one.role, one.panel) for one in assessments}
+            panels = panels if all(panel for _, panel in panels) else set()
             row = RunResult(model=text.model, candidate_id=text.text_id, measure=verdict.criterion)
             _set_value(row, verdict, scales.get(verdict.criterion))
             if verdict.HasField("confidence"):

@@ -23,17 +23,26 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.client import request_for, result_of
-from dramaturg.judge.protocols import USES_POOL
+from dramaturg.judge.protocols import CONTEXT, USES_POOL
+from dramaturg.judge.quotes import sources_of
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import Request, judge_options, read_judge, record_answer
-from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered, unsupported
+from gateway.evaluations.failures import (
+    Failure,
+    abstain_all,
+    not_shown,
+    of_error,
+    too_large,
+    unanswered,
+    unsupported,
+)
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
-from gateway.evaluations.verdict_normalization import breach_of, normalize
+from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -112,8 +121,15 @@ class Assessor:
             criteria=asked.requested,
             options=judge_options(assignment, self._request),
         )
-        sizes = [candidate.ByteSize() for candidate in self._candidates]
+        withheld = self._withheld(identity)
+        shown = [one for one in self._candidates if one.id not in withheld]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)
+        parts = [
+            [shown[index] for index in part]
+            for part in split_by_size([one.ByteSize() for one in shown], MAX_CANDIDATES, room)
+        ]
+        if withheld:
+            parts.append([one for one in self._candidates if one.id in withheld])
         calls = [
             _Call(
                 assignment,
@@ -122,13 +138,26 @@ class Assessor:
                 partial(self._identity, assignment.judge, scope),
                 asked,
                 request,
-                [self._candidates[index] for index in part],
+                part,
                 emit,
+                withheld,
             )
-            for part in split_by_size(sizes, MAX_CANDIDATES, room)
+            for part in parts
+            if part
         ]
-        parts = await gather_all([call.assess() for call in calls])
-        return [one for part in parts for one in part]
+        assessed = [one for part in await gather_all([call.assess() for call in calls]) for one in part]
+        by_id = {one.candidate_id: one for one in assessed}
+        return [by_id[one.id] for one in self._candidates]
+
+    def _withheld(self, identity: Identity | None) -> Mapping[str, Failure]:
+        """The candidates with parts that a judge does not take: it is not asked about them."""
+        if identity is None or CONTEXT in identity.capabilities:
+            return {}
+        task = self._task
+        part = "context" if task.context else "instructions of the system under test"
+        if task.context or task.instructions:
+            return {one.id: not_shown(part, CONTEXT) for one in self._candidates}
+        return {one.id: not_shown("context", CONTEXT) for one in self._candidates if one.context}
 
     async def _identity(self, judge: Judge, scope: EvaluationScope) -> Identity | None:
         """The identity of a judge; None where it does not answer in time."""
@@ -152,8 +181,10 @@ class _Call:
         request: JudgeRequest,
         candidates: Sequence[JudgeCandidate],
         emit: Emit,
+        withheld: Mapping[str, Failure],
     ) -> None:
         self._assignment = assignment
+        self._withheld = withheld
         self._scope = scope
         self._identity = identity
         self._find_identity = find_identity
@@ -172,9 +203,9 @@ class _Call:
     async def assess(self) -> Sequence[CandidateAssessment]:
         """The assessments of its candidates, in their order."""
         ids = [candidate.id for candidate in self._request.candidates]
-        if self._asked.requested is None:
+        if self._asked.requested is None or ids[0] in self._withheld:
             for candidate_id in ids:
-                self._abstain(candidate_id, unsupported())
+                self._abstain(candidate_id, self._withheld.get(candidate_id, unsupported()))
             return [self._assessed[candidate_id] for candidate_id in ids]
         judge = self._assignment.judge
         scope = self._scope
@@ -235,9 +266,23 @@ class _Call:
         steps = self._step_counts[candidate_id]
         asked = self._asked
         assessment = normalize(result, asked.expected, identity, steps, asked.scales)
+        check_quotes(assessment, self._sources(candidate_id))
         self._assignment.judge.quarantine.record(breach_of(result, assessment))
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
+
+    def _sources(self, candidate_id: str) -> Callable[[], Mapping[str, Sequence[str]]]:
+        """The texts that quotes about a candidate may be from."""
+        request = self._request
+
+        def sources() -> Mapping[str, Sequence[str]]:
+            candidate = next(one for one in request.candidates if one.id == candidate_id)
+            steps = (step.text for step in candidate.script.steps)
+            reference = "\n".join(step.text for step in request.reference.steps)
+            text = candidate.text or "\n".join(steps)
+            return sources_of(request.task, text, candidate.context, reference)
+
+        return sources
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
         # The verdict of a panel tells whether the failure of a member leaves a gap.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.judge.roles import Role
+from dramaturg.judge.rules import rule_problem
 from dramaturg.judge.scales import scale_problem
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation
@@ -43,6 +45,13 @@ def check_alone(selections: Sequence[JudgeSelection], roles: Sequence[Role]) -> 
         seen.add(selection.role)
 
 
+def check_no_context(task: Task) -> Iterator[Violation]:
+    """Finds documents and instructions in the task of an evaluation whose judges get none."""
+    for name in ("context", "instructions"):
+        if getattr(task, name):
+            yield Violation(f"task.{name}", "must be empty: only evaluations of texts take it")
+
+
 def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -> Iterator[Violation]:
     """Finds invalid and repeated criteria.
 
@@ -53,6 +62,12 @@ def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -
     yield from check_distinct(field, [one.id for one in criteria])
     for index, one in enumerate(criteria):
         path = f"{field}[{index}]"
+        if one.HasField("rule"):
+            if problem := rule_problem(one.rule):
+                yield Violation(f"{path}.rule", problem)
+            if one.HasField("scale"):
+                yield Violation(f"{path}.scale", "must be absent: a criterion with a rule passes or fails")
+            continue
         if not one.HasField("scale"):
             if is_blank(one.passes):
                 yield Violation(f"{path}.passes", "must not be blank unless the criterion has a scale")

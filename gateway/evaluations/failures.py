@@ -145,6 +145,19 @@ def unsupported() -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, "judges none of these criteria")
 
 
+def not_shown(part: str, capability: str) -> Failure:
+    """The failure of a judge that does not take a part of a candidate.
+
+    Args:
+        part: The part, as text.
+        capability: The capability that its identity lacks.
+    """
+    return Failure(
+        verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+        f"takes no {part}: its identity lacks the capability {capability!r}",
+    )
+
+
 def abstain_all(
     judge: str, role: Role, failure: Failure, criteria: Sequence[str], identity: Identity | None
 ) -> Assessment:

@@ -7,7 +7,7 @@ invalid verdict becomes an abstention with its reason.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import lt
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.quotes import locate
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
 from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
@@ -24,6 +25,7 @@ from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 _INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
+_SHOWN_QUOTE = 200
 _UNIT = CriterionScale(lowest=0, highest=1)
 """The scale of scores beside an outcome."""
 
@@ -103,6 +105,36 @@ def normalize(
     if corrections:
         add_corrections(normalized.provenance, corrections)
     return normalized
+
+
+def check_quotes(assessment: Assessment, sources: Callable[[], Mapping[str, Sequence[str]]]) -> None:
+    """Finds the quotes of all findings in their parts, and marks what was found.
+
+    A verdict whose finding rests on words that are not there becomes an abstention (CONTRADICTORY).
+
+    Args:
+        assessment: The assessment, normalized.
+        sources: The texts of each part, made where there is a quote.
+    """
+    texts: Mapping[str, Sequence[str]] | None = None
+    for verdict in assessment.verdicts:
+        fabricated = ""
+        for finding in verdict.findings:
+            for span in finding.spans:
+                texts = sources() if texts is None else texts
+                locate(span, texts)
+                if not span.found and not fabricated:
+                    fabricated = f"The judge quotes words that the {span.part} does not have: "
+                    fabricated += repr(span.quote[:_SHOWN_QUOTE])
+        if fabricated and verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN:
+            verdict.CopyFrom(
+                abstained(
+                    verdict.criterion,
+                    verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+                    f"{fabricated}. {verdict.rationale}".rstrip(),
+                    list(verdict.findings),
+                )
+            )
 
 
 def breach_of(given: Assessment, normalized: Assessment) -> str:

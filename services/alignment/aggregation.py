@@ -11,7 +11,6 @@ from services.alignment.bootstrap import Array, Index, gather
 from services.alignment.workers import Checkpoint
 
 _TOLERANCE = 1e-12
-_SMALLEST = 1e-10
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Votes:
 class Aggregation:
     probabilities: Array
     """Items x labels; NaN for an item without votes."""
-    prior: Array
+    shares: Array
     """The share of each label."""
     confusion: Array
     """Annotators x right labels x given labels."""
@@ -41,53 +40,59 @@ class Aggregation:
 
     def accuracies(self) -> Array:
         """The probability that each annotator's label is right."""
-        right: Array = np.einsum("k,akk->a", self.prior, self.confusion)
+        right: Array = np.einsum("k,akk->a", self.shares, self.confusion)
         return right
 
 
-def aggregate(votes: Votes, iterations: int, checkpoint: Checkpoint) -> Aggregation:
+def aggregate(votes: Votes, weights: Array, iterations: int, checkpoint: Checkpoint) -> Aggregation:
     """Estimates labels and annotators by expectation maximization, from the shares of votes.
+
+    The prior of each annotator is two more items of each right label, of which one is labelled right and one
+    at random; that of the labels is one more item, with each label equally. Without it a label that one
+    annotator gives rarely can take the items of others. The estimate is the posterior mode.
 
     Args:
         votes: The labels.
+        weights: The weight of each annotator's labels: less than 1 where several err together.
         iterations: The largest number of iterations.
         checkpoint: Called before each.
     """
     labels, annotators = len(votes.labels), len(votes.annotators)
-    counts = np.zeros((votes.items, labels))
+    weight = weights[votes.annotator]
+    counts, shares = np.zeros((votes.items, labels)), np.zeros((votes.items, labels))
     np.add.at(counts, (votes.item, votes.label), 1.0)
+    np.add.at(shares, (votes.item, votes.label), weight)
     voted = counts.sum(axis=1) > 0
     probabilities = np.full((votes.items, labels), np.nan)
-    probabilities[voted] = counts[voted] / counts[voted].sum(axis=1, keepdims=True)
+    probabilities[voted] = shares[voted] / shares[voted].sum(axis=1, keepdims=True)
     cells = votes.annotator * labels + votes.label
+    pseudo = np.eye(labels) + 1 / labels
     last, converged, done = -np.inf, False, 0
+
+    def maximize() -> tuple[Array, Array]:
+        """The shares and the confusion matrices that fit the labels' probabilities best."""
+        shares = probabilities[voted].sum(axis=0) + 1 / labels
+        by_vote = probabilities[votes.item].T * weight
+        given = gather(by_vote, cells, annotators * labels).reshape(labels, annotators, labels)
+        confusion = given.transpose(1, 0, 2) + pseudo
+        return shares / shares.sum(), confusion / confusion.sum(axis=2, keepdims=True)
+
     while not converged and done < iterations:
         done += 1
         checkpoint()
-        prior, confusion = _maximize(votes, probabilities[voted], probabilities, cells, annotators, labels)
+        prior, confusion = maximize()
         # Of each vote: the log probability of the label given, for each right label.
-        evidence = np.log(confusion[votes.annotator, :, votes.label])
+        evidence = np.log(confusion[votes.annotator, :, votes.label]) * weight[:, np.newaxis]
         sums = np.stack(
             [np.bincount(votes.item, evidence[:, label], votes.items) for label in range(labels)], axis=1
         )
         sums += np.log(prior)
         highest = sums.max(axis=1, keepdims=True)
-        weights = np.exp(sums - highest)
-        likelihood = float((np.log(weights.sum(axis=1)) + highest[:, 0])[voted].sum())
-        probabilities[voted] = (weights / weights.sum(axis=1, keepdims=True))[voted]
-        converged = likelihood - last <= _TOLERANCE * abs(likelihood)
-        last = likelihood
-    prior, confusion = _maximize(votes, probabilities[voted], probabilities, cells, annotators, labels)
+        parts = np.exp(sums - highest)
+        posterior = float((np.log(parts.sum(axis=1)) + highest[:, 0])[voted].sum())
+        posterior += float((pseudo * np.log(confusion)).sum() + np.log(prior).sum() / labels)
+        probabilities[voted] = (parts / parts.sum(axis=1, keepdims=True))[voted]
+        converged = posterior - last <= _TOLERANCE * abs(posterior)
+        last = posterior
+    prior, confusion = maximize()
     return Aggregation(probabilities, prior, confusion, counts, done, converged)
-
-
-def _maximize(
-    votes: Votes, voted: Array, probabilities: Array, cells: Index, annotators: int, labels: int
-) -> tuple[Array, Array]:
-    """The prior and the confusion matrices that fit the labels' probabilities best."""
-    prior = np.maximum(voted.mean(axis=0), _SMALLEST)
-    by_vote = probabilities[votes.item].T
-    given = gather(by_vote, cells, annotators * labels).reshape(labels, annotators, labels)
-    confusion = np.maximum(given.transpose(1, 0, 2), _SMALLEST)
-    confusion /= confusion.sum(axis=2, keepdims=True)
-    return prior / prior.sum(), confusion

@@ -71,6 +71,7 @@ from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
 from services.alignment.comparison.compare import MAX_COMPARISONS, compare
 from services.alignment.correlation.measure import correlate
+from services.alignment.dependence import diagnose
 from services.alignment.embedder import RemoteEmbedder
 from services.alignment.prediction_powered import estimate_means
 from services.alignment.preference import MAX_RATED_SYSTEMS
@@ -232,8 +233,12 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> aggregation_pb2.AggregateLabelsResponse:
             votes = decode_votes(request, checkpoint)
-            found = aggregate(votes, request.iteration_count or DEFAULT_ITERATIONS, checkpoint)
-            return encode_aggregation(request, votes, found)
+            dependence = diagnose(votes.item, votes.annotator, votes.label, votes.annotators, checkpoint)
+            iterations = request.iteration_count or DEFAULT_ITERATIONS
+            found = None
+            if not dependence.unidentified:
+                found = aggregate(votes, dependence.weights, iterations, checkpoint)
+            return encode_aggregation(request, votes, dependence, found)
 
         return await self._workers.run(work)
 

@@ -19,7 +19,7 @@ class FailureKind(StrEnum):
     MODEL_UNKNOWN = "model-unknown"
     """Never: the provider has no such model."""
     OTHER_API = "other-api"
-    """Never: the provider serves the model over another API than that of chat completions."""
+    """Never: the provider serves the model over another API than that of the provider's kind."""
     UNAUTHENTICATED = "unauthenticated"
     """Never: the provider refuses our credentials."""
     CREDIT_EXHAUSTED = "credit-exhausted"

@@ -351,8 +351,8 @@ _REMEDIES = {
     ),
     FailureKind.MODEL_UNKNOWN: "Name a model that the provider has; `dramaturg providers` lists them.",
     FailureKind.OTHER_API: (
-        "The provider serves this model over another API; name a model of chat completions, or a server that "
-        "offers this one over chat completions as base_url (OPENAI_BASE_URL)."
+        "The provider serves this model over another API: set the kind that its words name in "
+        "[generation.providers.NAME], or name another model."
     ),
     FailureKind.CREDIT_EXHAUSTED: "Add credit to the account at the provider, or use another provider.",
     FailureKind.ADDRESS_INVALID: (

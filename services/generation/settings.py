@@ -81,7 +81,8 @@ class ModelSettings(_Part):
     omit: frozenset[Parameter] = frozenset()
     """The parameters that are never sent: ``temperature``, ``top_p``, ``seed``, ``stop``,
     ``max_output_tokens``, ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``,
-    ``json_object``, ``system_role`` (the instructions begin the user's message) and ``stream_options``.
+    ``json_object``, ``system_role`` (the instructions begin the user's message), ``stream_options`` and
+    ``prompt_cache``.
     Parameters that a model refuses need not be listed: they are dropped and remembered.
     """
     token_parameter: TokenParameter | None = None
@@ -117,20 +118,50 @@ class ModelSettings(_Part):
         return body
 
 
-class OpenAISettings(ModelSettings):
-    """An endpoint with the OpenAI protocol."""
+_ADDRESSES = {
+    "chat": "https://api.openai.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "google": "https://generativelanguage.googleapis.com",
+    "bedrock": "https://bedrock-runtime.amazonaws.com",
+}
+_KEY_HEADERS = {"anthropic": "X-Api-Key", "google": "X-Goog-Api-Key"}
 
-    kind: Literal["openai"] = "openai"
-    """The kind of the provider."""
-    base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
-    """The base URL, including the version. Its query is sent with every request."""
+
+class EndpointSettings(ModelSettings):
+    """An endpoint."""
+
+    kind: Literal["chat", "openai", "anthropic", "google", "bedrock"] = "chat"
+    """The API: ``chat`` is that of chat completions, which most servers speak; ``openai`` that of OpenAI's
+    responses, ``anthropic`` Anthropic's messages, ``google`` Gemini and Vertex AI, ``bedrock`` Converse of
+    Amazon Bedrock. The last three need the extra of that name.
+    """
+    base_url: str = Field(default="", pattern="^(https?://.+)?$")
+    """The base URL, including the version where the API has one in it. Its query is sent with every request.
+    Empty: the vendor's; of ``chat`` and ``openai`` that is ``https://api.openai.com/v1``.
+    """
+    identity: Literal["", "azure", "google"] = ""
+    """The cloud whose identity is the credential, by tokens that are renewed: ``azure`` (Entra, by the extra
+    of that name) or ``google`` (application default credentials). Empty: the key. Vertex AI and Bedrock have
+    the identity of their cloud anyway.
+    """
+    identity_scope: str = ""
+    """The scope of the tokens. Empty: ``https://cognitiveservices.azure.com/.default`` and
+    ``https://www.googleapis.com/auth/cloud-platform``.
+    """
+    project: str = ""
+    """The project in Google Cloud, of ``google``: models of Vertex AI. Empty: the Gemini API, by key."""
+    region: str = ""
+    """The region of Vertex AI or Bedrock. Empty: that of the environment."""
     api_key_env: str = ""
     """The environment variable with the API key."""
     api_key_file: Path | None = None
     """The file with the API key. Without key, calls carry no credentials. A key of fewer than 8 characters is
     a placeholder: it is not removed from the words of the provider that callers and logs show."""
-    api_key_header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]+$")
-    """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other."""
+    api_key_header: str = Field(default="", pattern="^[A-Za-z0-9-]*$")
+    """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other. Empty: that of
+    the kind, which is ``Authorization`` for ``chat`` and ``openai``.
+    """
     extra_headers: dict[str, str] = Field(default_factory=dict)
     """Additional headers of every request."""
     extra_headers_env: dict[str, str] = Field(default_factory=dict)
@@ -164,12 +195,35 @@ class OpenAISettings(ModelSettings):
     """Retries of calls."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> OpenAISettings:
+    def _consistent(self) -> EndpointSettings:
         if self.api_key_env and self.api_key_file is not None:
             raise ValueError("api_key_env and api_key_file exclude each other")
         if self.client_key is not None and self.client_certificate is None:
             raise ValueError("client_key needs client_certificate")
+        keyed = bool(self.api_key_env or self.api_key_file)
+        if self.identity and keyed:
+            raise ValueError("identity and a key exclude each other")
+        if self.identity and self.kind in {"google", "bedrock"}:
+            raise ValueError(f"kind {self.kind} has the identity of its cloud: leave identity out")
+        if keyed and (self.kind == "bedrock" or self.project):
+            raise ValueError("Bedrock and Vertex AI take no key: leave api_key_env and api_key_file out")
+        if self.project and self.kind != "google":
+            raise ValueError("project belongs to kind google")
+        if self.region and not (self.project or self.kind == "bedrock"):
+            raise ValueError("region belongs to kind bedrock, and to kind google with a project")
+        if self.kind != "chat" and any(table.stream for table in (self, *self.models.values())):
+            raise ValueError("stream belongs to kind chat")
         return self
+
+    @property
+    def address(self) -> str:
+        """The base URL, or that of the vendor."""
+        return self.base_url or _ADDRESSES[self.kind]
+
+    @property
+    def key_header(self) -> str:
+        """The header of the key."""
+        return self.api_key_header or _KEY_HEADERS.get(self.kind, "Authorization")
 
     def for_model(self, model: str) -> ModelSettings:
         """The settings of one model."""
@@ -182,6 +236,19 @@ class OpenAISettings(ModelSettings):
         if "extra_body" in stated:
             stated["extra_body"] = {**self.extra_body, **table.extra_body}
         return ModelSettings.model_construct(**{**inherited, **stated})
+
+
+class FileSettings(_Part):
+    """A model file, served by llama.cpp in a process of the platform. Needs the extra ``local``."""
+
+    kind: Literal["file"]
+    """The kind of the provider."""
+    path: Path
+    """The file, in the GGUF format. Its name without the ending is the model's."""
+    context_tokens: int = Field(default=8192, ge=256)
+    """The tokens of a prompt and its answer together. Memory grows with them."""
+    slots: int = Field(default=1, ge=1, le=64)
+    """The calls at once, each with its own context."""
 
 
 class ReplaySettings(_Part):
@@ -198,13 +265,16 @@ class ReplaySettings(_Part):
 
 
 def _kind(table: Any) -> str:
-    """The kind of a provider's table; "openai" where it states none."""
-    kind = table.get("kind", "openai") if isinstance(table, dict) else getattr(table, "kind", "openai")
-    return str(kind)
+    """The tag of a provider's table."""
+    kind = table.get("kind") if isinstance(table, dict) else getattr(table, "kind", None)
+    return kind if kind in {"replay", "file"} else "endpoint"
 
 
 ProviderSettings = Annotated[
-    Annotated[OpenAISettings, Tag("openai")] | Annotated[ReplaySettings, Tag("replay")], Discriminator(_kind)
+    Annotated[EndpointSettings, Tag("endpoint")]
+    | Annotated[FileSettings, Tag("file")]
+    | Annotated[ReplaySettings, Tag("replay")],
+    Discriminator(_kind),
 ]
 
 
@@ -216,8 +286,9 @@ class GenerationSettings(Settings):
     providers: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")], ProviderSettings] = Field(
         default_factory=dict
     )
-    """The providers by name, in order; the first is the default. Empty: a provider "environment" is
-    configured from OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, if one of the first two is set.
+    """The providers by name, in order, model files last; the first is the default. With none but model
+    files, "environment" is configured from OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, if one of the
+    first two is set.
     """
     default_model: str = ""
     """The model of requests that name none, as "provider/model" or a model of the first provider. Empty: the

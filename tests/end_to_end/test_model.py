@@ -20,7 +20,7 @@ def configure(server: OpenAIServer, folder: Path) -> None:
     folder.mkdir()
     (folder / "dramaturg.toml").write_text(
         f'[generation]\nledger = "{folder / "ledger.sqlite3"}"\n'
-        f'[generation.providers.local]\nkind = "openai"\nbase_url = "{server.base_url}"\n'
+        f'[generation.providers.local]\nkind = "chat"\nbase_url = "{server.base_url}"\n'
         'default_model = "m"\n'
         "[generation.providers.local.retries]\nattempt_timeout_seconds = 2.0\nfirst_wait_seconds = 0.0\n"
     )

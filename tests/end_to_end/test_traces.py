@@ -96,7 +96,7 @@ async def deployment(folder: Path, protocol: str) -> AsyncIterator[Deployment]:
         targets = "\n".join(f'[{name}]\ngeneration_target = "{generation.target}"' for name in AGENTS)
         config.write_text(
             f'[generation]\nledger = "{folder / "ledger.sqlite3"}"\n'
-            f'[generation.providers.local]\nkind = "openai"\nbase_url = "{model.base_url}"\n'
+            f'[generation.providers.local]\nkind = "chat"\nbase_url = "{model.base_url}"\n'
             f'default_model = "test-model"\n{targets}\n{judges}\n'
         )
         await asyncio.gather(*(one.start() for one in (generation, *agents.values(), gateway)))

@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type ch
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
 
 CALLERS = 32
-KILLS = 20
-CALLS = 600
+KILLS = 10
+CALLS = 400
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -48,7 +48,7 @@ async def generation(server: OpenAIServer, folder: Path, ledger_url: str) -> Asy
         [generation]
         ledger_url = "{ledger_url}"
         [generation.providers.local]
-        kind = "openai"
+        kind = "chat"
         base_url = "{server.base_url}"
         default_model = "m"
         concurrency = {{ start = {CALLERS} }}

@@ -33,7 +33,7 @@ async def evaluate(
         [generation]
         ledger = "{folder / "ledger.sqlite3"}"
         [generation.providers.local]
-        kind = "openai"
+        kind = "chat"
         base_url = "{server.base_url}"
         default_model = "test-model"
         [generation.providers.local.retries]

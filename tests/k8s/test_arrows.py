@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.settings import GatewaySettings
-from services.generation.settings import GenerationSettings, OpenAISettings
+from services.generation.settings import EndpointSettings, GenerationSettings
 from tests.k8s.configured import load_all, load_judges
 from tests.k8s.rendered import Pod, Rendering, combined, every_rendering, folder, render
 
@@ -136,7 +136,7 @@ def targets(settings: Any, rendering: Rendering, place: Path) -> Iterator[str]:
 
 def provider_arrow(pod: Pod, provider: Any) -> Arrow:
     """Where a provider is: a service of the cluster, whose name has no dot, or outside."""
-    assert isinstance(provider, OpenAISettings)
+    assert isinstance(provider, EndpointSettings)
     url = urlsplit(provider.base_url)
     if url.hostname and "." not in url.hostname:
         return pod.name, url.hostname, url.port or HTTPS_PORT
@@ -224,6 +224,7 @@ def test_the_whole_picture(tmp_path: Path) -> None:
         "embedding",
         "graph",
         "alignment",
+        "rule-judge",
     }
 
 

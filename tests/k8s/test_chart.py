@@ -372,11 +372,11 @@ def test_providers_and_quotas_are_tables_of_the_configuration(tmp_path: Path) ->
     providers: list[dict[str, Any]] = [
         {
             "name": "vllm",
-            "kind": "openai",
+            "kind": "chat",
             "base_url": "https://vllm.example.com/v1",
             "concurrency": {"maximum": 64},
         },
-        {"name": "openai", "kind": "openai", "api_key_file": "/etc/dramaturg/providers/openai"},
+        {"name": "openai", "kind": "chat", "api_key_file": "/etc/dramaturg/providers/openai"},
     ]
     quotas = {"default": {"max_active_runs": 5}, "tenants": {"research": {"max_active_runs": 20}}}
     rendering = render({"providers": providers, "quotas": quotas})

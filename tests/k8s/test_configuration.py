@@ -19,7 +19,7 @@ from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from services.embedding.settings import EmbeddingSettings
-from services.generation.settings import GenerationSettings, OpenAISettings
+from services.generation.settings import EndpointSettings, GenerationSettings
 from tests.k8s.configured import load_judges, load_settings, variables, write_configuration
 from tests.k8s.rendered import (
     EXAMPLES,
@@ -231,7 +231,9 @@ def test_files_that_the_configuration_names_are_mounted(render: Render, tmp_path
         settings = load_settings(rendering, pod, tmp_path)
         named = [value for name, value in pod.environment().items() if name.endswith("_FILE")]
         if isinstance(settings, GenerationSettings):
-            providers = [found for found in settings.providers.values() if isinstance(found, OpenAISettings)]
+            providers = [
+                found for found in settings.providers.values() if isinstance(found, EndpointSettings)
+            ]
             named += [str(provider.api_key_file) for provider in providers if provider.api_key_file]
         if isinstance(settings, EmbeddingSettings) and settings.model_dir:
             named.append(str(settings.model_dir))

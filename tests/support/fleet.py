@@ -189,7 +189,7 @@ def _configuration(made: Fleet, folder: Path, store: str, lease: float, slots: i
     [generation]
     ledger = "{folder / "ledger.sqlite3"}"
     [generation.providers.local]
-    kind = "openai"
+    kind = "chat"
     base_url = "{made.model.base_url}"
     default_model = "test-model"
     [synthesize]

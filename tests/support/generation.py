@@ -64,7 +64,7 @@ def request(text: str = "Is it good?", *, json_format: bool = True, **fields: An
 def endpoint(server: OpenAIServer, **fields: Any) -> dict[str, Any]:
     """The settings of a provider for a server, without waits."""
     return {
-        "kind": "openai",
+        "kind": "chat",
         "base_url": server.base_url,
         "default_model": "m",
         "retries": WITHOUT_WAITS,

@@ -21,8 +21,10 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     ScaleAnchor,
 )
 from dramaturg.client import DramaturgClient
+from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.testing import FakeJudge, RegisteredJudge, serve_gateway
+from services.judging.rules.judge import RuleJudge
 
 POLITE = RubricCriterion(id="polite", passes="The answer greets the customer.", fails="It is rude.")
 CLEAR = RubricCriterion(
@@ -65,10 +67,14 @@ def judge(
 
 
 def registered(*judges: FakeJudge) -> list[RegisteredJudge]:
-    """Rubric judges "judge-0" and so on; the first is the default."""
-    return [
+    """Rubric judges "judge-0" and so on, the first as the default, and the rule judge."""
+    rubric_judges = [
         RegisteredJudge("rubric-judge", one.contract(), f"judge-{index}", default=index == 0)
         for index, one in enumerate(judges)
+    ]
+    return [
+        *rubric_judges,
+        RegisteredJudge("rule-judge", judge_contract(RuleJudge()), "built-in", default=True),
     ]
 
 

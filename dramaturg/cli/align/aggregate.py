@@ -30,7 +30,8 @@ def aggregate(
     """Estimates the right label of each item and the quality of each annotator (Dawid and Skene 1979).
 
     Rows have the columns "item", "annotator" and "label". Annotators are weighted by how well they agree with
-    the estimated labels; judges can be annotators too. Ties of votes are counted.
+    the estimated labels, and those who err together share their weight; judges can be annotators too. Ties of
+    votes are counted. Where the labels do not say how good each annotator is, there are majorities alone.
 
     Example: dramaturg labels align aggregate labels.csv --out right.jsonl
     """
@@ -42,11 +43,11 @@ def aggregate(
         {
             "item": one.id,
             "label": one.label,
-            "probability": one.probabilities[one.label],
+            "probability": one.probabilities[one.label] if one.label else None,
             "majority": list(one.majority),
         }
         for one in response.items
-        if one.label
+        if one.majority
     ]
     if out is not None:
         try:
@@ -61,22 +62,40 @@ def aggregate(
             "items": one.item_count,
             "accuracy": one.accuracy,
             "consensus_share": one.consensus_share,
+            "vote_weight": one.vote_weight,
         }
         for one in response.annotators
     ]
     ties = sum(len(one.majority) > 1 for one in response.items)
-    table = Table("", columns("annotator", figures=("accuracy", "gives the estimated label", "items")))
+    table = Table(
+        "", columns("annotator", figures=("accuracy", "gives the estimated label", "weight", "items"))
+    )
     for quality in response.annotators:
         table.add_row(
             quality.annotator,
             number(quality.accuracy),
             number(quality.consensus_share),
+            number(quality.vote_weight),
             str(quality.item_count),
         )
     shares = Table("", columns("label", figures=("estimated share",)))
     for label, share in sorted(response.prior.items()):
         shares.add_row(label, number(share))
+    together = Table("", columns("err together", "and", figures=("correlation of errors", "items")))
+    for pair in response.dependent_pairs:
+        together.add_row(pair.first, pair.second, number(pair.error_correlation), str(pair.item_count))
     found = {
+        "unidentified": response.unidentified,
+        "effective_annotators": response.effective_annotator_count,
+        "dependent_pairs": [
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "items": pair.item_count,
+                "error_correlation": pair.error_correlation,
+            }
+            for pair in response.dependent_pairs
+        ],
         "converged": response.converged,
         "iterations": response.iteration_count,
         "prior": dict(sorted(response.prior.items())),
@@ -84,5 +103,13 @@ def aggregate(
         "annotators": annotators,
         "items": items,
     }
-    note = f"{len(items)} items, {ties} with a tie of votes"
-    asked.show(found, (table, shares, note if response.converged else f"{note}; not converged"), left_out)
+    notes = [f"{len(items)} items, {ties} with a tie of votes"]
+    if response.unidentified:
+        notes.append(f"no labels but the majority: {response.unidentified}; use labels of people")
+    elif not response.converged:
+        notes.append("not converged")
+    worth = f"worth {response.effective_annotator_count:.3g} independent annotators"
+    if response.dependent_pairs:
+        notes.append(worth)
+    tables = [one for one in (table, shares, together) if one.rows]
+    asked.show(found, (*tables, "; ".join(notes)), left_out)

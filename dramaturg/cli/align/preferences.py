@@ -13,9 +13,15 @@ from dramaturg.cli.align.report import interval_methods, shown
 from dramaturg.cli.align.table import Cells, Rows
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.summaries.estimates import figures
+from dramaturg.tables.cells import percent
 from dramaturg.tables.model import Table, columns
 
 _PREFERENCES = {"first": 1.0, "second": 0.0, "tie": 0.5, "draw": 0.5}
+_ADJUSTED_FOR = {
+    pb.LENGTH_CONTROL_LENGTH_ALONE: "length alone",
+    pb.LENGTH_CONTROL_GIVEN_DIFFICULTY: "length, given difficulty",
+    pb.LENGTH_CONTROL_JOINT_DIFFICULTY: "length, joint difficulty",
+}
 
 
 @takes_groups
@@ -92,6 +98,8 @@ def _describe(one: pb.WinRate) -> Mapping[str, Any]:
         "opponent": one.opponent,
         "pairs": one.win_rate.count,
         "draws": one.draw_count,
+        "longer_share": one.longer_share if one.HasField("longer_share") else None,
+        "adjusted_for": _ADJUSTED_FOR.get(one.length_control, ""),
         **figures(one, names),
     }
 
@@ -100,9 +108,8 @@ def _tables(response: pb.MeasurePreferencesResponse) -> Iterable[Table | str]:
     ratings = Table("", columns("system", figures=("Elo", "pairs")))
     for one in response.ratings:
         ratings.add_row(one.system, shown(one.elo), str(one.elo.count))
-    rates = Table(
-        "", columns("system", "against", figures=("win rate", "length-controlled", "draws", "pairs"))
-    )
+    names = ("win rate", "at equal lengths", "adjusted for", "longer texts", "draws", "pairs")
+    rates = Table("", columns("system", "against", figures=names))
     for rate in response.win_rates:
         controlled = rate.HasField("length_controlled_win_rate")
         rates.add_row(
@@ -110,6 +117,8 @@ def _tables(response: pb.MeasurePreferencesResponse) -> Iterable[Table | str]:
             rate.opponent,
             shown(rate.win_rate),
             shown(rate.length_controlled_win_rate) if controlled else "",
+            _ADJUSTED_FOR.get(rate.length_control, ""),
+            percent(rate.longer_share) if rate.HasField("longer_share") else "",
             str(rate.draw_count),
             str(rate.win_rate.count),
         )

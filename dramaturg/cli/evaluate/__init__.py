@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,8 @@ from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, printable
 from dramaturg.datasets import Format
-from dramaturg.datasets.row_file import STANDARD_INPUT, RowsError, open_rows
+from dramaturg.datasets.row_file import RowsError, open_rows
+from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.kinds import KINDS
 
 __all__ = ["app"]
@@ -37,6 +37,8 @@ class _Kinds(LazyGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Puts the kind in front of the arguments: that of ``--kind``, else that of the file."""
         kind, args = _named(args)
+        if STANDARD_INPUT in args:
+            _keep_standard_input()
         if kind is not None and kind not in FILE_KINDS:
             ctx.fail(f"--kind {kind!r}: is none of {', '.join(FILE_KINDS)}")
         if kind is None and args and args[0] not in _HELP:
@@ -58,13 +60,14 @@ class _Kinds(LazyGroup):
             if one.param_type_name == "option" and not one.is_flag
             for option in one.opts
         }
-        file, form = _file_of(args, valued)
+        file, given = _file_of(args, valued)
         if file is None and not any(one in _HELP for one in args):
             ctx.fail("Missing argument 'FILE'.")
         if file is None:
             return None
-        kind, why = infer_kind(file, form)
-        echo(printable(f"{file}: {kind}, {why}"), err=True)
+        kind, why = ("texts", "") if "--text" in given else infer_kind(file, given.get(_FORMAT))
+        if why:  # a table is described by its kind
+            echo(printable(f"{file}: {kind}, {why}"), err=True)
         return kind
 
 
@@ -81,41 +84,45 @@ def _named(args: Sequence[str]) -> tuple[str | None, list[str]]:
     return kind, rest
 
 
-def _file_of(args: Sequence[str], valued: Collection[str]) -> tuple[str | None, str | None]:
-    """The first argument that is neither an option nor the value of one, and the value of ``--format``."""
-    file, form, given = None, None, iter(args)
+def _file_of(args: Sequence[str], valued: Collection[str]) -> tuple[str | None, dict[str, str]]:
+    """The first argument that is neither an option nor the value of one, and the values of options."""
+    values: dict[str, str] = {}
+    file, given = None, iter(args)
     for one in given:
+        name, equals, value = one.partition("=")
         if one == "--":
-            return file or next(given, None), form
-        if one.startswith(f"{_FORMAT}="):
-            form = one.partition("=")[2]
+            return file or next(given, None), values
+        if equals and name in valued:
+            values[name] = value
         elif one in valued:
-            value = next(given, None)
-            form = value if one == _FORMAT else form
+            values[one] = next(given, "")
         elif one == STANDARD_INPUT or not one.startswith("-"):
             file = file or one
-    return file, form
+    return file, values
 
 
 def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
     """The kind of the rows of a file, and why.
 
-    It is the one whose contract the first row keeps, else the only one that has all fields of the row.
+    A table with a text a row has texts. Else it is the kind whose contract the first row keeps, or the only
+    one that has all fields of the row.
 
     Args:
         file: A path or an address; "-" is standard input, which can be read again afterwards.
         form: The value of ``--format``. None: as the end of the name tells.
 
+    Returns:
+        The name of the kind, and by what it was told. Empty for a table, which ``TableColumns`` describes.
+
     Raises:
         typer.Exit: 2 with a message where the file cannot be read, or its first row fits no kind.
     """
-    from dramaturg.cli.evaluate.texts import is_table
+    from dramaturg.formats.texts import first_cells, has_texts
 
     format_ = Format(form) if form in [one.value for one in Format] else None
-    if file != STANDARD_INPUT and is_table(Path(file), format_):
-        return "texts", "a table with a text a row"
-    if file == STANDARD_INPUT:
-        _keep_standard_input()
+    cells = first_cells(file, format_)
+    if has_texts(cells):
+        return "texts", ""
     problems = {}
     for name in FILE_KINDS:
         _rewind(file)
@@ -133,6 +140,9 @@ def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
     if all(str(error) == str(problems["scripts"]) for error in problems.values()):
         fail(f"{file}: {problems['scripts']}")
     near = {name: error for name, error in problems.items() if not _has_another_field(error)} or problems
+    if len(near) > 1 and cells and not any("." in name for name in cells):
+        columns = ", ".join(filter(None, cells))
+        fail(f"{file}: its first row is of no kind; name the column of texts with --text: {columns}")
     if len(near) > 1:
         reasons = "".join(f"\n  {name}: {str(error).splitlines()[0]}" for name, error in near.items())
         fail(f"{file}: its first row is of no kind; name the kind with --kind{reasons}")
@@ -161,6 +171,7 @@ def _keep_standard_input() -> None:
     kept = tempfile.TemporaryFile()  # noqa: SIM115 - it is open until the command ends
     if (source := getattr(sys.stdin, "buffer", None)) is not None:
         shutil.copyfileobj(source, kept)
+    kept.seek(0)
     sys.stdin = io.TextIOWrapper(kept)
 
 
@@ -175,8 +186,8 @@ app = typer.Typer(
     subcommand_metavar="FILE",
     help="""Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.
 
-    FILE has JSON Lines, CSV or Parquet; - reads standard input. The options of a kind: "dramaturg eval --kind
-    KIND --help".
+    FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. The options of a kind:
+    "dramaturg eval --kind KIND --help".
 
     For example:
 

@@ -14,7 +14,13 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelPair,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
-from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
+from dramaturg.cli.judge_selection import (
+    model_files,
+    models_of_roles,
+    parse_judges,
+    set_judges,
+    set_shadow_wait,
+)
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import (
     GroupBy,
@@ -81,7 +87,12 @@ def dialogues(
     model: ModelsUnderTest = None,
     judge: Judges = None,
     judge_model: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=MODEL",
+            help="The model of a role's judges: a name, or a file in the GGUF format.",
+            callback=model_files,
+        ),
     ] = None,
     keep_aced: KeepAced = False,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,

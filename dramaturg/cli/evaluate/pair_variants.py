@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -193,11 +192,9 @@ class PairOptions:
     ] = ""
     """The set of objective roles."""
     criteria: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
-            exists=True,
-            dir_okay=False,
             help="A rubric in place of roles: one vote for each criterion (docs/texts.md).",
         ),
     ] = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, RubricCriterion
 from dramaturg.cli.evaluate.pair_variants import MOST_SUBJECTIVE, PairOptions
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_shadow_wait
@@ -16,13 +18,16 @@ from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
+from dramaturg.cli.text_tables import TableColumns
 from dramaturg.datasets import Row
+from dramaturg.formats import texts as table
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 
 
 @takes_groups
 def pairs(
     own: PairOptions,
+    columns: TableColumns,
     job: Job,
     sweep: Annotated[str, typer.Option(metavar="K,K,...", help="Several numbers of subjective roles.")] = "",
     seed: Annotated[
@@ -46,11 +51,12 @@ def pairs(
 ) -> None:
     """Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
 
-    Each row is an EvaluatePairsRequest (docs/datasets.md), as "research convert goyal" writes them. All
-    rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
-    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
-    people with Wilson's interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams'
-    test against the best baseline. "longer" prefers the longer text.
+    Each row is an EvaluatePairsRequest (docs/datasets.md), as "research convert goyal" writes them. Of a
+    table with a text a row (docs/texts.md), every two texts of a task are a pair. All rows are checked
+    before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for each number of
+    roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people with Wilson's
+    interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams' test against the best
+    baseline. "longer" prefers the longer text.
 
     Exit codes: 0 all pairs have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -61,7 +67,7 @@ def pairs(
 
         dramaturg eval pairs.jsonl --judge-model my-model --baseline llm --baseline fixed-roles
 
-        dramaturg eval pairs.jsonl --criteria rubric.toml
+        dramaturg eval --kind pairs answers.csv --criteria rubric.toml
 
         dramaturg eval pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
     """
@@ -81,18 +87,19 @@ def pairs(
         fail("--no-judge excludes --judge, --judge-model, --baseline, --k and --sweep")
     if own.criteria and sweep:
         fail("--criteria excludes --sweep")
-    evaluate_file(
-        job,
-        Evaluation(
-            request=EvaluatePairsRequest,
-            roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
-            apply=lambda request: set_shadow_wait(request, shadow_wait),
-            unjudged=no_judge,
-            options=summary_options(group_by, seed=seed or 0),
-            spread=variants.spread,
-            spread_count=max(1, len(variants.counts)),
-        ),
-    )
+    with columns.as_requests(job, lambda requests: _compared(requests, variants.criteria)) as of_requests:
+        evaluate_file(
+            of_requests,
+            Evaluation(
+                request=EvaluatePairsRequest,
+                roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
+                apply=lambda request: set_shadow_wait(request, shadow_wait),
+                unjudged=no_judge,
+                options=summary_options(group_by, seed=seed or 0),
+                spread=variants.spread,
+                spread_count=max(1, len(variants.counts)),
+            ),
+        )
 
 
 @command_of("pairs")
@@ -104,6 +111,20 @@ def create(own: PairOptions) -> EvaluatePairsRequest:
         dramaturg runs create pairs pairs.jsonl --k 6 --baseline llm
     """
     return own.variants().spread(Row(0, EvaluatePairsRequest()))[0]
+
+
+def _compared(
+    requests: Sequence[EvaluateTextsRequest], rubric: Sequence[RubricCriterion]
+) -> Sequence[EvaluatePairsRequest]:
+    """Every two texts of a task.
+
+    Raises:
+        TableError: No task has two texts, or a criterion is too long for a role.
+    """
+    made = [pair for request in requests for pair in table.pairs(request, rubric)]
+    if not made:
+        raise table.TableError("no task has two texts")
+    return made
 
 
 def _metrics(names: list[str] | None) -> tuple[str, ...]:

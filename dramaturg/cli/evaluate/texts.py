@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -20,27 +15,25 @@ from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges, set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
-from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
-from dramaturg.cli.terminal import echo
-from dramaturg.datasets import Format
-from dramaturg.formats import texts as table
-from dramaturg.formats.rubric import RubricError, read_rubric
+from dramaturg.cli.text_tables import TableColumns
+from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
 
 Criteria = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="The rubric, a TOML file (docs/texts.md). Default: that of each row.",
+        metavar="FILE",
+        help=f"The rubric: a TOML file (docs/texts.md), or {BUILTIN}NAME with one of "
+        f"{', '.join(ready_rubrics())}. Default: that of each row.",
     ),
 ]
 
 
 @takes_groups
 def texts(
+    columns: TableColumns,
     job: Job,
     criteria: Criteria = None,
     judge: Judges = None,
@@ -55,11 +48,11 @@ def texts(
 ) -> None:
     """Evaluates any texts by a rubric: criteria that pass, fail or have a scale.
 
-    FILE has a text a row, CSV with the columns task (or prompt), text and model, and optionally id, topic and
-    reference; all others are tags, and rows of one task are one sample. Or each row is an
-    EvaluateTextsRequest: a task and the texts written for it (docs/texts.md). All rows are checked before the
-    first call. DIR/results.jsonl gets one TextsResult a line and DIR/errors.jsonl the samples that failed,
-    both in the order of the rows. The role of judges is rubric-judge.
+    FILE is a table with a text a row and optionally its task, model, reference, id and topic; other columns
+    are tags, and rows of one task are one sample. Or each row is an EvaluateTextsRequest: a task and the
+    texts written for it (docs/texts.md). All rows are checked before the first call. DIR/results.jsonl gets
+    one TextsResult a line and DIR/errors.jsonl the samples that failed, both in the order of the rows.
+    Criteria with a rule need no model: their judges have the role rule-judge, those of others rubric-judge.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -67,6 +60,10 @@ def texts(
     For example:
 
         dramaturg eval answers.csv --criteria rubric.toml
+
+        dramaturg eval answers.csv --criteria builtin:groundedness --context passages
+
+        dramaturg eval survey.xlsx --criteria rubric.toml --text comment
 
         dramaturg eval requests.jsonl --judge rubric-judge=llm --judge rubric-judge=ours
     """
@@ -90,14 +87,15 @@ def texts(
         if of_all:
             request.options.model = of_all
 
-    with _as_requests(job) as of_requests:
+    with columns.as_requests(job) as of_requests:
         evaluate_file(
             of_requests,
             Evaluation(
                 request=EvaluateTextsRequest,
-                roles=("rubric-judge", "alignment"),
+                roles=("rubric-judge", "rule-judge", "alignment"),
                 apply=apply,
                 options=summary_options(group_by),
+                unjudged=bool(rubric) and all(one.HasField("rule") for one in rubric),
                 filled=("criteria",) if rubric else (),
             ),
         )
@@ -118,61 +116,20 @@ def create(criteria: Criteria = None) -> EvaluateTextsRequest:
     return row
 
 
-@contextmanager
-def _as_requests(job: Job) -> Iterator[Job]:
-    """The command with a file of requests in place of a table of texts.
+def rubric_of(source: str | None) -> Sequence[RubricCriterion]:
+    """The criteria of a file, or of a ready rubric; none without a source.
 
     Raises:
-        typer.Exit: 2 with the rows of the table that are invalid.
+        typer.Exit: 2 with a message where the source is no rubric.
     """
-    file = Path(job.file)
-    if not is_table(file, job.format):
-        yield job
-        return
-    try:
-        conversion = table.convert(table.read_table(file))
-    except table.TableError as error:
-        fail(f"{file}: {error}")
-    if conversion.skipped:
-        for skipped in conversion.skipped:
-            echo(f"{file}: row {skipped.row}: {skipped.reason}", err=True)
-        fail(f"{file}: {len(conversion.skipped)} rows are invalid; nothing is evaluated")
-    requests = conversion.requests
-    tags = sorted({tag for request in requests for tag in request.tags})
-    count = sum(len(request.texts) for request in requests)
-    told = f"; tags: {', '.join(tags)}" if tags else ""
-    echo(f"{file}: a table with {count} texts for {len(requests)} tasks{told}", err=True)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = Path(folder) / f"{file.stem}.jsonl"
-        write_messages(rows, requests)
-        yield replace(job, file=str(rows), format=Format.JSONL)
-
-
-def is_table(file: Path, given: Format | None) -> bool:
-    """Whether a file is CSV with a text a row."""
-    if (given is not None and given is not Format.CSV) or file.suffix.lower() != ".csv" or not file.is_file():
-        return False
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            return "text" in next(csv.reader(lines), ())
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return False
-
-
-def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:
-    """The criteria of a file; none without a file.
-
-    Raises:
-        typer.Exit: 2 with a message where the file is no rubric.
-    """
-    if file is None:
+    if source is None:
         return ()
     try:
-        return read_rubric(file)
+        return read_rubric(source)
     except RubricError as error:
-        fail(f"{file}: {error}")
+        fail(f"{source}: {error}")
     except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
+        fail(f"{source}: {error.strerror or error}")
 
 
 def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:

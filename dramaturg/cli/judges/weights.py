@@ -82,8 +82,9 @@ def weights(
 
     With --labels the accuracy is that against people (AlignmentService.MeasureAccuracy); abstentions are left
     out. Without, it is estimated from the verdicts of at least three judges alone (Dawid and Skene 1979,
-    AlignmentService.AggregateLabels). The weight is the logarithm of the odds of being right, at least 0.01.
-    Shadows are judges too.
+    AlignmentService.AggregateLabels), if those say how good each is. The weight is the logarithm of the odds
+    of being right, at least 0.01; without labels judges that err together share theirs. Shadows are judges
+    too.
 
     For example:
 
@@ -185,11 +186,10 @@ def _estimated(votes: list[_Vote], asked: Asked) -> list[_Weight]:
         key = vote.row, vote.subject, vote.criterion
         item = items.setdefault(key, AnnotatedItem(id=f"{vote.row}/{vote.subject}/{vote.criterion}"[:500]))
         item.annotations.append(Annotation(annotator=vote.judge, labels=[vote.label]))
-    judges = {vote.judge for vote in votes}
-    if len(judges) < 3:  # two judges that differ cannot be told apart
-        fail(f"without --labels the accuracy is estimated from three judges or more; there are {len(judges)}")
     request = aggregation_pb2.AggregateLabelsRequest(items=items.values())
     response = asked.call(lambda stub: stub.AggregateLabels(request))
+    if response.unidentified:
+        fail(f"{response.unidentified}: use labels of people (--labels)", code=1)
     if not response.converged:
         fail("the estimate did not converge: use labels of people (--labels)", code=1)
     return [
@@ -198,7 +198,7 @@ def _estimated(votes: list[_Vote], asked: Asked) -> list[_Weight]:
             one.item_count,
             None,
             one.accuracy,
-            weight_of_accuracy(one.accuracy * one.item_count, one.item_count),
+            one.vote_weight * weight_of_accuracy(one.accuracy * one.item_count, one.item_count),
         )
         for one in response.annotators
     ]

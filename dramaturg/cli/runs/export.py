@@ -20,7 +20,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import UsageError, fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
-from dramaturg.datasets.row_file import STANDARD_INPUT
+from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()

@@ -18,7 +18,7 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets import DatasetError, DatasetReader, Format, format_of, local_path
-from dramaturg.datasets.row_file import STANDARD_INPUT
+from dramaturg.datasets.source import STANDARD_INPUT
 
 RunConcurrency = Annotated[
     int | None,

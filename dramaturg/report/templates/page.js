@@ -350,17 +350,27 @@ function subject(one, open, judged) {
   const head = make("summary", {}, make("bdi", {}, [...new Set([one.model, one.title])].filter(Boolean).join(" · ") || "(unnamed)"),
     make("span", { class: "counts" }, fails ? make("span", { class: "fail" }, `${fails} fail `) : null, abstained ? make("span", { class: "abstain" }, `${abstained} abstained`) : null));
   return fill(make("details", { open }, head), () => [
-    one.graph && graph(one.graph), one.steps && steps(one.steps), one.judgements && judgements(one.judgements, judged), one.text && long(one.text),
+    one.graph && graph(one.graph), one.steps && steps(one.steps), one.judgements && judgements(one.judgements, judged), one.text && (one.marks ? make("pre", { class: "text" }, marked(one.text, one.marks)) : long(one.text)),
     ...(one.notes || []).map((note) => make("p", { class: "note" }, note)),
     one.provenances && fill(make("details", {}, make("summary", {}, "Judges, prompts and raw answers")), () => one.provenances.flatMap(provenance)),
   ]);
+}
+/* The words that findings rest on, marked. Places count code points. */
+function marked(text, places) {
+  const points = Array.from(text), parts = [];
+  let done = 0;
+  for (const [start, end, why] of places) {
+    parts.push(points.slice(done, start).join(""), make("mark", { title: why }, points.slice(start, end).join("")));
+    done = end;
+  }
+  return [...parts, points.slice(done).join("")];
 }
 /* A fault of several steps is told in full at the first of them. */
 function steps(items) {
   const told = new Map();
   return make("ol", { class: "steps" }, items.map((step, at) => {
     const faults = step.faults || [];
-    const made = make("li", { class: faults.length ? "at-fault" : step.mark ? "marked" : undefined }, step.text || "");
+    const made = make("li", { class: faults.length ? "at-fault" : step.mark ? "marked" : undefined }, step.marks ? marked(step.text, step.marks) : step.text || "");
     if (step.mark) made.append(make("span", { class: "mark" }, step.mark));
     const again = [...new Set(faults.filter((fault) => told.has(fault)).map((fault) => told.get(fault)))];
     const fresh = faults.filter((fault) => !told.has(fault));

@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
-from dramaturg.results.names import reason_name
+from dramaturg.results.names import reason_name, severity_name
 from dramaturg.tables.cells import format_cost
 
 MAX_TEXT_LENGTH = 20_000
@@ -70,7 +70,34 @@ def finding(item: Finding) -> str:
         parts.append(f"(missing: {item.missing_step})")
     if item.constraint and item.constraint != parts[1]:
         parts.append(f"(constraint: {item.constraint})")
+    if item.severity:
+        parts.append(f"({severity_name(item.severity)})")
+    parts += [f'"{one.quote}"' + ("" if one.found else " (not found there)") for one in item.spans]
     return truncate(" ".join(part for part in parts if part))
+
+
+def marks(verdicts: Iterable[Verdict], part: str, index: int = 0) -> list[tuple[int, int, str]]:
+    """The words of one text that findings rest on, in order, without overlaps.
+
+    Args:
+        verdicts: The verdicts with the findings.
+        part: The part (``dramaturg.judge.quotes``).
+        index: Which text of the part.
+    """
+    found = sorted(
+        (span.start, span.end, truncate(f"{item.criterion}: {one.description}".rstrip(": ")))
+        for item in verdicts
+        for one in item.findings
+        for span in one.spans
+        if span.found
+        and (span.part, span.index) == (part, index)
+        and span.start < span.end <= MAX_TEXT_LENGTH
+    )
+    kept: list[tuple[int, int, str]] = []
+    for start, end, text in found:
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end, text))
+    return kept
 
 
 def abstention(measure: str, abstain_reason: int, judge: str = "", rationale: str = "") -> JudgementView:

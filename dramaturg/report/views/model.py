@@ -56,6 +56,8 @@ class StepView:
     text: str
     faults: Sequence[str] = ()
     """The findings that refer to the step, as text."""
+    marks: Sequence[tuple[int, int, str]] = ()
+    """The words that findings rest on: first and last code point, the last excluded, and the finding."""
     mark: str = ""
     """A label that marks the step, e.g. "challenging turn"; empty: none."""
 
@@ -87,6 +89,8 @@ class SubjectView:
     model: str
     steps: Sequence[StepView] = ()
     text: str = ""
+    marks: Sequence[tuple[int, int, str]] = ()
+    """The words of the text that findings rest on, as in ``StepView``."""
     notes: Sequence[str] = ()
     judgements: Sequence[JudgementView] = ()
     provenances: Sequence[ProvenanceView] = ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
-from dramaturg.report.views.common import number, panel_disagreement, provenances, truncate, verdict
+from dramaturg.judge.quotes import CONTEXT, TEXT
+from dramaturg.judge.rules import describe_rule
+from dramaturg.report.views.common import marks, number, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
@@ -24,7 +27,18 @@ def view(index: int, result: TextsResult) -> SampleView:
         sample_id=task.id,
         facts=facts,
         blocks=[
-            Block("Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True)
+            Block(
+                "Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True
+            ),
+            *_blocks("Instructions", [task.instructions] if task.instructions else ()),
+            *_context("Context", task.context, [item for one in result.texts for item in one.verdicts]),
+            *(
+                block
+                for one in result.texts
+                for block in _context(
+                    f"Context of {one.text_id}", one.context, one.verdicts, len(task.context)
+                )
+            ),
         ],
         subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
         tags=sorted(set(result.tags.items()) - set(facts)),
@@ -33,8 +47,38 @@ def view(index: int, result: TextsResult) -> SampleView:
     )
 
 
+def _blocks(title: str, texts: Iterable[str]) -> Iterator[Block]:
+    """A block of texts; none without any."""
+    if steps := [StepView(truncate(text)) for text in texts]:
+        yield Block(title, steps=steps)
+
+
+def _context(
+    title: str, documents: Sequence[Document], verdicts: Iterable[Verdict], first: int = 0
+) -> Iterator[Block]:
+    """A block of documents with the words that findings rest on; none without any.
+
+    Args:
+        title: The title.
+        documents: The documents.
+        verdicts: The verdicts with the findings.
+        first: The index of the first document in the context of a text.
+    """
+    verdicts = list(verdicts)
+    steps = []
+    for index, one in enumerate(documents):
+        head = "".join(f"{line}\n" for line in (one.title, one.source) if line)
+        found = marks(verdicts, CONTEXT, first + index)
+        moved = [(start + len(head), end + len(head), text) for start, end, text in found]
+        steps.append(StepView(truncate(head + one.text), marks=moved))
+    if steps:
+        yield Block(title, steps=steps)
+
+
 def _criterion(one: RubricCriterion) -> str:
     parts = [one.description]
+    if one.HasField("rule"):
+        parts.append(describe_rule(one.rule))
     parts += [f"{word}: {text}" for word, text in (("Pass", one.passes), ("Fail", one.fails)) if text]
     if one.HasField("scale"):
         parts.append(f"From {one.scale.lowest} to {one.scale.highest}.")
@@ -43,22 +87,28 @@ def _criterion(one: RubricCriterion) -> str:
 
 
 def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectView:
-    judges = ", ".join(assessed.judge for assessed in text.assessments)
+    judges: dict[str, list[str]] = {}
+    for assessed in text.assessments:
+        for item in assessed.assessment.verdicts:
+            judges.setdefault(item.criterion, []).append(assessed.judge)
     votes = [
         f"{assessed.judge} on {item.criterion}: {_judgement(item, rubric).label}"
         + (f" {reason_name(item.abstain_reason)}" if item.abstain_reason else "")
         + (f" - {item.rationale}" if item.rationale else "")
         for assessed in text.assessments
         for item in assessed.assessment.verdicts
-        if len(text.assessments) > 1
+        if len(judges[item.criterion]) > 1
     ]
     failure = [f"failure of the model: {reason_name(text.failure_reason)}"] if text.failure_reason else []
     return SubjectView(
         title=text.text_id,
         model=text.model,
         text=truncate(text.text),
+        marks=marks(text.verdicts, TEXT),
         notes=[*failure, *votes],
-        judgements=[_judgement(item, rubric, judges) for item in text.verdicts],
+        judgements=[
+            _judgement(item, rubric, ", ".join(judges.get(item.criterion, ()))) for item in text.verdicts
+        ],
         provenances=provenances(assessed.assessment.provenance for assessed in text.assessments),
     )
 

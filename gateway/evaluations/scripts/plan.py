@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
 from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.checks import check_no_context
 from gateway.evaluations.failures import MODEL_FAILURES
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
@@ -77,6 +78,7 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
     wanted: Sequence[Role] = (SYNTHESIZE, *roles) if source in _WRITTEN else roles
     violations = [
         *_check_roles(request, available),
+        *check_no_context(request.task),
         *_check_candidates(request),
         *_check_gold_answer(request),
         *check_selections(request.judges, wanted, registry.roles),

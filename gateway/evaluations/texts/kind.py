@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 )
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
-from dramaturg.judge.roles import RUBRIC_JUDGE, JudgeRole
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
 from dramaturg.results.texts import TEXTS
@@ -32,7 +32,7 @@ from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
-from gateway.evaluations.texts.plan import TextsPlan, plan_texts
+from gateway.evaluations.texts.plan import ROLES, TextsPlan, plan_texts
 from gateway.evaluations.texts.summary import TextsKindSummary
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory
@@ -80,7 +80,7 @@ class TextsEvaluation(Evaluation):
     async def _evaluate(self, emit: Emit) -> TextsResult:
         request = self._plan.request
         candidates = [
-            JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT)
+            JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT, context=one.context)
             for one in self._plan.judged
         ]
         columns: Sequence[Sequence[CandidateAssessment]] = ()
@@ -110,8 +110,7 @@ class TextsEvaluation(Evaluation):
         )
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
-        del role
-        criteria = self._plan.criteria
+        criteria = self._plan.criteria_of(role)
         requested: Sequence[Criterion] | None = list(criteria.values())
         if identity is not None:
             known = requested_criteria([*criteria], identity)
@@ -124,7 +123,7 @@ class TextsEvaluation(Evaluation):
         return Script(steps=[Step(text=text)]) if text else None
 
     def _result(self, text: EvaluatedText, assessments: Sequence[CandidateAssessment] | None) -> TextResult:
-        result = TextResult(text_id=text.id, model=text.model, text=text.text)
+        result = TextResult(text_id=text.id, model=text.model, text=text.text, context=text.context)
         if assessments is None:
             if not self._plan.request.unusable_outputs_abstain:
                 result.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY
@@ -151,7 +150,7 @@ class TextsKind(RunKind):
     name = "texts"
     results = TEXTS
     summary = TextsKindSummary()
-    roles = (RUBRIC_JUDGE,)
+    roles = ROLES
 
     def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsPlan:
         return plan_texts(request, context.registry)
@@ -184,7 +183,7 @@ class TextsKind(RunKind):
         del spec
         plan = plan_texts(request, context.registry)
         shared = sum(map(text_length, (request.task, *plan.criteria.values()))) + len(request.reference)
-        count, texts = len(plan.judged), sum(len(one.text) for one in plan.judged)
+        count, texts = len(plan.judged), sum(map(text_length, plan.judged))
         return [
             PlannedCalls(one.judge, one.model, count, texts + count * shared)
             for one in (*plan.assignments, *counted_shadows(plan.shadows))

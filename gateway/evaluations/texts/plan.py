@@ -9,13 +9,16 @@ from functools import cached_property
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale
-from dramaturg.judge.roles import RUBRIC_JUDGE
+from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, Role
 from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.checks import check_distinct, check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
+
+ROLES = (RUBRIC_JUDGE, RULE_JUDGE)
+"""The roles of judges of texts."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class TextsPlan:
     def criteria(self) -> Mapping[str, Criterion]:
         """The criteria as judges get them, by id, in the order of the rubric."""
         return {one.id: encode_criterion(one) for one in self.request.criteria}
+
+    def criteria_of(self, role: Role) -> Mapping[str, Criterion]:
+        """The criteria that judges of a role get: those with a rule, or all others."""
+        by_rule = role == RULE_JUDGE
+        return {name: one for name, one in self.criteria.items() if one.HasField("rule") == by_rule}
 
     @cached_property
     def scales(self) -> Mapping[str, CriterionScale]:
@@ -62,13 +70,14 @@ def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
             FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
     """
-    wanted = (RUBRIC_JUDGE,)
     violations = [
         *check_distinct("texts", [one.id for one in request.texts]),
         *check_rubric(request.criteria),
-        *check_selections(request.judges, wanted, registry.roles),
+        *check_selections(request.judges, ROLES, registry.roles),
     ]
     if violations:
         raise invalid_fields(violations)
+    ruled = [one.HasField("rule") for one in request.criteria]
+    wanted = tuple(role for role in ROLES if (role == RULE_JUDGE) in ruled)
     assignments = select_judges(request.judges, wanted, registry, request.options.model)
     return TextsPlan(request, assignments, select_shadows(request.shadows, assignments, registry))

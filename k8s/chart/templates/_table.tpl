@@ -27,12 +27,15 @@ embedding:
   resources: {requests: {cpu: "1", memory: 384Mi}, limits: {memory: 1Gi}}
   roles: [embedding]
   judge: built-in
-{{- range $group, $judges := dict "agents" (list "synthesize" "critic" "execute" "commonsense") "judging" (list "script-judge" "pair-judge" "rating-judge" "rubric-judge" "challenge-judge") }}
+{{- range $group, $judges := dict "agents" (list "synthesize" "critic" "execute" "commonsense") "judging" (list "script-judge" "pair-judge" "rating-judge" "rubric-judge" "challenge-judge" "rule-judge") }}
 {{- range $judges }}
 {{ . }}:
   contract: dramaturg.api.{{ get (dict "synthesize" "agents.v1.SynthesizeService" "pair-judge" "judging.v1.PairJudgeService" "rating-judge" "judging.v1.RatingJudgeService" "challenge-judge" "judging.v1.ChallengeJudgeService") . | default "judging.v1.JudgeService" }}
   group: {{ $group }}
-  calls: [generation]
+  calls: {{ ternary "[]" "[generation]" (eq . "rule-judge") }}
+  {{- if eq . "rule-judge" }}
+  judge: built-in
+  {{- end }}
   {{- if or (eq $group "agents") (eq . "rubric-judge") }}
   offline: {{ ternary "[embedding]" "[]" (eq $group "agents") }}
   {{- end }}
@@ -110,7 +113,7 @@ own name. Its members listen on the ports from 50061 on.
 {{- $text = "# The judges are files of the ConfigMap `judges`.\n[gateway]\njudges_dir = \"/etc/dramaturg/judges\"\n" -}}
 {{- with $values.quotas -}}{{- $text = printf "%s\n%s" $text (toToml (dict "quotas" .)) -}}{{- end -}}
 {{- else if eq $name "generation" -}}
-{{- $keyed := dict "name" "openai" "kind" "openai" "api_key_file" "/etc/dramaturg/providers/openai" -}}
+{{- $keyed := dict "name" "openai" "kind" "chat" "api_key_file" "/etc/dramaturg/providers/openai" -}}
 {{- range $values.providers | default (ternary list (list $keyed) (eq $values.backend "offline")) -}}
 {{- $provider := printf "generation.providers.%s" .name -}}
 {{- $text = printf "%s[%s]\n%s" $text $provider (include "dramaturg.toml" (dict "name" $provider "table" (omit . "name"))) -}}

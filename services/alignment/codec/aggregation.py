@@ -8,6 +8,7 @@ from dramaturg.api.alignment.v1 import aggregation_pb2 as pb
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.aggregation import Aggregation, Votes
+from services.alignment.dependence import Dependence
 from services.alignment.errors import too_large
 from services.alignment.workers import Checkpoint
 
@@ -59,38 +60,54 @@ def decode_votes(request: pb.AggregateLabelsRequest, checkpoint: Checkpoint) -> 
 
 
 def encode_aggregation(
-    request: pb.AggregateLabelsRequest, votes: Votes, found: Aggregation
+    request: pb.AggregateLabelsRequest, votes: Votes, dependence: Dependence, found: Aggregation | None
 ) -> pb.AggregateLabelsResponse:
+    """Encodes the labels; those of the most votes alone where ``found`` is ``None``."""
+    response = pb.AggregateLabelsResponse(
+        unidentified=dependence.unidentified, effective_annotator_count=dependence.effective
+    )
+    for pair in dependence.pairs:
+        response.dependent_pairs.add(
+            first=votes.annotators[pair.first],
+            second=votes.annotators[pair.second],
+            item_count=pair.items,
+            error_correlation=pair.correlation,
+        )
+    counts = np.zeros((votes.items, len(votes.labels)))
+    np.add.at(counts, (votes.item, votes.label), 1.0)
+    for index, item in enumerate(request.items):
+        most = np.flatnonzero(counts[index] == counts[index].max()).tolist() if counts[index].any() else []
+        response.items.add(id=item.id, majority=[votes.labels[code] for code in most])
+    if found is not None:
+        _add_estimates(response, votes, dependence, found)
+    return response
+
+
+def _add_estimates(
+    response: pb.AggregateLabelsResponse, votes: Votes, dependence: Dependence, found: Aggregation
+) -> None:
     best = np.where(np.isnan(found.probabilities), -1.0, found.probabilities).argmax(axis=1)
     consensus = np.bincount(votes.annotator, votes.label == best[votes.item], len(votes.annotators))
     labelled = np.bincount(votes.annotator, minlength=len(votes.annotators))
-    response = pb.AggregateLabelsResponse(
-        prior={label: float(found.prior[code]) for code, label in enumerate(votes.labels)},
-        iteration_count=found.iterations,
-        converged=found.converged,
-    )
-    for index, item in enumerate(request.items):
-        counts = found.votes[index]
-        if not counts.any():
-            response.items.add(id=item.id)
+    response.prior.update({label: float(found.shares[code]) for code, label in enumerate(votes.labels)})
+    response.iteration_count, response.converged = found.iterations, found.converged
+    for index, item in enumerate(response.items):
+        if not item.majority:
             continue
-        response.items.add(
-            id=item.id,
-            label=votes.labels[int(best[index])],
-            probabilities={
-                label: float(found.probabilities[index, code]) for code, label in enumerate(votes.labels)
-            },
-            majority=[votes.labels[code] for code in np.flatnonzero(counts == counts.max()).tolist()],
+        item.label = votes.labels[int(best[index])]
+        item.probabilities.update(
+            {label: float(found.probabilities[index, code]) for code, label in enumerate(votes.labels)}
         )
+    accuracies = found.accuracies()
     for place, name in enumerate(votes.annotators):
         quality = response.annotators.add(
             annotator=name,
             item_count=int(labelled[place]),
-            accuracy=float(found.accuracies()[place]),
+            accuracy=float(accuracies[place]),
             consensus_share=float(consensus[place] / labelled[place]),
+            vote_weight=float(dependence.weights[place]),
         )
         for right, label in enumerate(votes.labels):
             for given, other in enumerate(votes.labels):
                 probability = float(found.confusion[place, right, given])
                 quality.confusion.add(right=label, given=other, probability=probability)
-    return response

@@ -10,11 +10,17 @@ from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.errors import too_large
+from services.alignment.length_control import Adjustment
 from services.alignment.pairs import Pairs
 from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Preferences
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000
+_CONTROLS = {
+    Adjustment.LENGTH: pb.LENGTH_CONTROL_LENGTH_ALONE,
+    Adjustment.GIVEN_DIFFICULTY: pb.LENGTH_CONTROL_GIVEN_DIFFICULTY,
+    Adjustment.JOINT_DIFFICULTY: pb.LENGTH_CONTROL_JOINT_DIFFICULTY,
+}
 
 
 def reference_weight(request: pb.MeasurePreferencesRequest) -> float:
@@ -83,6 +89,9 @@ def encode_preferences(
             win_rate=encode_estimate(one.win_rate),
             draw_count=one.draws,
         )
-        if one.length_controlled is not None:
-            rate.length_controlled_win_rate.CopyFrom(encode_estimate(one.length_controlled))
+        if (controlled := one.length_controlled) is not None:
+            rate.length_controlled_win_rate.CopyFrom(encode_estimate(controlled.rate))
+            rate.length_control = _CONTROLS[controlled.adjustment]
+            if controlled.longer_share is not None:
+                rate.longer_share = controlled.longer_share
     return response

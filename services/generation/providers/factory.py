@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from urllib.parse import urlsplit
+from importlib import import_module
+from typing import get_args
+from urllib.parse import parse_qsl, urlsplit
 
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.settings import SettingsError
@@ -15,19 +17,24 @@ from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import Price, PriceTable
 from services.generation.providers.base import Provider
+from services.generation.providers.identity import CloudIdentity
 from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.key_filter import KeyFilter
+from services.generation.providers.model_file import ModelFileProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
-from services.generation.providers.parameters import Dialect
+from services.generation.providers.packages import Api, Connection, PackageProvider
+from services.generation.providers.parameters import Dialect, TokenParameter
 from services.generation.providers.recording import RecordingProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
+from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
 from services.generation.registry import ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (
+    EndpointSettings,
+    FileSettings,
     GenerationSettings,
     ModelSettings,
-    OpenAISettings,
     ProviderSettings,
     ReplaySettings,
 )
@@ -53,11 +60,15 @@ def open_providers(
     Raises:
         SettingsError: a key, a recording or a price table is missing or cannot be used.
     """
-    tables: Mapping[str, ProviderSettings] = settings.providers or _from_environment(environment)
+    files = {name: table for name, table in settings.providers.items() if isinstance(table, FileSettings)}
+    others = {name: table for name, table in settings.providers.items() if name not in files}
+    tables: Mapping[str, ProviderSettings] = {**(others or _from_environment(environment)), **files}
     opened: dict[str, ConfiguredProvider] = {}
     for name, table in tables.items():
-        if isinstance(table, OpenAISettings):
+        if isinstance(table, EndpointSettings):
             opened[name] = _open_endpoint(name, table, environment, ledger)
+        elif isinstance(table, FileSettings):
+            opened[name] = _open_file(name, table, ledger)
     for name, table in tables.items():
         if isinstance(table, ReplaySettings):
             opened[name] = _open_recording(name, table, opened)
@@ -68,7 +79,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
     """The provider that OPENAI_API_KEY, OPENAI_BASE_URL and MODEL describe, if any."""
     if not environment.get("OPENAI_API_KEY") and not environment.get("OPENAI_BASE_URL"):
         return {}
-    table = OpenAISettings(
+    table = EndpointSettings(
         base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
         api_key_env="OPENAI_API_KEY" if environment.get("OPENAI_API_KEY") else "",
         default_model=environment.get("MODEL", ""),
@@ -77,14 +88,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
 
 
 def _open_endpoint(
-    name: str, table: OpenAISettings, environment: Mapping[str, str], ledger: Ledger | None
+    name: str, table: EndpointSettings, environment: Mapping[str, str], ledger: Ledger | None
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table)
-    checked: Provider = InstrumentedProvider(_endpoint(name, table, environment), table.base_url)
-    endpoint = checked
-    if ledger is not None:
-        endpoint = RecordingProvider(endpoint, ledger)
+    checked = InstrumentedProvider(_endpoint(name, table, environment), table.address)
     limiter = CallLimiter(
         ConcurrencyBounds(
             concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum
@@ -93,7 +101,6 @@ def _open_endpoint(
         period=table.rate_period_seconds,
         attempt_timeout=retries.attempt_timeout_seconds,
     )
-    watch_limiter(name, limiter)
     policy = RetryPolicy(
         attempt_timeout=math.inf if _streams(table) else retries.attempt_timeout_seconds,
         transient_attempts=retries.transient_attempts,
@@ -101,10 +108,25 @@ def _open_endpoint(
         first_wait=retries.first_wait_seconds,
         longest_wait=retries.longest_wait_seconds,
     )
+    return _configured(checked, limiter, policy, prices, ledger)
+
+
+def _open_file(name: str, table: FileSettings, ledger: Ledger | None) -> ConfiguredProvider:
+    provider = ModelFileProvider(name, table.path, context_tokens=table.context_tokens, slots=table.slots)
+    limiter = CallLimiter(ConcurrencyBounds(1, table.slots, table.slots))
+    prices = PriceTable({"*": Price(prompt=0, completion=0)}, "a model of this machine")
+    return _configured(InstrumentedProvider(provider, ""), limiter, RetryPolicy(), prices, ledger)
+
+
+def _configured(
+    checked: Provider, limiter: CallLimiter, policy: RetryPolicy, prices: PriceTable, ledger: Ledger | None
+) -> ConfiguredProvider:
+    endpoint = checked if ledger is None else RecordingProvider(checked, ledger)
+    watch_limiter(checked.name, limiter)
     return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
 
 
-def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> OpenAICompatibleProvider:
+def _endpoint(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> SteppingProvider:
     keys = KeyFilter(())
     headers = _headers(name, table, environment)
     for header in table.extra_headers_env:
@@ -113,33 +135,52 @@ def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) 
     def read_key() -> Mapping[str, str]:
         key = _key(name, table, environment)
         keys.add(key)
-        if not key or table.api_key_header.lower() in map(str.lower, table.extra_headers_env):
+        if not key or table.key_header.lower() in map(str.lower, table.extra_headers_env):
             return {}
-        bearer = table.api_key_header.lower() == "authorization"
-        return {table.api_key_header: f"Bearer {key}" if bearer else key}
+        bearer = table.key_header.lower() == "authorization"
+        return {table.key_header: f"Bearer {key}" if bearer else key}
 
-    if table.api_key_file is None:
-        headers = {**headers, **read_key()}
-        changing: Callable[[], Mapping[str, str]] = dict
-    else:
+    changing: Callable[[], Mapping[str, str]] = dict
+    renew = None
+    if table.identity:
+        renew = _identity(name, table, keys).headers
+    elif table.api_key_file is not None:
         changing = ReloadingFile([table.api_key_file], read_key).current
-    at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
+    else:
+        headers = {**headers, **read_key()}
+    access = Access(
+        headers,
+        changing,
+        renew,
+        table.extra_query,
+        table.ca_file,
+        table.client_certificate,
+        table.client_key,
+        table.stream_idle_seconds,
+    )
+    at_openai = urlsplit(table.address).hostname == OPENAI_HOST
+
+    def dialect(model: str) -> Dialect:
+        return _dialect(table.for_model(model), table.kind, at_openai=at_openai)
+
     try:
+        if table.kind != "chat":
+            return PackageProvider(
+                name,
+                _address(table),
+                _api(name, table, access),
+                default_model=table.default_model,
+                dialect=dialect,
+                remember_seconds=table.remember_seconds,
+                keys=keys,
+            )
         return OpenAICompatibleProvider(
             name,
-            table.base_url,
-            Access(
-                headers,
-                changing,
-                table.extra_query,
-                table.ca_file,
-                table.client_certificate,
-                table.client_key,
-                table.stream_idle_seconds,
-            ),
+            table.address,
+            access,
             address=_address(table),
             default_model=table.default_model,
-            dialect=lambda model: _dialect(table.for_model(model), at_openai=at_openai),
+            dialect=dialect,
             remember_seconds=table.remember_seconds,
             keys=keys,
             unstreamed_seconds=table.retries.attempt_timeout_seconds if _streams(table) else None,
@@ -151,15 +192,70 @@ def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) 
         ) from error
 
 
+_APIS = {
+    "openai": ("responses_api", "ResponsesApi"),
+    "anthropic": ("messages_api", "MessagesApi"),
+    "google": ("gemini_api", "GeminiApi"),
+    "bedrock": ("converse_api", "ConverseApi"),
+}
+"""The module and the class of each kind. A module imports its package: it is imported when it is needed."""
+
+
+def _api(name: str, table: EndpointSettings, access: Access) -> Api:
+    module, made = _APIS[table.kind]
+
+    async def credentials() -> Mapping[str, str]:
+        renewed = {} if access.renew is None else await access.renew()
+        return {**access.headers, **access.changing(), **renewed}
+
+    connection = Connection(
+        table.base_url.partition("?")[0],
+        credentials,
+        {**dict(parse_qsl(urlsplit(table.base_url).query)), **access.query},
+        access.ssl_context(),
+        str(table.ca_file or ""),
+        table.retries.attempt_timeout_seconds,
+        table.concurrency.maximum,
+        table.project,
+        table.region,
+    )
+    try:
+        found = getattr(import_module(f"services.generation.providers.{module}"), made)
+    except ImportError as error:
+        raise _missing(name, f'kind = "{table.kind}"', table.kind, error) from error
+    try:
+        api: Api = found(connection)
+    except OSError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"generation.providers.{name}: {error}") from error
+    return api
+
+
+def _identity(name: str, table: EndpointSettings, keys: KeyFilter) -> CloudIdentity:
+    assert table.identity
+    try:
+        return CloudIdentity(name, table.identity, table.identity_scope, keys)
+    except ImportError as error:
+        raise _missing(name, f'identity = "{table.identity}"', table.identity, error) from error
+
+
+def _missing(name: str, setting: str, extra: str, error: ImportError) -> SettingsError:
+    return SettingsError(
+        f"generation.providers.{name}: {setting} needs the extra {extra}: "
+        f"pip install 'dramaturg[{extra}]' ({error})"
+    )
+
+
 def _rates(settings: ModelSettings) -> Rates:
     return Rates(settings.requests_per_minute, settings.tokens_per_minute)
 
 
-def _streams(table: OpenAISettings) -> bool:
+def _streams(table: EndpointSettings) -> bool:
     return bool(table.stream) or any(model.stream for model in table.models.values())
 
 
-def _dialect(settings: ModelSettings, *, at_openai: bool) -> Dialect:
+def _dialect(settings: ModelSettings, kind: str, *, at_openai: bool) -> Dialect:
     return Dialect(
         omit=settings.omit,
         token_parameter=settings.token_parameter or ("max_completion_tokens" if at_openai else "max_tokens"),
@@ -168,12 +264,15 @@ def _dialect(settings: ModelSettings, *, at_openai: bool) -> Dialect:
         stream=bool(settings.stream),
         reasoning_effort=settings.reasoning_effort,
         extra_body=settings.extra_body,
+        # Other APIs have one name for the cap.
+        token_parameters_refused=frozenset() if kind == "chat" else frozenset(get_args(TokenParameter)),
+        marks_prompt=kind in {"anthropic", "bedrock"},
     )
 
 
-def _address(table: OpenAISettings) -> str:
+def _address(table: EndpointSettings) -> str:
     """What tells the endpoint's answers from others: its address, and what the settings add to requests."""
-    base = table.base_url.partition("?")[0].rstrip("/")
+    base = table.address.partition("?")[0].rstrip("/")
     added = {
         pattern: {
             name: sorted(value) if isinstance(value, frozenset) else value
@@ -182,13 +281,15 @@ def _address(table: OpenAISettings) -> str:
         }
         for pattern, settings in [("", table), *table.models.items()]
     }
-    said = {pattern: members for pattern, members in sorted(added.items()) if members}
+    said: dict[str, object] = {pattern: members for pattern, members in sorted(added.items()) if members}
+    if table.kind != "chat":
+        said["kind"] = {"kind": table.kind, "project": table.project, "region": table.region}
     return f"{base} {json.dumps(said, sort_keys=True)}" if said else base
 
 
-def _headers(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> Mapping[str, str]:
+def _headers(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> Mapping[str, str]:
     headers = dict(table.extra_headers)
-    if urlsplit(table.base_url).hostname == OPENAI_HOST:
+    if urlsplit(table.address).hostname == OPENAI_HOST:
         for header, variable in _OPENAI_HEADERS.items():
             if environment.get(variable):
                 headers.setdefault(header, environment[variable])
@@ -220,7 +321,7 @@ def _open_recording(
     return ConfiguredProvider(provider, prices)
 
 
-def _key(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> str:
+def _key(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> str:
     if table.api_key_env:
         key = environment.get(table.api_key_env, "").strip()
         if not key:
@@ -236,8 +337,8 @@ def _key(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> st
         raise SettingsError(f"generation.providers.{name}.api_key_file: {error}") from error
 
 
-def _prices(name: str, table: OpenAISettings) -> PriceTable:
-    listed = PriceTable.listed(urlsplit(table.base_url).hostname)
+def _prices(name: str, table: EndpointSettings) -> PriceTable:
+    listed = PriceTable.listed(urlsplit(table.address).hostname)
     try:
         return listed if table.prices is None else PriceTable.read(table.prices, listed)
     except ValueError as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,23 +13,19 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json, to_json
 
-from dramaturg.service.redaction import REDACTED
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, FinishReason, Message, Role
-from services.generation.deadlines import Deadline
+from services.generation.calls import Answer, Call, Message, Role
 from services.generation.errors import FailureKind, ProviderError
-from services.generation.providers.base import Provider
-from services.generation.providers.compatibility import Compatibility
 from services.generation.providers.key_filter import KeyFilter
-from services.generation.providers.parameters import Dialect, Parameter, step_down
+from services.generation.providers.parameters import Dialect, Parameter
 from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.refusals import Refusal
 from services.generation.providers.response_body import (
     ErrorResponse,
     MalformedResponseError,
-    characters,
     read_response,
 )
+from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import (
     Access,
     RedirectError,
@@ -72,11 +66,11 @@ def request_body(call: Call, dialect: Dialect) -> bytes:
     form, form_sent = call.json_form, b""
     if form is not None:
         if Parameter.JSON_SCHEMA in omit:
-            messages = _with_schema(messages, form)
+            messages = with_schema(messages, form)
         if "response_format" not in dialect.extra_body:
             form_sent = _response_format(form, Parameter.JSON_SCHEMA in omit, Parameter.JSON_OBJECT in omit)
     if Parameter.SYSTEM_ROLE in omit:
-        messages = _without_system(messages)
+        messages = without_system(messages)
     return b'{"model":%b,"messages":[%b]%b%b}' % (
         to_json(call.model),
         b",".join([b'{"role":"%b","content":%b}' % (said.role.encode(), said.quoted) for said in messages]),
@@ -101,7 +95,7 @@ def _response_format(form: JsonForm, without_schema: bool, without_object: bool)
     return b',"response_format":{"type":"json_schema","json_schema":%b}' % described
 
 
-def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
+def with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
     """Tells the model the schema that the endpoint does not enforce, with the other instructions."""
     told = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{form.text}"
     if messages[0].role is Role.SYSTEM:
@@ -109,7 +103,7 @@ def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message
     return Message(Role.SYSTEM, told), *messages
 
 
-def _without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The instructions at the start of the user's next message; neighbours of one role are one message."""
     merged: list[Message] = []
     for said in messages:
@@ -197,20 +191,11 @@ def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 OPENAI_HOST = "api.openai.com"
 """The host of OpenAI itself."""
-MAX_MESSAGE_LENGTH = 500
-"""How much of a provider's own error message is passed on, in characters."""
-MAX_STEPS = 12
-"""The most parameters that one call is reduced by."""
-
-logger = logging.getLogger(__name__)
-
 _OK = 200
 
 
-class OpenAICompatibleProvider(Provider):
-    """One endpoint with one key: a single attempt a call."""
-
-    keeps = False
+class OpenAICompatibleProvider(SteppingProvider):
+    """One endpoint with one key."""
 
     def __init__(
         self,
@@ -244,50 +229,20 @@ class OpenAICompatibleProvider(Provider):
         Raises:
             OSError: a certificate or key cannot be used.
         """
-        self.name = name
         self.base_url = base_url.partition("?")[0].rstrip("/")
-        self.address = address or self.base_url
-        self.default_model = default_model
-        self._filter = keys or KeyFilter(())
-        self._compatibility = Compatibility(dialect, remember_seconds)
+        super().__init__(
+            name,
+            address or self.base_url,
+            default_model=default_model,
+            dialect=dialect,
+            remember_seconds=remember_seconds,
+            keys=keys,
+        )
         self._unstreamed_seconds = unstreamed_seconds
         self._transport = Transport(base_url, access, max_connections=max_connections)
 
     def __repr__(self) -> str:
         return f"OpenAICompatibleProvider({self.name!r})"
-
-    async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """Makes one attempt, and one more for each parameter that the endpoint refuses.
-
-        A request or an answer that the endpoint's filter stops is an answer with that finish reason.
-
-        Raises:
-            ProviderError: there is no answer.
-        """
-        del deadline
-        async with self._compatibility.turn(call):
-            dialect = self._compatibility.dialect(call).without(call.omit)
-            steps = probes = 0
-            while True:
-                answer = await self._ask(call, dialect)
-                if isinstance(answer, Answer):
-                    answer.omitted = dialect.omitted(call)
-                    answer.retried += probes
-                    return answer
-                step = step_down(dialect, call, answer) if steps < MAX_STEPS else None
-                if step is None:
-                    raise self._refused(answer)
-                # Not the refusal's words: they may quote the request.
-                logger.info(
-                    "provider %s, model %s: goes on without %s after HTTP status %d",
-                    self.name,
-                    call.model,
-                    step.parameter,
-                    answer.status,
-                )
-                probes += await self._compatibility.learn(call, dialect, step, self._ask)
-                dialect = step.dialect
-                steps += 1
 
     async def _ask(self, call: Call, dialect: Dialect) -> Answer | Refusal:
         """One request: the answer, or why the endpoint refuses it."""
@@ -308,7 +263,7 @@ class OpenAICompatibleProvider(Provider):
                 answer.quotas = read_quotas(response.headers)
                 return answer
         if refusal.filtered:
-            return Answer("", FinishReason.FILTER, detail=self._safe(refusal.said))
+            return self._filtered(refusal)
         return refusal
 
     async def _post(self, body: bytes, *, streamed: bool) -> Response:
@@ -347,21 +302,6 @@ class OpenAICompatibleProvider(Provider):
     async def close(self) -> None:
         await self._transport.close()
 
-    def _refused(self, refusal: Refusal) -> ProviderError:
-        status = f"answered with HTTP status {refusal.status}" if refusal.status else "answered with an error"
-        said = refusal.said
-        if refusal.kind is FailureKind.UNAUTHENTICATED:
-            said = self._without_quoted_keys(said)
-        return ProviderError(
-            refusal.kind,
-            self.name,
-            self._safe(f"{status}: {said}"),
-            status=refusal.status,
-            retry_after=refusal.retry_after,
-            settled=refusal.settled,
-            quotas=refusal.quotas,
-        )
-
     def _unreachable(self, error: BaseException) -> ProviderError:
         message = self._safe(f"cannot be reached: {type(error).__name__}: {error}")
         if isinstance(error, aiohttp.ClientConnectorCertificateError) or isinstance(
@@ -376,22 +316,8 @@ class OpenAICompatibleProvider(Provider):
             return ProviderError(FailureKind.ADDRESS_INVALID, self.name, self._safe(str(error)), settled=True)
         return self._unreadable(error)
 
-    def _unreadable(self, error: Exception) -> ProviderError:
-        message = f"the response cannot be read: {error}"
-        return ProviderError(FailureKind.TRANSIENT, self.name, self._safe(message))
-
     def _without_keys(self, response: Response) -> Response:
         return Response(response.status, response.headers, self._filter.content(response.content))
-
-    def _without_quoted_keys(self, message: str) -> str:
-        """What a provider says of a key that it refuses, without the parts of the key that it quotes."""
-        starts = [re.escape(secret[:4]) for secret in self._filter.keys]
-        quoted = "|".join([r"Bearer\s+\S+", r"\S*\*{3,}\S*", *(rf"\b{start}\S*" for start in starts)])
-        return re.sub(quoted, REDACTED, message)
-
-    def _safe(self, message: str) -> str:
-        message = self._filter.text(characters(message))
-        return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
 
 
 def _parsed(response: Response) -> object:

@@ -40,6 +40,8 @@ class Parameter(StrEnum):
     """Instructions as a message of their own; without it they begin the user's message."""
     STREAM_OPTIONS = "stream_options"
     """The token counts of a streamed answer."""
+    PROMPT_CACHE = "prompt_cache"
+    """The mark after the instructions, for APIs that cache prompts at marks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Dialect:
     most_top_logprobs: int | None = None
     """The most alternatives that are requested at each token."""
     stream: bool = False
+    marks_prompt: bool = False
+    """Whether the API caches prompts at marks alone."""
     reasoning_effort: str = ""
     """The reasoning effort where a call sets none."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +88,7 @@ class Dialect:
         if not self.omit:
             return ()
         omitted = {parameter for parameter in requested(call, self) if parameter in self.omit}
-        omitted.discard(Parameter.STREAM_OPTIONS)
+        omitted -= {Parameter.STREAM_OPTIONS, Parameter.PROMPT_CACHE}
         if Parameter.JSON_SCHEMA not in omitted:
             omitted.discard(Parameter.JSON_OBJECT)
         return tuple(sorted(omitted)) if omitted else ()
@@ -116,6 +120,8 @@ def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
         yield Parameter.SYSTEM_ROLE
     if dialect.stream:
         yield Parameter.STREAM_OPTIONS
+    if dialect.marks_prompt:
+        yield Parameter.PROMPT_CACHE
 
 
 _FORMS = (Parameter.JSON_SCHEMA, Parameter.JSON_OBJECT)
@@ -162,17 +168,21 @@ _NAMES: Mapping[Parameter, str] = {
     Parameter.MAX_OUTPUT_TOKENS: (
         r"max(?:imum)?[_-]?(?:(?:completion|output|new)[_-]?)?tokens?(?:[_-]?to[_-]?sample)?"
     ),
-    Parameter.REASONING_EFFORT: r"reasoning[_. -]?effort|effort|reasoning|thinking(?:[_. -]?\w+)?",
+    Parameter.REASONING_EFFORT: (
+        r"(?:output_?config\.)?effort|reasoning[_. -]?effort|reasoning|thinking(?:[_. -]?\w+)?"
+    ),
     Parameter.TOP_LOGPROBS: r"top[_-]?log[_ ]?probs|top[_ ]log[_ ]?probabilities",
     Parameter.LOGPROBS: r"(?:response[_-]?)?log[_ ]?probs|log[_ -]probabilities",
     Parameter.JSON_SCHEMA: (
-        r"response[_ ]?(?:format|schema)(?:[_. ]?(?:type|json_schema))?|json[_ ]?schema"
+        r"response[_ ]?(?:json[_ ]?)?(?:format|schema)(?:[_. ]?(?:type|json_schema))?|json[_ ]?schema"
+        r"|text[_.]format(?:\.\w+)*"
         r"|structured[_ ]outputs?"
-        r"|guided[_ ](?:json|decoding|grammar)|xgrammar|outlines|grammar|output_config(?:\.format)?|schema"
+        r"|guided[_ ](?:json|decoding|grammar)|xgrammar|outlines|grammar|schema"
+        r"|output_?config(?:\.(?:text_?)?format(?:\.\w+)*)?"
     ),
     Parameter.JSON_OBJECT: (
         r"response[_ ]?(?:format|mime_?type)(?:[_. ]?type)?|json[_ ]?object|json[_ ]mode|grammar|outlines"
-        r"|structured[_ ]outputs?"
+        r"|structured[_ ]outputs?|text[_.]format(?:\.\w+)*|tool[_ ]?(?:choice|config|use)"
     ),
     Parameter.SYSTEM_ROLE: (
         r"system(?:[_ ](?:role|messages?|prompts?|instructions?))?|developer instructions?"
@@ -180,6 +190,7 @@ _NAMES: Mapping[Parameter, str] = {
         r"|roles? must alternate|only user and assistant roles|roles"
     ),
     Parameter.STREAM_OPTIONS: r"stream[_-]?options|include_usage",
+    Parameter.PROMPT_CACHE: r"cache[_ -]?(?:point|control)s?|prompt[_ -]?cach(?:e|ing)",
 }
 _PATTERNS = {
     parameter: re.compile(rf"(?<![a-z0-9_])(?:{names})(?![a-z0-9_])", re.IGNORECASE)

@@ -51,19 +51,31 @@ _MODEL = re.compile(
     r"model_not_found|deploymentnotfound|model[_ ]not[_ ](?:found|exist|supported)|not a valid model"
     r"|unknown model|invalid model|no such model|no endpoints found for|model_not_available|unknown_model"
     r"|model_decommissioned|model identifier is invalid"
-    r"|(?:model|deployment)\b.{0,200}?(?:not found|does ?n[o']t exist|not exist|not available|is not loaded"
+    r"|(?:models?|deployment)\b.{0,200}?(?:not found|does ?n[o']t exist|not exist|not available|is not loaded"
     r"|has been (?:decommissioned|deprecated|removed|shut ?down)|not served|is not supported"
     r"|could not be found|not have access)",
     re.IGNORECASE | re.DOTALL,
 )
-_NAMES_MODEL = re.compile(r"\b(?:model|deployment)\b", re.IGNORECASE)
+_NAMES_MODEL = re.compile(r"\b(?:models?|deployment)\b", re.IGNORECASE)
 _OTHER_API = re.compile(
-    r"only (?:supported|available) (?:in|with|through|via) (?:the )?/?v1/(?!chat/completions)"
+    r"only (?:supported|available) (?:in|with|through|via) (?:the )?/?v1/"
     r"|(?:not supported|not available) (?:in|with|by|on) (?:the )?/?(?:v1/)?chat[ /]completions"
     r"|not a chat model|operationnotsupported"
-    r"|use the (?:v1/)?(?:responses|completions|messages) (?:api|endpoint)",
+    r"|use the /?(?:v1/)?(?:responses|completions|messages) (?:api|endpoint)",
     re.IGNORECASE,
 )
+_NAMED_API = re.compile(
+    r"(?:only (?:supported|available) (?:in|with|through|via)|use) (?:the )?/?(?:v1/)?"
+    r"(responses|messages|chat[ /]completions)",
+    re.IGNORECASE,
+)
+_KINDS = {
+    "responses": "openai",
+    "messages": "anthropic",
+    "chat/completions": "chat",
+    "chat completions": "chat",
+}
+"""The kinds of provider by the names of their APIs."""
 _PATH = re.compile(
     r"\W*(?:40[45]\W*)?(?:not[_ ]found|page not found|cannot post .*|method not allowed|resource not found"
     r"|no route.*|unknown (?:endpoint|url|path).*|invalid url.*|unexpected endpoint.*|file not found"
@@ -156,6 +168,14 @@ class Refusal:
         if 300 <= self.status < 400:
             return FailureKind.ADDRESS_INVALID
         return FailureKind.REJECTED
+
+    @property
+    def other_kind(self) -> str:
+        """The kind of provider that offers the model, of a refusal that says so. Empty: it says none."""
+        if self.kind is not FailureKind.OTHER_API:
+            return ""
+        named = _NAMED_API.search(self.said)
+        return _KINDS[named[1].lower()] if named else "openai"
 
     @property
     def settled(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
@@ -42,6 +42,8 @@ class Access:
     headers: Mapping[str, str] = field(default_factory=dict)
     changing: Callable[[], Mapping[str, str]] = dict
     """Headers that may change: asked for with every request."""
+    renew: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    """Headers that take time to renew: awaited with every request. None: there are none."""
     query: Mapping[str, str] = field(default_factory=dict)
     ca_file: Path | None = None
     """The certificates that are trusted in place of the system's, as PEM. None: the system's."""
@@ -101,6 +103,7 @@ class Transport:
         tunnelled = self._base.scheme == "https"
         self._proxy_headers = for_proxy if tunnelled else None
         self._changing = access.changing
+        self._renew = access.renew
         self._unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -146,6 +149,8 @@ class Transport:
     async def _send(self, method: str, url: URL, body: bytes | None, *, streamed: bool = False) -> Response:
         served = context.current()
         headers = {**(tracing.headers() or {}), **self._changing()}
+        if self._renew is not None:
+            headers |= await self._renew()
         if served is not None and served.request_id:
             headers[context.REQUEST_ID_METADATA] = served.request_id
         for _ in range(MAX_REDIRECTS + 1):

@@ -12,7 +12,7 @@ from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, Verdict
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
@@ -22,36 +22,60 @@ from dramaturg.judge.excerpts import (
     Excerpt,
     ExcerptLimits,
     constraints_excerpt,
+    context_excerpt,
     goal_excerpt,
+    instructions_excerpt,
 )
 from dramaturg.judge.fence import fence, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
+from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT
+from dramaturg.judge.quotes import PARTS
+from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
 from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.shapes import Choice, Record, Text
+from dramaturg.judge.shapes import Choice, ListOf, Record, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 from services.judging.rubrics.offline import OfflineRubricJudge
 
+_UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
+_SEVERITIES = {
+    "minor": verdict_pb2.SEVERITY_MINOR,
+    "major": verdict_pb2.SEVERITY_MAJOR,
+    "critical": verdict_pb2.SEVERITY_CRITICAL,
+}
+
 SCORED = "scored"
 """The word for a criterion that has a score."""
 
+_MOST_QUOTES = 5
+_QUOTES = ListOf(
+    Record(
+        {
+            "part": Choice(PARTS, accepts_any=True),
+            "quote": Text("words of that part that show it, copied exactly"),
+            "problem": Text("what is wrong with them", optional=True),
+            "severity": Choice(tuple(_SEVERITIES), accepts_any=True),
+        }
+    ),
+    optional=True,
+    most=_MOST_QUOTES,
+)
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
 
 
 @dataclass(frozen=True)
 class VerdictSection:
-    """A section with a reason and a verdict."""
+    """A section with a reason, the words that a failure rests on, and a verdict."""
 
     @property
     def shape(self) -> Record:
-        """Reason, verdict."""
-        return Record({"reason": _REASON, "verdict": OUTCOME})
+        """Reason, faults, verdict."""
+        return Record({"reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
@@ -60,7 +84,25 @@ class VerdictSection:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
         if outcome == UNSURE:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason)
-        return (passed if outcome == PASS else failed)(criterion, rationale=reason)
+        if outcome == PASS:
+            return passed(criterion, rationale=reason)
+        return failed(criterion, _faults(value.get("faults")), rationale=reason)
+
+
+def _faults(stated: Any) -> Iterator[Finding]:
+    """The faults of an answer that quote words, each with its words."""
+    for one in stated[:_MOST_QUOTES] if isinstance(stated, list) else ():
+        quote = stated_text(one, "quote")
+        if not quote:
+            continue
+        part = one.get("part")
+        severity = one.get("severity")
+        yield finding(
+            verdict_pb2.FINDING_KIND_CRITERION_NOT_MET,
+            stated_text(one, "problem"),
+            spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
+            severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
+        )
 
 
 class _ScoreRecord(Record):
@@ -127,6 +169,7 @@ def _form(criteria: tuple[str, ...], scales: tuple[tuple[int, int] | None, ...])
 CRITERIA = "criteria"
 """The placeholder of the rubric. The caller's criteria are instructions, not material."""
 GOAL, CONSTRAINTS, REFERENCE, TEXT = "goal", "constraints", "reference", "text"
+DOCUMENTS, INSTRUCTIONS = "context", "instructions"
 """The placeholders of the parts of a request."""
 
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
@@ -149,14 +192,14 @@ class LlmRubricJudge:
     version: str = VERSION
     description: str = "Has a language model judge texts by the criteria of the request."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION)
+    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION, CONTEXT)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
         self._asker = asker
         self._prompt = library.load(
             "judge_by_rubric",
             fixed=(CRITERIA, ANSWER_PLACEHOLDER),
-            content=(GOAL, CONSTRAINTS, REFERENCE, TEXT),
+            content=(GOAL, CONSTRAINTS, INSTRUCTIONS, REFERENCE, DOCUMENTS, TEXT),
         )
         self._limits = limits
 
@@ -190,13 +233,18 @@ class LlmRubricJudge:
         shared = {
             GOAL: goal_excerpt(batch.task, limits),
             CONSTRAINTS: constraints_excerpt(batch.task, limits),
+            INSTRUCTIONS: instructions_excerpt(batch.task, limits),
             REFERENCE: _reference(batch, limits),
         }
         values = {CRITERIA: "\n\n".join(_definition(batch, name) for name in asked)}
         return [
             Question(
                 self._prompt,
-                {**shared, TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),))},
+                {
+                    **shared,
+                    DOCUMENTS: context_excerpt(batch.task, item.candidate, limits),
+                    TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),)),
+                },
                 form,
                 values,
             )

@@ -14,7 +14,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION
 from dramaturg.judge.batches import JudgeItem
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
 from dramaturg.judge.verdicts import abstained, failed, passed
 
 _START = r"\s*(?:pass:\s*)?(?:(?:the|a|this)\s(?:text|answer|reply|response|summary)\s)?"
@@ -42,7 +42,7 @@ class OfflineRubricJudge:
     version = VERSION
     description = "Judges criteria about lengths and quoted words by rules; abstains from all others."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (ANY_CRITERION,)
+    capabilities: Sequence[str] = (ANY_CRITERION, CONTEXT)
 
     async def judge(self, item: JudgeItem) -> Assessment:
         """Judges a text."""

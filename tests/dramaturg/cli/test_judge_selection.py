@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides, model_files
 
 
 def request(**fields: Any) -> EvaluateScriptsRequest:
@@ -74,3 +78,22 @@ def test_the_mechanism_and_the_source_of_the_gold_answer_are_set() -> None:
 def test_what_is_malformed_is_refused(judges: list[str], models: list[str]) -> None:
     with pytest.raises(ValueError, match=r"^--judge(-model)? "):
         Overrides.parse(judges, models, None, None)
+
+
+def test_a_model_file_is_a_model_of_the_services_that_the_command_starts(tmp_path: Path) -> None:
+    path = tmp_path / "Small-1.gguf"
+    path.write_bytes(b"GGUF")
+    context = typer.Context(TyperCommand("eval"))
+    with context:
+        assert model_files(context, ["gpt", str(path), f"critic={path}"]) == [
+            "gpt",
+            "small1/Small-1",
+            "critic=small1/Small-1",
+        ]
+        assert os.environ["DRAMATURG_GENERATION_PROVIDERS__SMALL1__PATH"] == str(path)
+    assert "DRAMATURG_GENERATION_PROVIDERS__SMALL1__PATH" not in os.environ
+    with pytest.raises(typer.BadParameter, match="there is no file"):
+        model_files(context, ["critic=nowhere.gguf"])
+    context.params["target"] = "127.0.0.1:1"
+    with pytest.raises(typer.BadParameter, match="--target"):
+        model_files(context, [str(path)])

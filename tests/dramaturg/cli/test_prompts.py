@@ -11,7 +11,7 @@ import pytest
 
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from tests.support.command_line import dramaturg
-from tests.support.openai_server import Body, OpenAIServer
+from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.readers import prompt_of, shown
 from tests.support.scripted_model import approve
 
@@ -290,6 +290,23 @@ async def test_a_dead_server_ends_the_bench_at_its_first_request(tmp_path: Path,
     assert done.code == 1
     assert f"{judge}: no model answers" in done.err
     assert not kept.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(401, "Your key is over"), (404, "This model is only supported in v1/responses.")],
+)
+async def test_a_refused_key_or_model_ends_the_bench_at_its_first_request(
+    tmp_path: Path, status: int, said: str
+) -> None:
+    kept = tmp_path / "table.json"
+    async with OpenAIServer(lambda _: Answer(said, status=status)) as server:
+        done = await bench(server, tmp_path, "--judge", "critic", "-o", kept)
+    assert done.code == 1
+    assert "critic: no model answers" in done.err
+    assert said in " ".join(done.err.split())
+    assert not kept.exists()
+    assert len(server.bodies) <= 2
 
 
 async def test_the_time_limit_of_a_request_is_that_of_the_gateway_too(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.formats.rubric import RubricError, read_rubric
+from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
+from gateway.evaluations.checks import check_rubric
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "texts" / "rubric.toml"
 
@@ -40,3 +41,29 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     file.write_bytes(b"\xff")
     with pytest.raises(RubricError, match="not UTF-8"):
         read_rubric(file)
+
+
+@pytest.mark.parametrize("name", ready_rubrics())
+def test_a_ready_rubric_is_valid(name: str) -> None:
+    rubric = ready_rubrics()[name]
+    assert list(check_rubric(rubric.criteria)) == []
+    assert read_rubric(f"{BUILTIN}{name}") == rubric.criteria
+    assert rubric.about
+    assert rubric.takes in ("", "context", "instructions")
+
+
+def test_an_unknown_ready_rubric_names_the_known_ones() -> None:
+    with pytest.raises(RubricError, match="groundedness, relevance"):
+        read_rubric("builtin:other")
+
+
+def test_the_document_lists_the_ready_rubrics() -> None:
+    text = (EXAMPLE.parents[2] / "docs" / "texts.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- ready rubrics -->")[2].partition("<!-- end of ready rubrics -->")[0]
+    rows = [
+        f"| `{one.name}` | {one.version} | {one.about} | "
+        f"{', '.join(f'`{criterion.id}`' for criterion in one.criteria)} | {one.takes} |"
+        for one in ready_rubrics().values()
+    ]
+    assert table.strip().splitlines()[2:] == rows
+    assert all(not one.measured for one in ready_rubrics().values()), "name the measured ones in the document"

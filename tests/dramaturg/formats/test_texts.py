@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_FIRST,
     PREFERENCE_SECOND,
@@ -14,7 +15,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.formats.rubric import read_rubric
-from dramaturg.formats.texts import TableError, convert, pairs, read_table
+from dramaturg.formats.texts import NO_TASK, TableError, convert, find_columns, pairs, read_table
 from tests.support.evaluations import CALL, gateway_target
 
 RUBRIC = Path(__file__).resolve().parents[3] / "examples" / "texts" / "rubric.toml"
@@ -22,7 +23,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "texts" / "answers.
 
 
 def test_rows_of_a_task_become_one_sample() -> None:
-    conversion = convert(read_table(EXAMPLE))
+    conversion = convert(read_table(str(EXAMPLE)))
     assert not conversion.skipped
     assert [request.task.id for request in conversion.requests] == [
         "late-parcel",
@@ -48,8 +49,42 @@ def test_other_columns_are_tags_and_texts_of_one_model_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cell", "documents"),
+    [
+        ("It ships on Monday.", [Document(text="It ships on Monday.")]),
+        (["A", "B"], [Document(text="A"), Document(text="B")]),
+        ([{"id": 7, "text": "A", "source": None}], [Document(id="7", text="A")]),
+        ('[{"title": "T", "text": "A", "source": "s"}]', [Document(title="T", text="A", source="s")]),
+        ("[no JSON]", [Document(text="[no JSON]")]),
+        ([], []),
+        (None, []),
+    ],
+)
+def test_a_cell_of_context_has_documents(cell: Any, documents: list[Document]) -> None:
+    rows = [{"task": "Q", "text": "A", "context": cell, "system_prompt": "Be brief."}]
+    (request,) = convert(rows).requests
+    assert list(request.task.context) == documents
+    assert request.task.instructions == "Be brief."
+
+
+def test_documents_that_differ_within_a_task_are_those_of_each_text() -> None:
+    rows: list[dict[str, Any]] = [
+        {"task": "Q", "text": "A", "passages": "P"},
+        {"task": "Q", "text": "B", "passages": ["R"]},
+    ]
+    (request,) = convert(rows, find_columns(rows, {"context": "passages"})).requests
+    assert [[one.text for one in text.context] for text in request.texts] == [["P"], ["R"]]
+    assert not request.task.context
+
+
+@pytest.mark.parametrize(
     ("row", "reason"),
     [
+        ({"task": "Q", "text": "A", "context": 5}, "context: is no text"),
+        ({"task": "Q", "text": "A", "context": [{"text": ["A"]}]}, "context: is no text"),
+        ({"task": "Q", "text": "A", "context": [{"body": "A"}]}, "context: a document has no body"),
+        ({"task": "Q", "text": "A", "context": [{"title": "A"}]}, "texts[0].context[0].text"),
+        ({"task": "Q", "text": "A", "context": ["A"] * 101}, "texts[0].context"),
         ({"text": "A"}, "task: is missing"),
         ({"task": "Q"}, "text: is missing"),
         ({"task": "Q", "text": 5}, "text: is missing"),
@@ -66,12 +101,29 @@ def test_an_invalid_row_is_skipped_with_its_number(row: Any, reason: str) -> Non
     assert reason in skipped.reason
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"\xff", b'text\n"a'])
+@pytest.mark.parametrize("content", [b"a,b\n", b"\xff", b'text\n"a'])
 def test_a_file_that_is_no_table_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     file.write_bytes(content)
     with pytest.raises(TableError):
-        read_table(file)
+        read_table(str(file))
+
+
+def test_columns_have_usual_names_or_are_given() -> None:
+    rows = [{"question": "Q", "answer": "A", "input": "I", "who": "m", "notes": "n" * 501}]
+    columns = find_columns(rows)
+    assert columns.named == {"text": "answer", "task": "question"}
+    assert (columns.tags, columns.left_out) == (["input", "who"], ["notes"])
+    given = find_columns(rows, {"text": "input", "model": "who", "task": ""})
+    assert given.named == {"text": "input", "task": "question", "model": "who"}
+    for text, message in [("nope", "has no column nope: the columns are question, answer"), ("", "--text")]:
+        with pytest.raises(TableError, match=message):
+            find_columns(rows if text else [{"who": "m"}], {"text": text})
+
+
+def test_texts_without_tasks_are_samples_of_their_own() -> None:
+    requests = convert([{"text": "A"}, {"text": "B"}]).requests
+    assert [(one.task.id, one.task.goal) for one in requests] == [("row 1", NO_TASK), ("row 2", NO_TASK)]
 
 
 async def test_two_texts_are_compared_by_each_criterion_in_one_call() -> None:
@@ -85,7 +137,7 @@ async def test_two_texts_are_compared_by_each_criterion_in_one_call() -> None:
         ]
         return ComparePairResponse(preference=PREFERENCE_FIRST, votes=votes, provenance=CALL)
 
-    first, *_ = convert(read_table(EXAMPLE)).requests
+    first, *_ = convert(read_table(str(EXAMPLE))).requests
     (pair,) = pairs(first, read_rubric(RUBRIC))
     async with (
         gateway_target({"pair-judge": {"ComparePair": compare}}) as target,

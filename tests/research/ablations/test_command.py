@@ -132,7 +132,7 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
         config = tmp_path / "dramaturg.toml"
         config.write_text(
             f'[generation]\nledger = "{tmp_path / "ledger.sqlite3"}"\n'
-            f'[generation.providers.local]\nkind = "openai"\nbase_url = "{server.base_url}"\n'
+            f'[generation.providers.local]\nkind = "chat"\nbase_url = "{server.base_url}"\n'
             'default_model = "m"\n'
         )
         done = await dramaturg(

@@ -42,7 +42,7 @@ async def test_a_model_makes_faults_that_a_judge_misses(tmp_path: Path) -> None:
         config = tmp_path / "dramaturg.toml"
         config.write_text(
             f'[generation]\nledger = "{tmp_path / "ledger.sqlite3"}"\n'
-            f'[generation.providers.local]\nkind = "openai"\nbase_url = "{server.base_url}"\n'
+            f'[generation.providers.local]\nkind = "chat"\nbase_url = "{server.base_url}"\n'
             'default_model = "m"\n'
         )
         environment = {"DRAMATURG_CONFIG": str(config)}

@@ -63,7 +63,7 @@ async def go(folder: Path, server: OpenAIServer) -> list[Finished]:
     config = folder / "dramaturg.toml"
     config.write_text(
         f'[generation]\nledger = "{folder / "ledger.sqlite3"}"\n'
-        f'[generation.providers.local]\nkind = "openai"\nbase_url = "{server.base_url}"\n'
+        f'[generation.providers.local]\nkind = "chat"\nbase_url = "{server.base_url}"\n'
         'default_model = "m"\n'
     )
     environment = {"DRAMATURG_CONFIG": str(config)}

@@ -88,3 +88,92 @@ async def test_a_system_against_itself_is_refused(alignment: AlignmentServiceAsy
     request.pairs.add(first="a", second="a", preference=1)
     with pytest.raises(grpc.aio.AioRpcError, match="is the first system"):
         await alignment.MeasurePreferences(request)
+
+
+def leaderboard(
+    generator: np.random.Generator, systems: int, prompts: int
+) -> tuple[pb.MeasurePreferencesRequest, dict[str, float]]:
+    """Pairs of systems with a baseline on prompts of unequal difficulty, and the rates at equal lengths.
+
+    Systems write longer texts for harder, or for easier, prompts.
+    """
+    request = pb.MeasurePreferencesRequest(baseline="base")
+    difficulty = generator.normal(0, generator.uniform(0.8, 1.5), prompts)
+    truth = {}
+    for system in map(str, range(systems)):
+        linked = generator.uniform(0.3, 1) * generator.choice([-1, 1])
+        longer = 0.5 * generator.normal() + linked * difficulty + generator.normal(0, 1, prompts)
+        odds = generator.normal(-0.5, 1) + generator.uniform(0.5, 1.5) * difficulty
+        truth[system] = float(special.expit(odds).mean())
+        effect = generator.uniform(0.5, 1.5) * np.tanh(longer / longer.std())
+        wins = generator.random(prompts) < special.expit(odds + effect)
+        for prompt in range(prompts):
+            request.pairs.add(
+                prompt=str(prompt),
+                first=system,
+                second="base",
+                preference=float(wins[prompt]),
+                first_length=5000 + 100 * longer[prompt],
+                second_length=5000,
+            )
+    return request, truth
+
+
+@pytest.mark.slow
+async def test_difficulties_are_estimated_from_the_other_systems(
+    alignment: AlignmentServiceAsyncStub,
+) -> None:
+    """Rates that are adjusted for length alone are off where lengths go with difficulty.
+
+    The request that has the pairs of one system at a time is adjusted for length alone.
+    """
+    table: dict[int, dict[str, float]] = {}
+    for systems in (3, 10, 30):
+        errors: dict[str, list[float]] = {"alone": [], "joint": []}
+        for seed in range(30 // systems):
+            request, truth = leaderboard(np.random.default_rng(seed), systems, 800)
+            for rate in (await alignment.MeasurePreferences(request)).win_rates:
+                assert rate.length_control == pb.LENGTH_CONTROL_JOINT_DIFFICULTY
+                errors["joint"].append(rate.length_controlled_win_rate.value - truth[rate.system])
+            for system, right in truth.items():
+                own = pb.MeasurePreferencesRequest(baseline="base")
+                own.pairs.extend(pair for pair in request.pairs if pair.first == system)
+                (rate,) = (await alignment.MeasurePreferences(own)).win_rates
+                assert rate.length_control == pb.LENGTH_CONTROL_LENGTH_ALONE
+                errors["alone"].append(rate.length_controlled_win_rate.value - right)
+        table[systems] = {name: float(np.abs(found).mean()) for name, found in errors.items()}
+    assert all(row["joint"] < row["alone"] for row in table.values())
+    assert table[30]["joint"] < 0.6 * table[30]["alone"]
+
+
+async def test_equal_lengths_outside_of_the_support_have_no_win_rate(
+    alignment: AlignmentServiceAsyncStub,
+) -> None:
+    """A system of short texts, of which 4 % are longer than the baseline's and win."""
+    request = pb.MeasurePreferencesRequest(baseline="base")
+    for prompt in range(300):
+        longer = prompt % 25 == 0
+        request.pairs.add(
+            prompt=str(prompt),
+            first="model",
+            second="base",
+            preference=float(longer or prompt % 100 == 1),
+            first_length=1100 if longer else 100 + prompt,
+            second_length=1000,
+        )
+    (rate,) = (await alignment.MeasurePreferences(request)).win_rates
+    assert rate.longer_share == pytest.approx(0.04)
+    assert rate.length_controlled_win_rate.undefined == (
+        "equal lengths are outside of the support: the system's text is shorter in 96 % of the pairs"
+    )
+    assert rate.win_rate.value < 0.06
+
+
+async def test_difficulties_need_systems_that_share_the_prompts(alignment: AlignmentServiceAsyncStub) -> None:
+    request, _ = leaderboard(np.random.default_rng(3), 3, 40)
+    joint = (await alignment.MeasurePreferences(request)).win_rates
+    assert {one.length_control for one in joint} == {pb.LENGTH_CONTROL_JOINT_DIFFICULTY}
+    for pair in request.pairs:
+        pair.prompt = f"{pair.first} {pair.prompt}"
+    alone = (await alignment.MeasurePreferences(request)).win_rates
+    assert {one.length_control for one in alone} == {pb.LENGTH_CONTROL_LENGTH_ALONE}

@@ -127,6 +127,23 @@ async def test_a_failure_has_the_provider_s_words_and_a_remedy(
 
 
 @pytest.mark.parametrize(
+    ("said", "code", "kind"),
+    [
+        ("This model is only supported in v1/responses and not in v1/chat/completions.", None, "openai"),
+        ("This is not a chat model. Did you mean to use v1/completions?", None, "openai"),
+        ("The chatCompletion operation does not work with the model.", "OperationNotSupported", "openai"),
+        ("Please use the /v1/messages endpoint for this model.", None, "anthropic"),
+    ],
+)
+async def test_a_model_of_another_api_names_the_kind_to_set(said: str, code: Any, kind: str) -> None:
+    found = await check(lambda _: Reply(error(said, code=code), 400), pb.PROVIDER_FEATURE_TEXT)
+    text = found.features[1]
+    assert f'kind = "{kind}"' in text.detail
+    assert said in text.detail
+    assert "kind" in text.remedy
+
+
+@pytest.mark.parametrize(
     ("said", "status"),
     [("Incorrect API key provided", 401), ("This model is only supported in v1/responses.", 404)],
 )

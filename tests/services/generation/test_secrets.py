@@ -139,7 +139,7 @@ async def test_the_provider_gets_the_request_id() -> None:
     ],
 )
 async def test_what_is_missing_is_named_at_the_start(fields: dict[str, Any], names: str) -> None:
-    settings = generation_settings(providers={"p": {"kind": "openai", **fields}})
+    settings = generation_settings(providers={"p": {"kind": "chat", **fields}})
     with pytest.raises(SettingsError, match=names):
         async with App(settings).open():
             pass

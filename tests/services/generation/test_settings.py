@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dramaturg.service.settings import SettingsError
 from services.generation.app import App
-from services.generation.settings import GenerationSettings, OpenAISettings
+from services.generation.settings import EndpointSettings, GenerationSettings
 from tests.support.generation import generation_settings
 
 CONFIGURATION = """
@@ -17,7 +17,7 @@ CONFIGURATION = """
 default_model = "local/big"
 
 [generation.providers.local]
-kind = "openai"
+kind = "chat"
 base_url = "http://127.0.0.1:8000/v1"
 
 [generation.providers.local.concurrency]
@@ -39,18 +39,18 @@ def test_providers_come_from_the_configuration_in_its_order(
     settings = GenerationSettings()
     assert list(settings.providers) == ["local", "recorded"]
     local = settings.providers["local"]
-    assert isinstance(local, OpenAISettings)
+    assert isinstance(local, EndpointSettings)
     assert local.concurrency.maximum == 16
     assert settings.default_model == "local/big"
 
 
 def test_the_environment_overrides_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAMATURG_GENERATION_PROVIDERS__VLLM__KIND", "openai")
+    monkeypatch.setenv("DRAMATURG_GENERATION_PROVIDERS__VLLM__KIND", "chat")
     monkeypatch.setenv("DRAMATURG_GENERATION_PROVIDERS__VLLM__BASE_URL", "http://vllm:8000/v1")
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
     settings = GenerationSettings()
     vllm = settings.providers["vllm"]
-    assert isinstance(vllm, OpenAISettings)
+    assert isinstance(vllm, EndpointSettings)
     assert vllm.base_url == "http://vllm:8000/v1"
 
 
@@ -63,11 +63,11 @@ def test_the_ledger_lies_in_the_user_s_data_folder(monkeypatch: pytest.MonkeyPat
     ("provider", "names"),
     [
         ({"kind": "strange"}, "kind"),
-        ({"kind": "openai", "base_url": "ftp://x"}, "base_url"),
-        ({"kind": "openai", "api_key": "never in a file"}, "api_key"),
-        ({"kind": "openai", "api_key_env": "A", "api_key_file": "b"}, "exclude"),
-        ({"kind": "openai", "concurrency": {"minimum": 9, "maximum": 3}}, "minimum"),
-        ({"kind": "openai", "retries": {"transient_attempts": 0}}, "transient_attempts"),
+        ({"kind": "chat", "base_url": "ftp://x"}, "base_url"),
+        ({"kind": "chat", "api_key": "never in a file"}, "api_key"),
+        ({"kind": "chat", "api_key_env": "A", "api_key_file": "b"}, "exclude"),
+        ({"kind": "chat", "concurrency": {"minimum": 9, "maximum": 3}}, "minimum"),
+        ({"kind": "chat", "retries": {"transient_attempts": 0}}, "transient_attempts"),
         ({"kind": "replay"}, "path"),
     ],
 )

@@ -47,7 +47,7 @@ from dramaturg.cli.sampling_options import MaxOutputTokens, ReasoningEffort, Tem
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets import local_path
-from dramaturg.datasets.row_file import STANDARD_INPUT
+from dramaturg.datasets.source import STANDARD_INPUT
 
 
 def _create(

@@ -54,3 +54,24 @@ def test_the_prior_of_ratings_is_named(tmp_path: Path) -> None:
     assert found["rating_prior"] == "one more draw of every two systems that were compared"
     assert found["ratings"][0]["elo"] > 0
     assert found["rating_prior"] in run("preferences", file).stdout
+
+
+def test_win_rates_say_what_they_are_adjusted_for(tmp_path: Path) -> None:
+    rows = [
+        {
+            "prompt": index,
+            "first": "a",
+            "second": "b",
+            "judged": ("first", "second")[index % 3 == 0],
+            "first_length": 90 + index,
+            "second_length": 100,
+        }
+        for index in range(40)
+    ]
+    file = write(tmp_path / "p.jsonl", rows)
+    (rate,) = answer("preferences", file, "--baseline", "b", "--resamples", "50")["win_rates"]
+    assert (rate["adjusted_for"], rate["longer_share"]) == ("length alone", 0.725)
+    assert "length alone" in run("preferences", file, "--baseline", "b").stdout
+    short = write(tmp_path / "short.jsonl", [row | {"first_length": 10} for row in rows])
+    found = run("preferences", short, "--baseline", "b").stdout
+    assert "shorter in 100 % of the pairs" in " ".join(found.split())

@@ -69,6 +69,20 @@ def test_a_table_with_a_text_a_row_is_one_of_texts(tmp_path: Path) -> None:
     assert infer_kind(str(tmp_path / "answers.csv"))[0] == "texts"
 
 
+def test_a_table_of_no_usual_names_asks_for_the_column(tmp_path: Path) -> None:
+    file = tmp_path / "survey.tsv"
+    file.write_text("who\tcomment\nme\tGood.\n", encoding="utf-8")
+    done = run(str(file))
+    assert done.exit_code == 2
+    assert "of no kind; name the column of texts with --text: who, comment" in done.stderr
+    rubric = Path(__file__).resolve().parents[4] / "examples" / "texts" / "rubric.toml"
+    rows = ("--rows", str(tmp_path / "rows.jsonl"))
+    done = run(str(file), "--text", "comment", "--model-column=who", "--criteria", str(rubric), *rows)
+    assert done.exit_code == 0, done.output
+    first = "survey.tsv: a table with 1 texts without tasks; columns: text=comment, model=who"
+    assert first in done.stderr.splitlines()[0]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -100,7 +114,7 @@ def test_standard_input_is_read_once_and_evaluated_whole(tmp_path: Path) -> None
     [
         ("", "there are no rows"),
         ("no JSON\n", "line 1: is not JSON"),
-        ('{"colour": "red"}\n', "its first row is of no kind; name the kind with --kind"),
+        ('{"colour": {"red": 1}}\n', "its first row is of no kind; name the kind with --kind"),
     ],
 )
 def test_a_file_of_no_kind_is_refused_with_the_reason(content: str, message: str, tmp_path: Path) -> None:

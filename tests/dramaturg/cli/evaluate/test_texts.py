@@ -11,6 +11,8 @@ import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.cli.output_files import write_messages
+from dramaturg.formats.texts import convert, read_table
 from dramaturg.judge.verdicts import failed, passed, scored
 from dramaturg.testing import serve_gateway
 from tests.support.command_line import Finished, dramaturg, read_jsonl
@@ -38,8 +40,8 @@ async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 async def rows(tmp_path: Path) -> Path:
     file = tmp_path / "answers.jsonl"
-    done = await dramaturg("research", "convert", "texts", EXAMPLES / "answers.csv", file)
-    assert (done.code, done.err) == (0, f"3 tasks with 6 texts to {file}; 0 rows left out\n")
+    requests = convert(read_table(str(EXAMPLES / "answers.csv"))).requests
+    await asyncio.to_thread(write_messages, file, requests)
     return file
 
 
@@ -130,6 +132,20 @@ async def test_without_a_model_lengths_are_judged(rows: Path, tmp_path: Path) ->
     verdicts = {one["criterion"]: one for one in done.json["texts"]["verdicts"] if one["all_models"]}
     assert (verdicts["at_most_80_words"]["pass_count"], verdicts["at_most_80_words"]["fail_count"]) == (5, 1)
     assert verdicts["names_the_next_step"]["abstentions_by_reason"] == {"NOT_SUPPORTED": 5}
+
+
+async def test_rules_alone_need_no_model(tmp_path: Path) -> None:
+    rules = EXAMPLES / "rules.toml"
+    done = await dramaturg(
+        "eval", EXAMPLES / "answers.csv", "--criteria", rules, "--out", tmp_path / "out", "--json"
+    )
+    assert done.code == 0, done.err
+    assert "offline" not in done.err
+    verdicts = {one["criterion"]: one for one in done.json["texts"]["verdicts"] if one["all_models"]}
+    counts = {name: (one["pass_count"], one["fail_count"]) for name, one in verdicts.items() if name}
+    assert counts == {"at_most_80_words": (5, 1), "blames_nobody": (5, 1), "says_when": (3, 3)}
+    results = read_jsonl(tmp_path / "out" / "results.jsonl")
+    assert "The text has no match of" in json.dumps(results)
 
 
 async def test_rows_without_a_rubric_need_one(target: str, rows: Path, tmp_path: Path) -> None:

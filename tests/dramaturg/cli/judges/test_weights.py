@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,15 @@ WRONG = {"good": {3}, "fair": {0, 1, 2, 5, 8}, "poor": set(range(12))}
 """The items on which each judge is wrong."""
 
 
-def results(folder: Path) -> str:
-    """Twenty tasks judged by two judges, and by a shadow."""
+def results(folder: Path, repeated: int = 1, mistakes: Mapping[str, set[int]] = WRONG) -> str:
+    """Twenty tasks judged by two judges, and by a shadow; judged alike in each repetition."""
     made = []
-    for index, right in enumerate(RIGHT):
+    for index, right in enumerate(RIGHT * repeated):
         result = ScriptsResult()
         result.task.id = f"t{index}"
         candidate = result.candidates.add(candidate_id="x", model="m")
-        for judge, wrong in WRONG.items():
-            verdict = passed("adequacy") if right != (index in wrong) else failed("adequacy")
+        for judge, wrong in mistakes.items():
+            verdict = passed("adequacy") if right != (index % len(RIGHT) in wrong) else failed("adequacy")
             assessment = Assessment(verdicts=[verdict])
             if judge == "poor":
                 candidate.shadows.add(role="critic", judge=judge, shadow_of="good", assessment=assessment)
@@ -61,12 +62,22 @@ async def test_weights_are_the_odds_of_the_accuracy_against_people(tmp_path: Pat
 
 
 async def test_without_labels_the_accuracy_is_estimated(tmp_path: Path) -> None:
-    found = await dramaturg("judges", "weights", results(tmp_path / "results"), "--role", "critic", "--json")
+    wrong = {"good": {3}, "fair": {0, 1, 2, 5, 8}, "poor": {4, 6, 9, 11, 13, 17}}
+    folder = results(tmp_path / "results", repeated=10, mistakes=wrong)
+    found = await dramaturg("judges", "weights", folder, "--role", "critic", "--json")
     assert found.code == 0, found.err
     weights = {one["judge"]: one["weight"] for one in found.json["weights"]}
-    assert weights["good"] > weights["poor"]
+    assert weights["good"] > weights["fair"] > weights["poor"]
     none = await dramaturg("judges", "weights", str(tmp_path / "results"), "--role", "execute")
     assert (none.code, "no judge of the role 'execute'" in none.err) == (2, True)
+
+
+async def test_copies_of_one_judge_have_no_weights_without_labels(tmp_path: Path) -> None:
+    wrong = {"good": {3, 4, 5}, "copy": {3, 4, 5}, "poor": {0, 1, 2, 7, 11}}
+    folder = results(tmp_path / "results", repeated=10, mistakes=wrong)
+    found = await dramaturg("judges", "weights", folder, "--role", "critic")
+    assert found.code == 1
+    assert "3 annotators that differ are needed, there are 2: use labels of people" in found.err
 
 
 @pytest.mark.parametrize(

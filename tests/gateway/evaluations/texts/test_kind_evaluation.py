@@ -8,13 +8,17 @@ import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Span, Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule, JudgeCandidate, JudgeRequest
 from dramaturg.client import ServiceError
-from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
+from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.report.card import card
 from dramaturg.results.rows import flatten
 from tests.support.texts import (
     CLEAR,
@@ -27,6 +31,7 @@ from tests.support.texts import (
     texts_result,
 )
 
+PASS, FAIL = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL
 LOW = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
 
 
@@ -72,6 +77,82 @@ async def test_a_judge_gets_the_task_the_texts_and_the_rubric_in_one_call() -> N
     assert result.texts[0].assessments[0].judge == "judge-0"
     assert list(result.criteria) == [POLITE, CLEAR]
     assert dict(result.tags) == {"level": "easy"}
+
+
+async def test_criteria_with_a_rule_go_to_the_rule_judge_and_others_to_the_rubric_judge() -> None:
+    fake = judge()
+    rules = [
+        RubricCriterion(id="ships", rule=CriterionRule(contains="SHIPS")),
+        RubricCriterion(id="same", rule=CriterionRule(equals_reference=True)),
+    ]
+    request = texts_request(criteria=[rules[0], POLITE, rules[1]], reference="tomorrow")
+    async with texts_client(fake) as client:
+        result = await texts_result(client, request)
+    assert [one.id for asked in fake.requests for one in asked.criteria] == ["polite"]
+    found = {(text.text_id, one.criterion): one.outcome for text in result.texts for one in text.verdicts}
+    assert list(found.values()) == [PASS, PASS, FAIL, FAIL, PASS, PASS]
+    assert [[one.role for one in text.assessments] for text in result.texts] == [
+        ["rubric-judge", "rule-judge"]
+    ] * 2
+    assert result.texts[1].verdicts[0].rationale == "The text does not contain 'SHIPS'."
+
+
+async def test_context_goes_to_judges_that_take_it_and_others_abstain_from_what_has_it() -> None:
+    document = Document(id="d1", title="Shipping", text="Orders ship on Monday.", source="handbook")
+    taking, other = judge(capabilities=[ANY_CRITERION, CONTEXT]), judge()
+    request = texts_request(criteria=[POLITE], judges=panel("judge-0", "judge-1"))
+    request.texts[1].context.append(document)
+    async with texts_client(taking, other) as client:
+        result = await texts_result(client, request)
+        asked = [*taking.requests, *other.requests]
+        given = [[list(one.context) for one in request.candidates] for request in asked]
+        assert given == [[[], [document]], [[]]]
+        assert list(result.texts[1].context) == [document]
+        verdicts = [one.assessment.verdicts[0] for one in result.texts[1].assessments]
+        assert [one.outcome for one in verdicts] == [PASS, verdict_pb2.OUTCOME_ABSTAIN]
+        assert verdicts[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+        assert "takes no context" in verdicts[1].rationale
+        request.task.instructions = "Answer in one sentence."
+        result = await texts_result(client, request)
+    assert taking.requests[-1].task.instructions == "Answer in one sentence."
+    assert len(other.requests) == 1
+    verdicts = [text.assessments[1].assessment.verdicts[0] for text in result.texts]
+    assert all("instructions" in one.rationale for one in verdicts)
+
+
+async def test_quotes_are_checked_and_a_verdict_that_rests_on_a_false_one_abstains() -> None:
+    def quoting(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+        quote = "It  ships\ntomorrow." if candidate.id == "a0" else "It ships never."
+        spans = [Span(part="text", quote=quote, found=True), Span(part="task", quote="my order")]
+        kind = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+        return [failed(one.id, [finding(kind, "no date", spans=spans)]) for one in request.criteria]
+
+    async with texts_client(judge(quoting)) as client:
+        result = await texts_result(client, texts_request(criteria=[POLITE]))
+    true, false = (text.verdicts[0] for text in result.texts)
+    assert true.outcome == FAIL
+    first, second = true.findings[0].spans
+    assert result.texts[0].text[first.start : first.end] == "It ships tomorrow."
+    assert (first.found, second.found, second.index) == (True, True, 0)
+    assert QUESTION[second.start : second.end] == "my order"
+    assert false.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    assert "It ships never." in false.rationale
+    assert [one.found for one in false.findings[0].spans] == [False, True]
+    shown = card(RunSample(texts=result))
+    assert "<mark title='polite: no date'>It ships tomorrow.</mark>" in shown
+    assert shown.count("<mark") == 1
+
+
+async def test_rules_alone_need_no_rubric_judge() -> None:
+    rule = RubricCriterion(id="ships", rule=CriterionRule(contains="ships"))
+    async with texts_client() as client:
+        result = await texts_result(client, texts_request(criteria=[rule]))
+        assert [text.verdicts[0].outcome for text in result.texts] == [PASS, FAIL]
+        rule.rule.matches = "("
+        rule.scale.highest = 5
+        with pytest.raises(ServiceError) as refused:
+            await texts_result(client, texts_request(criteria=[rule]))
+    assert [one.field for one in refused.value.violations] == ["criteria[0].rule", "criteria[0].scale"]
 
 
 @pytest.mark.parametrize(

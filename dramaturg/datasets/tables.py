@@ -1,0 +1,169 @@
+"""Tables as people keep them: JSON Lines, a JSON array, CSV, TSV, Parquet, or the first sheet of a workbook.
+
+A JSON array, TSV and XLSX are datasets once they are written as JSON Lines or CSV (``as_dataset``).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+from dramaturg.datasets.errors import DatasetError, missing
+from dramaturg.datasets.formats import Format, format_of
+from dramaturg.datasets.json_lines import read_json_lines
+from dramaturg.datasets.lines import BYTE_ORDER_MARK
+from dramaturg.datasets.reader import unpacked
+from dramaturg.datasets.requests import parse_json
+from dramaturg.datasets.source import STANDARD_INPUT, open_source
+from dramaturg.datasets.workbook import read_workbook
+
+_PEEKED_BYTES = 1 << 12
+
+
+@contextmanager
+def as_dataset(
+    file: BinaryIO,
+    name: str,
+    form: Format | None = None,
+) -> Iterator[tuple[BinaryIO, Format]]:
+    """A file as a dataset, and how that is written.
+
+    Args:
+        file: The file, open in binary, seekable, at its start.
+        name: Its name, whose end tells how it is written. Else it is a JSON array or JSON Lines.
+        form: How it is written. None: as its name tells.
+
+    Raises:
+        DatasetError: It is not what its name tells.
+    """
+    known = form or format_of(name)
+    lowered = name.casefold()
+    if known is not None:
+        yield file, known
+    elif lowered.endswith(".xlsx"):
+        with _as_csv(read_workbook(file)) as rows:
+            yield rows, Format.CSV
+    elif lowered.endswith(".tsv"):
+        with _as_csv(_tab_separated(file)) as rows:
+            yield rows, Format.CSV
+    elif _is_array(file):
+        with _as_json_lines(file) as rows:
+            yield rows, Format.JSONL
+    else:
+        yield file, Format.JSONL
+
+
+def table_rows(source: str, form: Format | None = None) -> Iterator[dict[Any, Any]]:
+    """The rows of a file by column. Cells of CSV, TSV and XLSX are texts; under None are cells too many.
+
+    Args:
+        source: A path or an address that ``open_source`` opens; "-" is standard input, which is left as it
+            was if it can be read again.
+        form: As that of ``as_dataset``.
+
+    Raises:
+        DatasetError: The file is no table.
+        OSError: The file cannot be read.
+    """
+    if source == STANDARD_INPUT:
+        stdin = cast("BinaryIO", sys.stdin.buffer)
+        start = stdin.tell()
+        try:
+            with as_dataset(stdin, source, form) as (rows, written):
+                yield from _read(rows, written)
+        finally:
+            stdin.seek(start)
+        return
+    with open_source(source, seekable=True) as file, as_dataset(file, source, form) as (rows, written):
+        yield from _read(rows, written)
+
+
+def _read(file: BinaryIO, form: Format) -> Iterator[dict[Any, Any]]:
+    if form is Format.PARQUET:
+        yield from _read_parquet(file)
+    elif form is Format.CSV:
+        yield from _read_csv(file)
+    else:
+        for line, value, fault in read_json_lines(unpacked(file)):
+            if fault is not None:
+                raise DatasetError(f"line {line}: {fault.description}", line)
+            if not isinstance(value, dict):
+                raise DatasetError(f"line {line}: is not a JSON object but {type(value).__name__}", line)
+            yield value
+
+
+def _read_csv(file: BinaryIO) -> Iterator[dict[Any, Any]]:
+    text = io.TextIOWrapper(unpacked(file), encoding="utf-8-sig", newline="")
+    try:
+        yield from csv.DictReader(text, strict=True)
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
+    except csv.Error as error:
+        raise DatasetError(f"is not CSV: {error}") from error
+    finally:
+        text.detach()
+
+
+def _read_parquet(file: BinaryIO) -> Iterator[dict[Any, Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise missing("Parquet", "pyarrow") from error
+    try:
+        for batch in parquet.ParquetFile(file).iter_batches(256):
+            yield from batch.to_pylist()
+    except (ArrowException, OSError) as error:
+        raise DatasetError(f"cannot be read as Parquet: {error}") from error
+
+
+def _is_array(file: BinaryIO) -> bool:
+    start = file.tell()
+    text = file.read(_PEEKED_BYTES).removeprefix(BYTE_ORDER_MARK)
+    file.seek(start)
+    return text.lstrip().startswith(b"[")
+
+
+@contextmanager
+def _as_json_lines(file: BinaryIO) -> Iterator[BinaryIO]:
+    try:
+        values = parse_json(file.read().removeprefix(BYTE_ORDER_MARK))
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+    with tempfile.TemporaryFile() as kept:
+        kept.writelines(json.dumps(value).encode() + b"\n" for value in values)
+        kept.seek(0)
+        yield cast("BinaryIO", kept)
+
+
+@contextmanager
+def _as_csv(rows: Iterable[list[str]]) -> Iterator[BinaryIO]:
+    """Rows as CSV. Those of a sheet may lack empty cells at their end."""
+    with tempfile.TemporaryFile() as kept:
+        text = io.TextIOWrapper(kept, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        width = 0
+        for cells in rows:
+            width = width or len(cells)
+            writer.writerow([*cells, *[""] * (width - len(cells))] if any(cells) else [])
+        text.flush()
+        text.detach()
+        kept.seek(0)
+        yield cast("BinaryIO", kept)
+
+
+def _tab_separated(file: BinaryIO) -> Iterator[list[str]]:
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        yield from csv.reader(text, delimiter="\t", strict=True)
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
+    except csv.Error as error:
+        raise DatasetError(f"is not TSV: {error}") from error
+    finally:
+        text.detach()

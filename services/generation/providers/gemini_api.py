@@ -1,0 +1,173 @@
+"""Google's Gemini API, and Vertex AI, by the package ``google-genai``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from google import genai
+from google.auth import exceptions as auth
+from google.genai import errors, types
+
+from services.generation.calls import Call, Role
+from services.generation.providers.packages import (
+    Api,
+    Connection,
+    NoResponseError,
+    Reply,
+    completion,
+    conversation,
+    effort,
+    no_response,
+    sampling,
+    schema,
+    token_counts,
+    wants_object,
+)
+from services.generation.providers.parameters import Dialect, Parameter
+
+
+class GeminiApi(Api):
+    """The API. With a project it is that of Vertex AI, with Google's application default credentials."""
+
+    kind = "google"
+    never: frozenset[Parameter] = frozenset({Parameter.PROMPT_CACHE})
+
+    def __init__(self, connection: Connection) -> None:
+        self._headers = connection.headers
+        self._query = dict(connection.query)
+        vertex = bool(connection.project)
+        self._http = connection.http_client()
+        self._client = genai.Client(
+            vertexai=vertex,
+            project=connection.project or None,
+            location=connection.region or None,
+            # The headers of each request carry the key.
+            api_key=None if vertex else "none",
+            http_options=types.HttpOptions(
+                base_url=connection.base_url or None,
+                httpx_async_client=self._http,
+            ),
+        )
+
+    async def send(self, call: Call, dialect: Dialect) -> Reply:
+        instructions, messages = conversation(call, dialect)
+        if not messages:
+            return Reply(400, {}, {"error": {"message": "the request has no messages"}})
+        config: dict[str, Any] = sampling(
+            call, dialect, temperature="temperature", top_p="top_p", stop="stop_sequences", seed="seed"
+        )
+        if instructions:
+            config["system_instruction"] = instructions
+        cap = dialect.output_tokens(call)
+        if cap is not None:
+            config["max_output_tokens"] = cap
+        form = schema(call, dialect)
+        if form is not None:
+            config["response_mime_type"] = "application/json"
+            config["response_json_schema"] = json.loads(form.text)
+        elif wants_object(call, dialect):
+            config["response_mime_type"] = "application/json"
+        if effort(call, dialect):
+            level = effort(call, dialect).upper()
+            config["thinking_config"] = types.ThinkingConfig(thinking_level=level, include_thoughts=True)
+        if call.logprobs and Parameter.LOGPROBS not in dialect.omit:
+            config["response_logprobs"] = True
+            if call.top_logprobs and Parameter.TOP_LOGPROBS not in dialect.omit:
+                config["logprobs"] = min(call.top_logprobs, dialect.most_top_logprobs or call.top_logprobs)
+        options = types.HttpOptions(headers=dict(await self._headers()), extra_body=dict(dialect.extra_body))
+        return await _reply(
+            self._client.aio.models.generate_content(
+                model=call.model,
+                contents=[
+                    types.Content(
+                        role="model" if message.role is Role.ASSISTANT else "user",
+                        parts=[types.Part(text=message.text)],
+                    )
+                    for message in messages
+                ],
+                config=types.GenerateContentConfig(**config, http_options=options),
+            )
+        )
+
+    def chat_completion(self, body: Any) -> Any:
+        usage = body.get("usageMetadata") or {}
+        counts = None
+        if usage.get("promptTokenCount") is not None:
+            thoughts = usage.get("thoughtsTokenCount") or 0
+            counts = token_counts(
+                usage["promptTokenCount"] + (usage.get("toolUsePromptTokenCount") or 0),
+                (usage.get("candidatesTokenCount") or 0) + thoughts,
+                cached=usage.get("cachedContentTokenCount") or 0,
+                reasoning=thoughts,
+            )
+        if not body.get("candidates"):
+            return {**body, "usage": counts}
+        candidate = body["candidates"][0]
+        content: list[dict[str, Any]] = []
+        calls = []
+        for part in (candidate.get("content") or {}).get("parts") or ():
+            if part.get("text"):
+                content.append({"type": "thinking" if part.get("thought") else "text", "text": part["text"]})
+            if part.get("functionCall"):
+                calls.append({"function": {"name": part["functionCall"].get("name", "")}})
+        return completion(
+            content,
+            candidate.get("finishReason") or "STOP",
+            model=body.get("modelVersion", ""),
+            usage=counts,
+            logprobs=_logprobs(candidate.get("logprobsResult") or {}),
+            tool_calls=calls,
+        )
+
+    async def models(self) -> Reply | Sequence[str]:
+        options = types.HttpOptions(headers=dict(await self._headers()))
+        try:
+            pages = await self._client.aio.models.list(config=types.ListModelsConfig(http_options=options))
+            names = [model.name or "" async for model in pages]
+        except errors.APIError as error:
+            return Reply(error.code, getattr(error.response, "headers", None) or {}, error.details)
+        except Exception as error:
+            raise _unreached(error) from None
+        return [name.rpartition("models/")[2] for name in names if name]
+
+    async def close(self) -> None:
+        await self._client.aio.aclose()
+        await self._http.aclose()
+
+
+async def _reply(request: Any) -> Reply:
+    try:
+        response = await request
+    except json.JSONDecodeError:
+        return Reply(200, {}, "")
+    except errors.APIError as error:
+        return Reply(error.code, getattr(error.response, "headers", None) or {}, error.details)
+    except Exception as error:
+        raise _unreached(error) from None
+    headers = {name.lower(): value for name, value in (response.sdk_http_response.headers or {}).items()}
+    body = response.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return Reply(200, headers, body)
+
+
+def _unreached(error: Exception) -> Exception:
+    """The error of a request without a response; errors of arguments as they are."""
+    if isinstance(error, auth.GoogleAuthError):
+        return NoResponseError(f"no credentials of Google: {error}", sent=False)
+    if type(error).__module__.startswith(("httpx", "httpcore")):
+        return no_response(error)
+    return error
+
+
+def _logprobs(result: dict[str, Any]) -> list[dict[str, Any]]:
+    others = result.get("topCandidates") or ()
+    tokens = []
+    for place, token in enumerate(result.get("chosenCandidates") or ()):
+        top = (others[place].get("candidates") or ()) if place < len(others) else ()
+        tokens.append({**_token(token), "top_logprobs": [_token(other) for other in top]})
+    return tokens
+
+
+def _token(candidate: dict[str, Any]) -> dict[str, Any]:
+    return {"token": candidate["token"], "logprob": candidate["logProbability"]}

@@ -1,0 +1,311 @@
+"""Endpoints that are called by their vendor's package: what is the same for all of them.
+
+An API translates a call to the arguments of its package and a response to the body of a chat completion.
+Refusals, truncation, reasoning, token counts and limits are therefore read by the code of chat completions.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from services.generation.answers.forms import JsonForm
+from services.generation.calls import Answer, Call, Message, Role
+from services.generation.errors import FailureKind, ProviderError
+from services.generation.providers.key_filter import KeyFilter
+from services.generation.providers.openai_compatible import with_schema, without_system
+from services.generation.providers.parameters import Dialect, Parameter
+from services.generation.providers.rate_limit_headers import read_quotas
+from services.generation.providers.refusals import Refusal
+from services.generation.providers.response_body import ErrorResponse, MalformedResponseError, read_response
+from services.generation.providers.retry_after import retry_after
+from services.generation.providers.stepping import SteppingProvider
+
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a package reaches an endpoint."""
+
+    base_url: str
+    """Empty: the package's own."""
+    headers: Callable[[], Awaitable[Mapping[str, str]]]
+    """The headers of the settings with the credentials, asked for with every request."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    """None: the system's certificates."""
+    ca_file: str = ""
+    """The trusted certificates, for a package that takes a file. Empty: the system's."""
+    seconds: float = 600.0
+    """The longest that a response may take, where the caller cannot end a request."""
+    most_requests: int = 256
+    """The most requests at once."""
+    project: str = ""
+    region: str = ""
+
+    def http_client(self) -> Any:
+        """A client that sets no time limit and follows no redirects, which could carry a key elsewhere."""
+        import httpx2
+
+        return httpx2.AsyncClient(
+            timeout=None,
+            follow_redirects=False,
+            verify=self.tls or _system_certificates(),
+            limits=httpx2.Limits(max_connections=self.most_requests, keepalive_expiry=4.0),
+        )
+
+
+@lru_cache(maxsize=1)
+def _system_certificates() -> ssl.SSLContext:
+    # Loaded once: it takes longer than a call.
+    return ssl.create_default_context()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response of any status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    """JSON; text where it is none."""
+
+
+class NoResponseError(Exception):
+    """No response came.
+
+    Attributes:
+        sent: Whether the request may have been sent.
+        untrusted: Whether the certificate of the endpoint is not trusted.
+    """
+
+    def __init__(self, message: str, *, sent: bool, untrusted: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.untrusted = untrusted
+
+
+class Api(Protocol):
+    """One API, by its vendor's package."""
+
+    kind: str
+    never: frozenset[Parameter]
+    """What the API has no parameter for."""
+
+    async def send(self, call: Call, dialect: Dialect) -> Reply:
+        """Makes one request. Raises NoResponseError; ValueError or TypeError for what it cannot send."""
+
+    def chat_completion(self, body: Any) -> Any:
+        """A response body as that of a chat completion. Raises ValueError, TypeError, KeyError."""
+
+    async def models(self) -> Reply | Sequence[str]:
+        """The names of the models, or the refusal. Raises NoResponseError."""
+
+    async def close(self) -> None:
+        """Closes connections."""
+
+
+class PackageProvider(SteppingProvider):
+    """An endpoint of an API."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        api: Api,
+        *,
+        default_model: str = "",
+        dialect: Callable[[str], Dialect] = lambda _: Dialect(),
+        remember_seconds: float = 86_400.0,
+        keys: KeyFilter | None = None,
+    ) -> None:
+        """Opens nothing. The arguments are those of [SteppingProvider], and the API."""
+        super().__init__(
+            name,
+            address,
+            default_model=default_model,
+            dialect=lambda model: dialect(model).without(api.never),
+            remember_seconds=remember_seconds,
+            keys=keys,
+        )
+        self._api = api
+        self.kind = api.kind
+
+    async def _ask(self, call: Call, dialect: Dialect) -> Answer | Refusal:
+        begun = time.perf_counter()
+        try:
+            reply = await self._api.send(call, dialect)
+        except NoResponseError as error:
+            raise self._unreachable(error) from None
+        except (ValueError, TypeError) as error:
+            return Refusal(400, "", (), f"the request cannot be sent: {error}")
+        if reply.status != _OK:
+            refusal = _refusal(reply)
+        else:
+            stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
+            latency = round(time.perf_counter() - begun, 6)
+            try:
+                answer = read_response(self._api.chat_completion(_object(reply.body)), latency, stop)
+            except ErrorResponse as error:
+                refusal = error.refusal
+            except (MalformedResponseError, ValueError, TypeError, KeyError, RecursionError) as error:
+                raise self._unreadable(error) from None
+            else:
+                self._filter.clean(answer)
+                answer.quotas = read_quotas(reply.headers)
+                return answer
+        return self._filtered(refusal) if refusal.filtered else refusal
+
+    async def models(self) -> Sequence[str]:
+        """The names of the endpoint's models, sorted.
+
+        Raises:
+            ProviderError: the endpoint does not list them.
+        """
+        try:
+            listed = await self._api.models()
+        except NoResponseError as error:
+            raise self._unreachable(error) from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._unreadable(error) from None
+        if isinstance(listed, Reply):
+            raise self._refused(_refusal(listed))
+        return sorted(set(listed))
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    def _unreachable(self, error: NoResponseError) -> ProviderError:
+        kind = FailureKind.ADDRESS_INVALID if error.untrusted else FailureKind.TRANSIENT
+        message = self._safe(f"cannot be reached: {error}")
+        return ProviderError(kind, self.name, message, settled=error.untrusted or not error.sent)
+
+
+def _object(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise MalformedResponseError("the response is not a JSON object")
+    return body
+
+
+def _refusal(reply: Reply) -> Refusal:
+    return Refusal.of_error(
+        reply.body, reply.status, retry_after=retry_after(reply.headers), quotas=read_quotas(reply.headers)
+    )
+
+
+async def of_stainless(request: Awaitable[Any], package: Any) -> Reply:
+    """The response to a request of the packages that Stainless generates: openai and anthropic.
+
+    Args:
+        request: A call of a method of ``with_raw_response``.
+        package: The package, for its exceptions.
+
+    Raises:
+        NoResponseError: there is none.
+    """
+    try:
+        response = (await request).http_response
+    except package.APIStatusError as error:
+        response = error.response
+    except package.APIConnectionError as error:
+        raise no_response(error.__cause__ or error) from None
+    try:
+        body = response.json()
+    except ValueError:
+        body = response.text
+    return Reply(response.status_code, response.headers, body)
+
+
+def no_response(error: BaseException) -> NoResponseError:
+    """An error of httpx2 as that of a missing response."""
+    said = f"{type(error).__name__}: {error}"
+    unsent = type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"}
+    return NoResponseError(said, sent=not unsent, untrusted="CERTIFICATE_VERIFY_FAILED" in said)
+
+
+def conversation(call: Call, dialect: Dialect) -> tuple[str, list[Message]]:
+    """The instructions, and the messages of user and assistant, of which no two neighbours have one role.
+
+    A schema that the endpoint does not enforce is in the instructions.
+    """
+    messages = call.messages
+    form = call.json_form
+    if form is not None and Parameter.JSON_SCHEMA in dialect.omit:
+        messages = with_schema(messages, form)
+    if Parameter.SYSTEM_ROLE in dialect.omit:
+        return "", list(without_system(messages))
+    instructions = [message.text for message in messages if message.role is Role.SYSTEM]
+    others = [message for message in messages if message.role is not Role.SYSTEM]
+    return "\n\n".join(instructions), list(without_system(tuple(others)))
+
+
+def schema(call: Call, dialect: Dialect) -> JsonForm | None:
+    """The form whose schema the endpoint is to enforce."""
+    return None if Parameter.JSON_SCHEMA in dialect.omit else call.json_form
+
+
+def wants_object(call: Call, dialect: Dialect) -> bool:
+    """Whether the endpoint is to enforce JSON without the schema."""
+    omit = dialect.omit
+    return call.json_form is not None and Parameter.JSON_SCHEMA in omit and Parameter.JSON_OBJECT not in omit
+
+
+def effort(call: Call, dialect: Dialect) -> str:
+    """The reasoning effort that is sent. Empty: none."""
+    asked = call.sampling.reasoning_effort or dialect.reasoning_effort
+    return "" if Parameter.REASONING_EFFORT in dialect.omit else asked
+
+
+def sampling(
+    call: Call, dialect: Dialect, *, temperature: str, top_p: str, stop: str, seed: str = ""
+) -> dict[str, Any]:
+    """The parameters of sampling that are sent, by the API's names for them."""
+    asked, omit = call.sampling, dialect.omit
+    named = (
+        (temperature, asked.temperature, Parameter.TEMPERATURE),
+        (top_p, asked.top_p, Parameter.TOP_P),
+        (stop, list(asked.stop) or None, Parameter.STOP),
+        (seed, asked.seed, Parameter.SEED),
+    )
+    return {name: value for name, value, parameter in named if value is not None and parameter not in omit}
+
+
+def completion(
+    content: Sequence[Mapping[str, Any]],
+    finish: str,
+    *,
+    model: str = "",
+    usage: Mapping[str, Any] | None = None,
+    logprobs: Sequence[Mapping[str, Any]] = (),
+    **message: Any,
+) -> dict[str, Any]:
+    """The body of a chat completion of these parts."""
+    choice: dict[str, Any] = {
+        "message": {"content": list(content), **message},
+        "finish_reason": finish,
+    }
+    if logprobs:
+        choice["logprobs"] = {"content": list(logprobs)}
+    return {"model": model, "choices": [choice], "usage": usage}
+
+
+def token_counts(prompt: int, output: int, *, cached: int = 0, reasoning: int = 0) -> dict[str, Any]:
+    """Token counts as those of a chat completion.
+
+    Args:
+        prompt: The tokens of the prompt.
+        output: The tokens of the answer.
+        cached: Those of ``prompt`` that came from the provider's cache.
+        reasoning: Those of ``output`` that are reasoning.
+    """
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
+    }

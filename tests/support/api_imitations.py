@@ -1,0 +1,601 @@
+"""Servers that speak the APIs of model providers: one for each kind of provider.
+
+An imitation turns what a test wants answered into a response of its API, and a request of its API into what
+was asked. Where a vendor's package has types for responses, every response is checked against them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from aiohttp import web
+
+Body = dict[str, Any]
+KEY = "key-of-the-test-1234"
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer, apart from any API.
+
+    Attributes:
+        finish: ``stop``, ``length``, ``filter``, ``refusal``, ``tool`` or a reason of the API's own.
+        tool: The input of the tool that the model calls, with ``finish`` ``tool``.
+        counts: Prompt tokens, of them cached, output tokens, of them reasoning. None: none are stated.
+        logprobs: Tokens with their log-probabilities.
+    """
+
+    text: str = "ready"
+    thoughts: str = ""
+    finish: str = "stop"
+    tool: Body | None = None
+    counts: tuple[int, int, int, int] | None = (10, 0, 4, 0)
+    logprobs: Sequence[tuple[str, float]] = ()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error, in the words of a provider."""
+
+    status: int
+    message: str
+    code: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A response of bytes."""
+
+    content: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, apart from any API."""
+
+    model: str
+    system: str
+    messages: list[tuple[str, str]]
+    temperature: float | None
+    top_p: float | None
+    cap: int | None
+    stop: list[str] | None
+    seed: int | None
+    effort: str | None
+    schema: Body | None
+    enforces_json: bool
+    """Whether JSON is enforced without the schema: by a mode, or by the input of a tool."""
+    logprobs: int | None
+    """The number of alternatives; None where no log-probabilities are wanted."""
+    marked: bool
+    """Whether the instructions end with a mark of the prompt cache."""
+
+
+Script = Callable[[Asked], "Said | Fault | Raw | asyncio.Event"]
+
+
+class Imitation(Protocol):
+    """An API."""
+
+    kind: str
+    extra: str
+    """The package that calls need."""
+    path: str
+    models_path: str
+    lacks: frozenset[str]
+    """The parameters that the API does not have."""
+
+    def answer(self, said: Said, asked: Asked) -> Body: ...
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]: ...
+
+    def asked(self, body: Body, request: web.Request) -> Asked: ...
+
+    def listed(self, names: Sequence[str]) -> Body: ...
+
+
+def _error(fault: Fault) -> tuple[Body, Mapping[str, str]]:
+    said = {
+        "message": fault.message,
+        "type": "invalid_request_error",
+        "param": None,
+        "code": fault.code or None,
+    }
+    return {"error": said}, {}
+
+
+def _openai_models(names: Sequence[str]) -> Body:
+    data = [{"id": name, "object": "model", "created": 1, "owned_by": "us"} for name in names]
+    return {"object": "list", "data": data}
+
+
+class Chat(Imitation):
+    """Chat completions."""
+
+    kind, extra, path, models_path = "chat", "openai", "/v1/chat/completions", "/v1/models"
+    lacks: frozenset[str] = frozenset()
+    _finish: ClassVar = {
+        "filter": "content_filter",
+        "refusal": "stop",
+        "tool": "tool_calls",
+    }
+
+    def answer(self, said: Said, asked: Asked) -> Body:
+        message: Body = {"role": "assistant", "content": said.text, "refusal": None}
+        if said.thoughts:
+            message["reasoning_content"] = said.thoughts
+        if said.finish == "refusal":
+            message |= {"content": None, "refusal": said.text}
+        if said.tool is not None:
+            message["tool_calls"] = [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps(said.tool)}}
+            ]
+        finish = self._finish.get(said.finish, said.finish)
+        choice: Body = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+        if said.logprobs:
+            choice["logprobs"] = {"content": _openai_logprobs(said), "refusal": None}
+        body: Body = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m-1",
+            "choices": [choice],
+        }
+        if said.counts:
+            prompt, cached, output, reasoning = said.counts
+            body["usage"] = {
+                "prompt_tokens": prompt,
+                "completion_tokens": output,
+                "total_tokens": prompt + output,
+                "prompt_tokens_details": {"cached_tokens": cached},
+                "completion_tokens_details": {"reasoning_tokens": reasoning},
+            }
+        if finish in {"stop", "length", "content_filter", "tool_calls"}:
+            from openai.types.chat import ChatCompletion
+
+            ChatCompletion.model_validate(body)
+        return body
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]:
+        return _error(fault)
+
+    def asked(self, body: Body, request: web.Request) -> Asked:
+        form = body.get("response_format") or {}
+        system = [message["content"] for message in body["messages"] if message["role"] == "system"]
+        return Asked(
+            body["model"],
+            "\n\n".join(system),
+            [(said["role"], said["content"]) for said in body["messages"] if said["role"] != "system"],
+            body.get("temperature"),
+            body.get("top_p"),
+            body.get("max_tokens", body.get("max_completion_tokens")),
+            body.get("stop"),
+            body.get("seed"),
+            body.get("reasoning_effort"),
+            form["json_schema"]["schema"] if form.get("type") == "json_schema" else None,
+            form.get("type") == "json_object",
+            body.get("top_logprobs", 0) if body.get("logprobs") else None,
+            False,
+        )
+
+    def listed(self, names: Sequence[str]) -> Body:
+        return _openai_models(names)
+
+
+def _openai_logprobs(said: Said) -> list[Body]:
+    return [
+        {
+            "token": token,
+            "bytes": list(token.encode()),
+            "logprob": value,
+            "top_logprobs": [{"token": token, "bytes": list(token.encode()), "logprob": value}],
+        }
+        for token, value in said.logprobs
+    ]
+
+
+class Responses(Imitation):
+    """OpenAI's Responses API."""
+
+    kind, extra, path, models_path = "openai", "openai", "/v1/responses", "/v1/models"
+    lacks = frozenset({"seed", "stop"})
+
+    def answer(self, said: Said, asked: Asked) -> Body:
+        content: Body = {"type": "output_text", "text": said.text, "annotations": []}
+        if said.logprobs:
+            content["logprobs"] = _openai_logprobs(said)
+        if said.finish == "refusal":
+            content = {"type": "refusal", "refusal": said.text}
+        output: list[Body] = []
+        if said.thoughts:
+            summary = [{"type": "summary_text", "text": said.thoughts}]
+            output.append({"id": "r", "type": "reasoning", "summary": summary})
+        if said.tool is not None:
+            arguments = json.dumps(said.tool)
+            output.append({"type": "function_call", "call_id": "1", "name": "f", "arguments": arguments})
+        elif said.text:
+            message = {"id": "1", "type": "message", "role": "assistant", "status": "completed"}
+            output.append({**message, "content": [content]})
+        reasons = {"length": "max_output_tokens", "filter": "content_filter"}
+        known = said.finish in {"stop", "refusal", "tool"}
+        body: Body = {
+            "id": "1",
+            "object": "response",
+            "created_at": 1.0,
+            "model": "m-1",
+            "status": "completed" if known else "incomplete",
+            "incomplete_details": None if known else {"reason": reasons.get(said.finish, said.finish)},
+            "output": output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+        }
+        if said.counts:
+            prompt, cached, tokens, reasoning = said.counts
+            body["usage"] = {
+                "input_tokens": prompt,
+                "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+                "output_tokens": tokens,
+                "output_tokens_details": {"reasoning_tokens": reasoning},
+                "total_tokens": prompt + tokens,
+            }
+        if known or said.finish in reasons:
+            from openai.types.responses import Response
+
+            Response.model_validate(body)
+        return body
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]:
+        return _error(fault)
+
+    def asked(self, body: Body, request: web.Request) -> Asked:
+        form = (body.get("text") or {}).get("format") or {}
+        assert body["store"] is False
+        wants = "message.output_text.logprobs" in body.get("include", ())
+        return Asked(
+            body["model"],
+            body.get("instructions", ""),
+            [(said["role"], said["content"]) for said in body["input"]],
+            body.get("temperature"),
+            body.get("top_p"),
+            body.get("max_output_tokens"),
+            body.get("stop"),
+            body.get("seed"),
+            (body.get("reasoning") or {}).get("effort"),
+            form["schema"] if form.get("type") == "json_schema" else None,
+            form.get("type") == "json_object",
+            body.get("top_logprobs", 0) if wants else None,
+            False,
+        )
+
+    def listed(self, names: Sequence[str]) -> Body:
+        return _openai_models(names)
+
+
+class Messages(Imitation):
+    """Anthropic's Messages API."""
+
+    kind, extra, path, models_path = "anthropic", "anthropic", "/v1/messages", "/v1/models"
+    lacks = frozenset({"seed", "logprobs", "top_logprobs"})
+    _finish: ClassVar = {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "filter": "content_filter",
+        "tool": "tool_use",
+    }
+
+    def answer(self, said: Said, asked: Asked) -> Body:
+        content: list[Body] = []
+        if said.thoughts:
+            content.append({"type": "thinking", "thinking": said.thoughts, "signature": "s"})
+        if said.tool is not None:
+            content.append({"type": "tool_use", "id": "1", "name": "verdict", "input": said.tool})
+        elif said.text:
+            content.append({"type": "text", "text": said.text, "citations": None})
+        body: Body = {
+            "id": "1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m-1",
+            "content": content,
+            "stop_reason": self._finish.get(said.finish, said.finish),
+            "stop_sequence": None,
+        }
+        if said.counts:
+            prompt, cached, output, reasoning = said.counts
+            body["usage"] = {
+                "input_tokens": prompt - cached,
+                "cache_read_input_tokens": cached,
+                "cache_creation_input_tokens": 0,
+                "output_tokens": output,
+                "output_tokens_details": {"thinking_tokens": reasoning},
+            }
+            if body["stop_reason"] in {"end_turn", "max_tokens", "tool_use", "refusal"}:
+                from anthropic.types import Message
+
+                Message.model_validate(body)
+        return body
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]:
+        kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+        kind = kinds.get(fault.status, fault.code or "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": fault.message}, "request_id": "1"}, {}
+
+    def asked(self, body: Body, request: web.Request) -> Asked:
+        config = body.get("output_config") or {}
+        blocks = body.get("system") or []
+        tools = body.get("tools") or []
+        assert body["max_tokens"] > 0
+        return Asked(
+            body["model"],
+            "".join(block["text"] for block in blocks),
+            [(said["role"], said["content"]) for said in body["messages"]],
+            body.get("temperature"),
+            body.get("top_p"),
+            None if body["max_tokens"] == 4096 else body["max_tokens"],
+            body.get("stop_sequences"),
+            body.get("seed"),
+            config.get("effort"),
+            (config.get("format") or {}).get("schema"),
+            bool(tools) and body["tool_choice"] == {"type": "tool", "name": tools[0]["name"]},
+            None,
+            any(block.get("cache_control") == {"type": "ephemeral"} for block in blocks),
+        )
+
+    def listed(self, names: Sequence[str]) -> Body:
+        data = [
+            {"id": name, "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+            for name in names
+        ]
+        return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+
+
+class Gemini(Imitation):
+    """Google's Gemini API."""
+
+    kind, extra = "google", "google.genai"
+    path, models_path = "/v1/models/{model}:generateContent", "/v1/models"
+    lacks: frozenset[str] = frozenset()
+    _finish: ClassVar = {
+        "stop": "STOP",
+        "length": "MAX_TOKENS",
+        "filter": "SAFETY",
+        "tool": "STOP",
+    }
+
+    def answer(self, said: Said, asked: Asked) -> Body:
+        parts: list[Body] = []
+        if said.thoughts:
+            parts.append({"text": said.thoughts, "thought": True})
+        if said.tool is not None:
+            parts.append({"functionCall": {"name": "f", "args": said.tool}})
+        elif said.text:
+            parts.append({"text": said.text})
+        candidate: Body = {
+            "index": 0,
+            "content": {"role": "model", "parts": parts},
+            "finishReason": self._finish.get(said.finish, said.finish.upper()),
+        }
+        if said.logprobs:
+            chosen = [{"token": token, "logProbability": value} for token, value in said.logprobs]
+            top = [{"candidates": [token]} for token in chosen]
+            candidate["logprobsResult"] = {"chosenCandidates": chosen, "topCandidates": top}
+        body: Body = {"candidates": [candidate], "modelVersion": "m-1", "responseId": "1"}
+        if said.counts:
+            prompt, cached, output, reasoning = said.counts
+            body["usageMetadata"] = {
+                "promptTokenCount": prompt,
+                "cachedContentTokenCount": cached,
+                "candidatesTokenCount": output - reasoning,
+                "thoughtsTokenCount": reasoning,
+                "totalTokenCount": prompt + output,
+            }
+        from google.genai.types import GenerateContentResponse
+
+        GenerateContentResponse.model_validate(body)
+        return body
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]:
+        names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+        status = fault.code or names.get(fault.status, "INTERNAL")
+        return {"error": {"code": fault.status, "message": fault.message, "status": status}}, {}
+
+    def asked(self, body: Body, request: web.Request) -> Asked:
+        config = body.get("generationConfig") or {}
+        system = (body.get("systemInstruction") or {}).get("parts") or ()
+        schema = config.get("responseJsonSchema")
+        roles = {"model": "assistant"}
+        # Google reads JSON of protocol buffers, with names in either spelling; the package sends both.
+        thinking = config.get("thinkingConfig") or {}
+        level = thinking.get("thinkingLevel", thinking.get("thinking_level"))
+        return Asked(
+            request.match_info["model"],
+            "".join(part["text"] for part in system),
+            [
+                (roles.get(said["role"], said["role"]), "".join(part["text"] for part in said["parts"]))
+                for said in body["contents"]
+            ],
+            config.get("temperature"),
+            config.get("topP"),
+            config.get("maxOutputTokens"),
+            config.get("stopSequences"),
+            config.get("seed"),
+            level.lower() if level else None,
+            schema,
+            config.get("responseMimeType") == "application/json" and schema is None,
+            config.get("logprobs", 0) if config.get("responseLogprobs") else None,
+            False,
+        )
+
+    def listed(self, names: Sequence[str]) -> Body:
+        return {"models": [{"name": f"models/{name}"} for name in names]}
+
+
+class Converse(Imitation):
+    """Converse of Amazon Bedrock."""
+
+    kind, extra = "bedrock", "boto3"
+    path, models_path = "/model/{model}/converse", "/foundation-models"
+    lacks = frozenset({"seed", "logprobs", "top_logprobs"})
+    _finish: ClassVar = {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "filter": "content_filtered",
+        "tool": "tool_use",
+    }
+
+    def answer(self, said: Said, asked: Asked) -> Body:
+        content: list[Body] = []
+        if said.thoughts:
+            thought = {"text": said.thoughts, "signature": "s"}
+            content.append({"reasoningContent": {"reasoningText": thought}})
+        if said.tool is not None:
+            content.append({"toolUse": {"toolUseId": "1", "name": "verdict", "input": said.tool}})
+        elif said.text:
+            content.append({"text": said.text})
+        body: Body = {
+            "output": {"message": {"role": "assistant", "content": content}},
+            "stopReason": self._finish.get(said.finish, said.finish),
+            "metrics": {"latencyMs": 1},
+        }
+        if said.counts:
+            prompt, cached, output, _ = said.counts
+            body["usage"] = {
+                "inputTokens": prompt - cached,
+                "outputTokens": output,
+                "totalTokens": prompt + output,
+                "cacheReadInputTokens": cached,
+                "cacheWriteInputTokens": 0,
+            }
+        return body
+
+    def fault(self, fault: Fault) -> tuple[Body, Mapping[str, str]]:
+        names = {
+            400: "ValidationException",
+            401: "UnrecognizedClientException",
+            404: "ResourceNotFoundException",
+            408: "ModelTimeoutException",
+            429: "ThrottlingException",
+            503: "ServiceUnavailableException",
+        }
+        name = fault.code or names.get(fault.status, "InternalServerException")
+        return {"message": fault.message}, {"x-amzn-ErrorType": name}
+
+    def asked(self, body: Body, request: web.Request) -> Asked:
+        config = body.get("inferenceConfig") or {}
+        output = body.get("outputConfig") or {}
+        form = ((output.get("textFormat") or {}).get("structure") or {}).get("jsonSchema")
+        blocks = body.get("system") or []
+        tools = (body.get("toolConfig") or {}).get("tools") or []
+        return Asked(
+            request.match_info["model"],
+            "".join(block.get("text", "") for block in blocks),
+            [(said["role"], "".join(part["text"] for part in said["content"])) for said in body["messages"]],
+            config.get("temperature"),
+            config.get("topP"),
+            config.get("maxTokens"),
+            config.get("stopSequences"),
+            None,
+            output.get("effort"),
+            json.loads(form["schema"]) if form else None,
+            bool(tools) and "tool" in body["toolConfig"]["toolChoice"],
+            None,
+            {"cachePoint": {"type": "default"}} in blocks,
+        )
+
+    def listed(self, names: Sequence[str]) -> Body:
+        return {
+            "modelSummaries": [{"modelId": name, "modelArn": f"arn:aws:bedrock:::{name}"} for name in names],
+            "inferenceProfileSummaries": [],
+        }
+
+
+IMITATIONS: Mapping[str, Imitation] = {
+    imitation.kind: imitation for imitation in (Chat(), Responses(), Messages(), Gemini(), Converse())
+}
+
+
+@dataclass
+class ImitationServer:
+    """A server of one API, and what it was asked."""
+
+    imitation: Imitation
+    script: Script
+    base_url: str = ""
+    asked: list[Asked] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether a client left before its answer."""
+    names: Sequence[str] = ("m", "another")
+    listing: Fault | None = None
+
+    @property
+    def settings(self) -> Body:
+        """The settings of a provider for it, without the key."""
+        version = "/v1" if self.imitation.kind in {"chat", "openai"} else ""
+        made: Body = {"kind": self.imitation.kind, "base_url": self.base_url + version, "default_model": "m"}
+        return made | ({"region": "us-east-1"} if self.imitation.kind == "bedrock" else {})
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answers a request by the script."""
+        body = await request.json()
+        asked = self.imitation.asked(body, request)
+        self.bodies.append(body)
+        self.headers.append(request.headers)
+        self.asked.append(asked)
+        said = self.script(asked)
+        if isinstance(said, asyncio.Event):
+            try:
+                await said.wait()
+            except asyncio.CancelledError:
+                self.gone.set()
+                raise
+            said = Said()
+        if isinstance(said, Raw):
+            if said.status == 0:
+                assert request.transport is not None
+                request.transport.abort()
+            return web.Response(body=said.content, status=said.status or 200, headers=said.headers)
+        return self._respond(said, asked)
+
+    def _respond(self, said: Said | Fault, asked: Asked) -> web.Response:
+        if isinstance(said, Fault):
+            body, headers = self.imitation.fault(said)
+            return web.json_response(body, status=said.status, headers={**headers, **said.headers})
+        return web.json_response(self.imitation.answer(said, asked))
+
+    async def models(self, request: web.Request) -> web.Response:
+        """Lists the models."""
+        self.headers.append(request.headers)
+        if self.listing is not None:
+            body, headers = self.imitation.fault(self.listing)
+            return web.json_response(body, status=self.listing.status, headers=headers)
+        return web.json_response(self.imitation.listed(self.names))
+
+
+@asynccontextmanager
+async def imitate(kind: str, script: Script) -> AsyncIterator[ImitationServer]:
+    """Serves the API of a kind of provider on a free port of this machine."""
+    imitation = IMITATIONS[kind]
+    server = ImitationServer(imitation, script)
+    application = web.Application(client_max_size=64 << 20)
+    application.router.add_post(imitation.path, server.answer)
+    application.router.add_get(imitation.models_path, server.models)
+    application.router.add_get("/inference-profiles", server.models)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
