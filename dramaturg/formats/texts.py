@@ -20,12 +20,14 @@ from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRe
 from dramaturg.datasets.errors import DatasetError
 from dramaturg.datasets.formats import Format
 from dramaturg.datasets.tables import table_rows
+from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.validation import violations
 
 NO_TASK = "No task is given: the text is judged by itself."
 """The task of texts without one."""
 _TAG_LENGTH = 500
+_GOAL_LENGTH = 10_000
 _NAMES: Mapping[str, Sequence[str]] = {
     "text": ("text", "answer", "response", "output"),
     "task": ("task", "prompt", "question", "input"),
@@ -35,6 +37,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "topic": ("topic",),
     "context": ("context", "contexts", "documents"),
     "instructions": ("instructions", "system_prompt"),
+    "messages": ("messages", "conversation"),
 }
 """The usual names of columns, the first of which is taken. The command line and docs/texts.md list them."""
 
@@ -82,6 +85,8 @@ class Columns:
     """The documents that a text rests on: a text, a list of texts, or a list of objects."""
     instructions: str = ""
     """The instructions of the system that wrote the texts of the task."""
+    messages: str = ""
+    """Conversations, as lists of messages of the chat completions API, in place of texts."""
     tags: Sequence[str] = ()
     """Those of the tags."""
     left_out: Sequence[str] = ()
@@ -107,14 +112,16 @@ def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
     nested = any(
         isinstance(value, dict | list)
         for name, value in first.items()
-        if name is not None and name not in _NAMES["context"]
+        if name is not None and name not in (*_NAMES["context"], *_NAMES["messages"])
     )
     return {} if nested else {name: value for name, value in first.items() if name is not None}
 
 
 def has_texts(row: Mapping[str, Any]) -> bool:
     """Whether a column of texts has its usual name."""
-    return any(isinstance(row.get(name), str) for name in _NAMES["text"])
+    return any(isinstance(row.get(name), str) for name in _NAMES["text"]) or any(
+        isinstance(row.get(name), list) for name in _NAMES["messages"]
+    )
 
 
 def read_table(source: str, form: Format | None = None) -> Sequence[Mapping[str, Any]]:
@@ -155,7 +162,9 @@ def find_columns(rows: Sequence[Mapping[str, Any]], given: Mapping[str, str] | N
         if purpose not in found:
             free = (name for name in usual if name in names and name not in found.values())
             found[purpose] = next(free, "")
-    if not found["text"]:
+    if found["messages"] and not (given or {}).get("text"):
+        found["text"] = ""
+    elif not found["text"]:
         raise TableError(f"has no column of texts: name it with --text; {listed}")
     others = [name for name in names if name not in found.values()]
     long = {name for name in others if any(len(_text(row.get(name))) > _TAG_LENGTH for row in rows)}
@@ -179,12 +188,12 @@ def convert(rows: Sequence[Mapping[str, Any]], columns: Columns | None = None) -
         if problem := _problem(row, columns):
             conversion.skipped.append(Skipped(number, problem))
             continue
-        goal = _cell(row, columns.task).strip() if columns.task else NO_TASK
+        goal = _cell(row, columns.task).strip() if columns.task else _first_question(row, columns)
         key = (_cell(row, columns.id) or ("" if columns.task else f"row {number}"), goal)
         request = found.get(key) or _request(row, columns, key)
         try:
             request.texts.append(_evaluated(row, columns, request))
-        except TableError as error:
+        except (TableError, MessagesError) as error:
             conversion.skipped.append(Skipped(number, str(error)))
             continue
         broken = [one for one in violations(request) if one.field != "criteria"]
@@ -238,12 +247,12 @@ def _problem(row: Mapping[str, Any], columns: Columns) -> str:
     if None in row:
         return "has more cells than the header"
     for purpose, name in columns.named.items():
-        if purpose == "context":
+        if purpose in ("context", "messages"):
             continue
         value = row.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
             return f"{name}: is no text"
-    if not isinstance(row.get(columns.text), str):
+    if columns.text and not isinstance(row.get(columns.text), str):
         return f"{columns.text}: is missing"
     if columns.task and not _cell(row, columns.task).strip():
         return f"{columns.task}: is missing"
@@ -269,9 +278,30 @@ def _evaluated(row: Mapping[str, Any], columns: Columns, request: EvaluateTextsR
     model = _cell(row, columns.model)
     same = sum(one.model == model for one in request.texts)
     name = model or "text"
-    text = row[columns.text]
+    conversation, text = None, row[columns.text] if columns.text else ""
+    if not columns.text:
+        conversation = read_messages(row.get(columns.messages), columns.messages)
     context = _documents(row.get(columns.context), columns.context) if columns.context else ()
-    return EvaluatedText(id=f"{name} ({same + 1})" if same else name, model=model, text=text, context=context)
+    return EvaluatedText(
+        id=f"{name} ({same + 1})" if same else name,
+        model=model,
+        text=text,
+        context=context,
+        conversation=conversation,
+    )
+
+
+def _first_question(row: Mapping[str, Any], columns: Columns) -> str:
+    """The task of a row without one: what the user of its conversation says first."""
+    messages = row.get(columns.messages) if columns.messages else None
+    for one in messages if isinstance(messages, list) else ():
+        if isinstance(one, dict) and one.get("role") == "user":
+            content = one.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, dict)]
+            if words := " ".join(text for text in texts if isinstance(text, str)).strip():
+                return words[:_GOAL_LENGTH]
+    return NO_TASK
 
 
 def _documents(value: Any, column: str) -> Sequence[Document]:

@@ -14,6 +14,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     JudgeCandidate,
     JudgeRequest,
 )
+from dramaturg.judge.conversations import final_answer
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 
@@ -116,6 +117,15 @@ def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
             message.notes,
             message.script.edges,
             tuple(message.context),
+        )
+    if message.HasField("conversation"):
+        return ParsedCandidate(
+            message.id,
+            (),
+            final_answer(message.conversation),
+            verdict_pb2.READING_TEXT,
+            context=tuple(message.context),
+            conversation=message.conversation,
         )
     if message.reading in (verdict_pb2.READING_TEXT, verdict_pb2.READING_EMPTY):
         return ParsedCandidate(message.id, (), message.text, message.reading, context=tuple(message.context))

@@ -26,6 +26,12 @@ CONTEXT = "context"
 """The capability of a judge that takes the documents that a candidate rests on, and the instructions of the
 system that wrote it.
 """
+CONVERSATION = "conversation"
+"""The capability of a judge that takes conversations."""
+TOOL_CALLS = "tool-calls"
+"""The capability of a judge that takes calls and results of tools in conversations."""
+IMAGES = "images"
+"""The capability of a judge that takes images in conversations."""
 
 MAX_ANSWER_BYTES = 256 * 1024
 """The most bytes of an answer about one candidate, a comparison or a rating. A gateway cuts larger ones."""

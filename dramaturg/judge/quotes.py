@@ -21,19 +21,19 @@ PARTS = (TEXT, CONTEXT, REFERENCE, TASK, INSTRUCTIONS)
 
 
 def sources_of(
-    task: Task, text: str, context: Sequence[Document], reference: str
+    task: Task, texts: Sequence[str], context: Sequence[Document], reference: str
 ) -> Mapping[str, Sequence[str]]:
     """The texts of each part.
 
     Args:
         task: The task.
-        text: The judged text.
+        texts: The judged text, or the turns of the judged conversation.
         context: The documents of the text, besides those of the task.
         reference: The reference. Empty: none.
     """
     documents = [*task.context, *context]
     return {
-        TEXT: [text],
+        TEXT: texts,
         CONTEXT: [one.text for one in documents],
         REFERENCE: [reference],
         TASK: [task.goal, *task.constraints],

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from google.protobuf.json_format import MessageToDict
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from dramaturg.api.common.v1.content_pb2 import Conversation
 from dramaturg.api.judging.v1 import judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule
+from dramaturg.judge.conversations import arguments_of, tool_calls
 
 MAX_SCHEMA_SIZE = 5_000
 """The most subschemas of a JSON Schema, each reference counted as what it refers to."""
@@ -81,15 +83,23 @@ def rule_problem(rule: CriterionRule) -> str:
     return ""
 
 
-def apply_rule(rule: CriterionRule, text: str, reference: str) -> Decision:
+def apply_rule(
+    rule: CriterionRule, text: str, reference: str, conversation: Conversation | None = None
+) -> Decision:
     """Applies a rule.
 
     Args:
         rule: The rule, without a problem (``rule_problem``).
         text: The text.
         reference: The reference of the task. Empty: there is none.
+        conversation: The conversation. None: a text is judged.
     """
     condition = str(rule.WhichOneof("condition"))
+    if condition == "tool_call":
+        if conversation is None:
+            return Decision(None, "The text is no conversation: it calls no tools.")
+        called, reason = _calls(rule.tool_call, conversation)
+        return Decision(called != rule.negate, reason)
     by_reference = condition in ("equals_reference", "contains_reference") or (
         condition == "number" and not rule.number.HasField("value")
     )
@@ -116,6 +126,12 @@ def describe_rule(rule: CriterionRule) -> str:
             said += f", or one within {number.tolerance:g} or {number.relative_tolerance:.3%} of it"
     elif condition == "length":
         said = f"has {_range_text(rule.length)}"
+    elif condition == "tool_call":
+        call = rule.tool_call
+        said = f"calls the tool {call.name!r}"
+        if call.HasField("arguments"):
+            said += f" with {json.dumps(MessageToDict(call.arguments), ensure_ascii=False)}"
+        said += f" after {call.after!r}" if call.after else ""
     elif condition:
         said = "is the reference" if condition == "equals_reference" else "contains the reference"
     return f"The text {said}." if not rule.negate else f"It is not so that the text {said}."
@@ -124,6 +140,37 @@ def describe_rule(rule: CriterionRule) -> str:
 def normalized(text: str) -> str:
     """A text in the form that rules compare: NFKC, case folded, white space as single spaces."""
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
+
+
+def _calls(wanted: pb.ToolCallCondition, conversation: Conversation) -> tuple[bool, str]:
+    """Whether a tool is called as wanted."""
+    calls = list(tool_calls(conversation))
+    names = [call.name for call in calls]
+    if wanted.name not in names:
+        return False, f"The tool {wanted.name!r} is not called."
+    members = MessageToDict(wanted.arguments)
+    known_after = not wanted.after
+    for call in calls:
+        given = arguments_of(call)
+        fits = given is not None and all(
+            name in given and _same(given[name], value) for name, value in members.items()
+        )
+        if call.name == wanted.name and known_after and fits:
+            return True, f"The tool {wanted.name!r} is called as wanted."
+        known_after = known_after or call.name == wanted.after
+    if wanted.after and wanted.after not in names[: len(names) - 1 - names[::-1].index(wanted.name)]:
+        return False, f"The tool {wanted.name!r} is called, but not after {wanted.after!r}."
+    last = next(call for call in reversed(calls) if call.name == wanted.name)
+    return False, f"The tool {wanted.name!r} is called with other arguments: {_short(last.arguments)}."
+
+
+def _same(given: Any, wanted: Any) -> bool:
+    """Whether two values of JSON are equal: true is not 1."""
+    if isinstance(given, dict) and isinstance(wanted, dict):
+        return given.keys() == wanted.keys() and all(_same(given[name], wanted[name]) for name in wanted)
+    if isinstance(given, list) and isinstance(wanted, list):
+        return len(given) == len(wanted) and all(map(_same, given, wanted))
+    return isinstance(given, bool) == isinstance(wanted, bool) and bool(given == wanted)
 
 
 def _equals(rule: CriterionRule, text: str, expected: str) -> tuple[bool, str]:

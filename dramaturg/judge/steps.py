@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.content_pb2 import Document
+from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.script_pb2 import Candidate, Edge
 from dramaturg.api.common.v1.verdict_pb2 import Reading
 from dramaturg.judge.list_numbers import ascending
@@ -70,6 +70,10 @@ class ParsedCandidate:
     """The partial order over the steps. Empty: they are ordered as listed."""
     context: Sequence[Document] = ()
     """The documents that it rests on, besides those of the task."""
+    conversation: Conversation | None = None
+    """The conversation that is judged; ``text`` is then the last answer of its assistant. None: a text or a
+    script.
+    """
 
 
 def parse_candidate(candidate: Candidate) -> ParsedCandidate:

@@ -279,6 +279,9 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
         figure.draw(axes)
         # Title and axes share the width; a title that is wider than the figure would be cut.
         canvas.suptitle(fill(figure.title, int(_LETTERS_AN_INCH * figure.size()[0])), fontsize="large")
+        # Each format would arrange the parts anew.
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")
         svg, png = folder / f"{figure.name}.svg", folder / f"{figure.name}.png"
         canvas.savefig(svg, metadata={"Date": None})
         canvas.savefig(png, dpi=160)

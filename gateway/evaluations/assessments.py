@@ -23,7 +23,8 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.client import request_for, result_of
-from dramaturg.judge.protocols import CONTEXT, USES_POOL
+from dramaturg.judge.conversations import kinds_of_parts, turn_texts
+from dramaturg.judge.protocols import CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS, USES_POOL
 from dramaturg.judge.quotes import sources_of
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
@@ -47,6 +48,12 @@ from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
 
+_PARTS = {
+    "tool_call": (TOOL_CALLS, "calls of tools"),
+    "tool_result": (TOOL_CALLS, "calls of tools"),
+    "image": (IMAGES, "images"),
+}
+"""The capability that a kind of part of a conversation needs, and the part as text."""
 MAX_CANDIDATES = 200
 """The most candidates of one call (``judging.v1.JudgeRequest``)."""
 
@@ -151,13 +158,25 @@ class Assessor:
 
     def _withheld(self, identity: Identity | None) -> Mapping[str, Failure]:
         """The candidates with parts that a judge does not take: it is not asked about them."""
-        if identity is None or CONTEXT in identity.capabilities:
+        if identity is None:
             return {}
+        withheld: dict[str, Failure] = {}
         task = self._task
-        part = "context" if task.context else "instructions of the system under test"
-        if task.context or task.instructions:
-            return {one.id: not_shown(part, CONTEXT) for one in self._candidates}
-        return {one.id: not_shown("context", CONTEXT) for one in self._candidates if one.context}
+        shared = "context" if task.context else "instructions of the system under test"
+        for one in self._candidates:
+            needed = {}
+            if task.context or task.instructions:
+                needed[CONTEXT] = shared
+            elif one.context:
+                needed[CONTEXT] = "context"
+            if one.HasField("conversation"):
+                needed[CONVERSATION] = "conversations"
+                kinds = kinds_of_parts(one.conversation)
+                needed |= {name: part for kind, (name, part) in _PARTS.items() if kind in kinds}
+            for capability, part in needed.items():
+                if capability not in identity.capabilities:
+                    withheld.setdefault(one.id, not_shown(part, capability))
+        return withheld
 
     async def _identity(self, judge: Judge, scope: EvaluationScope) -> Identity | None:
         """The identity of a judge; None where it does not answer in time."""
@@ -279,8 +298,8 @@ class _Call:
             candidate = next(one for one in request.candidates if one.id == candidate_id)
             steps = (step.text for step in candidate.script.steps)
             reference = "\n".join(step.text for step in request.reference.steps)
-            text = candidate.text or "\n".join(steps)
-            return sources_of(request.task, text, candidate.context, reference)
+            texts = turn_texts(candidate.conversation) or [candidate.text or "\n".join(steps)]
+            return sources_of(request.task, texts, candidate.context, reference)
 
         return sources
 

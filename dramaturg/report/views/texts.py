@@ -8,6 +8,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
+from dramaturg.judge.conversations import turn_texts
 from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
 from dramaturg.report.views.common import marks, number, panel_disagreement, provenances, truncate, verdict
@@ -99,12 +100,17 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
         for item in assessed.assessment.verdicts
         if len(judges[item.criterion]) > 1
     ]
+    turns = turn_texts(text.conversation)
     failure = [f"failure of the model: {reason_name(text.failure_reason)}"] if text.failure_reason else []
     return SubjectView(
         title=text.text_id,
         model=text.model,
-        text=truncate(text.text),
-        marks=marks(text.verdicts, TEXT),
+        text="" if turns else truncate(text.text),
+        marks=() if turns else marks(text.verdicts, TEXT),
+        steps=[
+            StepView(truncate(turn), marks=marks(text.verdicts, TEXT, index))
+            for index, turn in enumerate(turns)
+        ],
         notes=[*failure, *votes],
         judgements=[
             _judgement(item, rubric, ", ".join(judges.get(item.criterion, ()))) for item in text.verdicts

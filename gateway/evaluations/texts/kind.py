@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 )
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
+from dramaturg.judge.conversations import transcript
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
@@ -80,7 +81,13 @@ class TextsEvaluation(Evaluation):
     async def _evaluate(self, emit: Emit) -> TextsResult:
         request = self._plan.request
         candidates = [
-            JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT, context=one.context)
+            JudgeCandidate(
+                id=one.id,
+                text=one.text,
+                reading=verdict_pb2.READING_TEXT,
+                context=one.context,
+                conversation=one.conversation if one.HasField("conversation") else None,
+            )
             for one in self._plan.judged
         ]
         columns: Sequence[Sequence[CandidateAssessment]] = ()
@@ -124,6 +131,9 @@ class TextsEvaluation(Evaluation):
 
     def _result(self, text: EvaluatedText, assessments: Sequence[CandidateAssessment] | None) -> TextResult:
         result = TextResult(text_id=text.id, model=text.model, text=text.text, context=text.context)
+        if text.HasField("conversation"):
+            result.text = transcript(text.conversation)
+            result.conversation.CopyFrom(text.conversation)
         if assessments is None:
             if not self._plan.request.unusable_outputs_abstain:
                 result.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY

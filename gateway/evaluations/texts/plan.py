@@ -12,7 +12,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale
 from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, Role
 from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
-from dramaturg.service.errors import invalid_fields
+from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_distinct, check_rubric
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
@@ -49,7 +49,7 @@ class TextsPlan:
     @cached_property
     def judged(self) -> Sequence[EvaluatedText]:
         """The texts that judges get: those with content."""
-        return [one for one in self.request.texts if not is_blank(one.text)]
+        return [one for one in self.request.texts if one.HasField("conversation") or not is_blank(one.text)]
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
@@ -73,6 +73,11 @@ def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
     violations = [
         *check_distinct("texts", [one.id for one in request.texts]),
         *check_rubric(request.criteria),
+        *(
+            Violation(f"texts[{index}].text", "must be empty beside a conversation")
+            for index, one in enumerate(request.texts)
+            if one.text and one.HasField("conversation")
+        ),
         *check_selections(request.judges, ROLES, registry.roles),
     ]
     if violations:

@@ -17,6 +17,7 @@ from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.conversations import turn_texts
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -26,10 +27,10 @@ from dramaturg.judge.excerpts import (
     goal_excerpt,
     instructions_excerpt,
 )
-from dramaturg.judge.fence import fence, visible
+from dramaturg.judge.fence import fence, fence_items, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT
+from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT, CONVERSATION, TOOL_CALLS
 from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
@@ -192,7 +193,13 @@ class LlmRubricJudge:
     version: str = VERSION
     description: str = "Has a language model judge texts by the criteria of the request."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION, CONTEXT)
+    capabilities: Sequence[str] = (
+        CALLS_MODELS,
+        ANY_CRITERION,
+        CONTEXT,
+        CONVERSATION,
+        TOOL_CALLS,
+    )
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
         self._asker = asker
@@ -243,13 +250,22 @@ class LlmRubricJudge:
                 {
                     **shared,
                     DOCUMENTS: context_excerpt(batch.task, item.candidate, limits),
-                    TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),)),
+                    TEXT: _judged(item, limits),
                 },
                 form,
                 values,
             )
             for item in items
         ]
+
+
+def _judged(item: JudgeItem, limits: ExcerptLimits) -> Excerpt:
+    """The text, or the turns of the conversation, numbered from 1."""
+    candidate = item.candidate
+    if candidate.conversation is None:
+        return Excerpt((fence("text", candidate.text, limit=limits.candidate),))
+    turns = turn_texts(candidate.conversation)
+    return Excerpt((fence_items("conversation", "Turn", turns, limit=limits.candidate),))
 
 
 def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:

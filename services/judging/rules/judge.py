@@ -9,7 +9,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION, roles, text_pool
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS
 from dramaturg.judge.rules import apply_rule, rule_problem
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, passed
@@ -25,7 +25,7 @@ class RuleJudge:
     version = VERSION
     description = "Decides criteria with a rule, without a model; abstains from all others."
     criteria: Sequence[str] = ()
-    capabilities: Sequence[str] = (ANY_CRITERION, CONTEXT)
+    capabilities: Sequence[str] = (ANY_CRITERION, CONTEXT, CONVERSATION, TOOL_CALLS, IMAGES)
 
     async def judge(self, item: JudgeItem) -> Assessment:
         """Judges a text."""
@@ -43,7 +43,7 @@ def _judge(item: JudgeItem, criterion: str) -> Verdict:
     if problem := rule_problem(rule):
         return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, f"The rule {problem}.")
     reference = "\n".join(step.text for step in item.reference.steps)
-    passes, reason = apply_rule(rule, item.candidate.text, reference)
+    passes, reason = apply_rule(rule, item.candidate.text, reference, item.candidate.conversation)
     if passes is None:
         return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, reason)
     return (passed if passes else failed)(criterion, rationale=reason)

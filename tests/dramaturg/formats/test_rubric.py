@@ -49,7 +49,7 @@ def test_a_ready_rubric_is_valid(name: str) -> None:
     assert list(check_rubric(rubric.criteria)) == []
     assert read_rubric(f"{BUILTIN}{name}") == rubric.criteria
     assert rubric.about
-    assert rubric.takes in ("", "context", "instructions")
+    assert rubric.takes in ("", "context", "instructions", "messages")
 
 
 def test_an_unknown_ready_rubric_names_the_known_ones() -> None:

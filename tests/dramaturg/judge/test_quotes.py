@@ -41,7 +41,7 @@ def test_true_quotes_are_found_and_fabricated_spliced_and_misattributed_ones_are
         texts = [rng.sample(WORDS, len(WORDS)) for _ in range(3)]
         text, document, reference = (spaced(rng, words) for words in texts)
         sources = sources_of(
-            Task(goal="g", context=[Document(text="other")]), text, [Document(text=document)], reference
+            Task(goal="g", context=[Document(text="other")]), [text], [Document(text=document)], reference
         )
         begin = rng.randrange(len(WORDS) - 8)
         words = texts[0][begin : begin + 8]
@@ -71,7 +71,7 @@ def test_true_quotes_are_found_and_fabricated_spliced_and_misattributed_ones_are
 )
 def test_a_span_says_where_it_was_found(part: str, quote: str, place: tuple[bool, int, int, int]) -> None:
     task = Task(goal="g", context=[Document(text="none")])
-    sources = sources_of(task, "It ships  on Monday\u202e!", [Document(text="Orders ship.")], "")
+    sources = sources_of(task, ["It ships  on Monday\u202e!"], [Document(text="Orders ship.")], "")
     span = Span(part=part, quote=quote, found=True, index=9, start=9, end=9)
     locate(span, sources)
     assert (span.found, span.index, span.start, span.end) == place
@@ -79,7 +79,7 @@ def test_a_span_says_where_it_was_found(part: str, quote: str, place: tuple[bool
 
 
 def test_a_long_text_is_searched_in_little_time() -> None:
-    sources = sources_of(Task(goal="g"), "e\u0301 " * 60_000 + "end", [], "")
+    sources = sources_of(Task(goal="g"), ["e\u0301 " * 60_000 + "end"], [], "")
     span = found(TEXT, "\u00e9 end", sources)
     assert span.found
     assert span.end == 180_003

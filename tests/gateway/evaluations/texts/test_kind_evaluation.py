@@ -14,9 +14,15 @@ from dramaturg.api.common.v1.verdict_pb2 import Span, Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
-from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule, JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CriterionRule,
+    JudgeCandidate,
+    JudgeRequest,
+    ToolCallCondition,
+)
 from dramaturg.client import ServiceError
-from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT
+from dramaturg.formats.messages import read_messages
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, TOOL_CALLS
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.report.card import card
 from dramaturg.results.rows import flatten
@@ -141,6 +147,53 @@ async def test_quotes_are_checked_and_a_verdict_that_rests_on_a_false_one_abstai
     shown = card(RunSample(texts=result))
     assert "<mark title='polite: no date'>It ships tomorrow.</mark>" in shown
     assert shown.count("<mark") == 1
+
+
+async def test_a_conversation_goes_to_judges_that_take_its_parts_and_rules_judge_its_calls() -> None:
+    messages = [
+        {"role": "user", "content": "Weather in Oslo?"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "1", "function": {"name": "weather", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "rain"},
+        {"role": "assistant", "content": "It rains."},
+    ]
+    plain = read_messages(messages[:1])
+    image = read_messages(
+        [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,AA=="}]}]
+    )
+
+    def quoting(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+        spans = [Span(part="text", quote="rain]")]
+        kind = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+        return [failed(one.id, [finding(kind, "wet", spans=spans)]) for one in request.criteria]
+
+    taking, some = (
+        judge(quoting, capabilities=[ANY_CRITERION, CONVERSATION, TOOL_CALLS]),
+        judge(capabilities=[ANY_CRITERION, CONVERSATION]),
+    )
+    called = RubricCriterion(id="called", rule=CriterionRule(tool_call=ToolCallCondition(name="weather")))
+    dry = RubricCriterion(id="dry", rule=CriterionRule(contains="rains", negate=True))
+    request = texts_request(criteria=[POLITE, called, dry], judges=panel("judge-0", "judge-1"))
+    del request.texts[:]
+    for name, one in (("tools", read_messages(messages)), ("plain", plain), ("image", image)):
+        request.texts.add(id=name, conversation=one)
+    async with texts_client(taking, some) as client:
+        result = await texts_result(client, request)
+        request.texts[0].text = "beside"
+        with pytest.raises(ServiceError, match="must be empty beside a conversation"):
+            await texts_result(client, request)
+    shown = [[one.id for one in asked.candidates] for asked in (*taking.requests, *some.requests)]
+    assert shown == [["tools", "plain"], ["plain"]]
+    tools, _, picture = result.texts
+    (span,) = tools.assessments[0].assessment.verdicts[0].findings[0].spans
+    assert (span.found, span.index) == (True, 2)
+    assert "takes no calls of tools" in tools.assessments[1].assessment.verdicts[0].rationale
+    assert "takes no images" in picture.assessments[0].assessment.verdicts[0].rationale
+    assert [one.outcome for one in tools.verdicts[1:]] == [PASS, FAIL]
+    assert tools.text.endswith("assistant:\nIt rains.")
+    assert tools.conversation == request.texts[0].conversation
 
 
 async def test_rules_alone_need_no_rubric_judge() -> None:

@@ -10,12 +10,13 @@ from google.protobuf.json_format import ParseDict
 
 from dramaturg import conformance
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Conversation, ToolCall
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionRule, JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.roles import RULE_JUDGE
-from dramaturg.judge.rules import MAX_SCHEMA_SIZE, describe_rule, rule_problem
+from dramaturg.judge.rules import MAX_SCHEMA_SIZE, apply_rule, describe_rule, rule_problem
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
 from services.judging.rules.judge import SPEC
@@ -166,3 +167,35 @@ async def test_it_conforms() -> None:
         role = conformance.checked_role(RULE_JUDGE.name, ["polite", "clear"])
         outcomes = await conformance.run(role, served.target)
     assert [one.failure for one in outcomes if one.broken] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "passes", "reason"),
+    [
+        ({"name": "book"}, True, "called as wanted"),
+        ({"name": "pay"}, False, "is not called"),
+        ({"name": "book", "arguments": {"city": "Oslo", "nights": 2}}, True, "called as wanted"),
+        ({"name": "book", "arguments": {"nights": True}}, False, "other arguments"),
+        ({"name": "book", "arguments": {"rooms": 1}}, False, "other arguments"),
+        ({"name": "book", "after": "search"}, True, "called as wanted"),
+        ({"name": "search", "after": "book"}, False, "not after 'book'"),
+        ({"name": "broken", "arguments": {"a": 1}}, False, "other arguments"),
+    ],
+)
+def test_calls_of_tools_are_matched(call: dict[str, Any], passes: bool, reason: str) -> None:
+    conversation = Conversation()
+    turn = conversation.turns.add(role="assistant")
+    for name, arguments in (
+        ("search", ""),
+        ("book", '{"city": "Oslo", "nights": 2, "tags": [1]}'),
+        ("broken", "{"),
+    ):
+        turn.parts.add(tool_call=ToolCall(name=name, arguments=arguments))
+    rule = ParseDict({"tool_call": call}, CriterionRule())
+    decision = apply_rule(rule, "", "", conversation)
+    assert decision.passes is passes
+    assert reason in decision.reason
+    rule.negate = True
+    assert apply_rule(rule, "", "", conversation).passes is not passes
+    assert apply_rule(rule, "text", "").passes is None
+    assert call["name"] in describe_rule(rule)

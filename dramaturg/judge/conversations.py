@@ -1,0 +1,71 @@
+"""Conversations as text, for prompts, quotes, people and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dramaturg.api.common.v1.content_pb2 import Conversation, Part, ToolCall, Turn
+
+
+def turn_text(turn: Turn) -> str:
+    """A turn as text: its role, then its parts; calls with name and arguments, images as their media type."""
+    speaker = f"{turn.role} ({turn.name})" if turn.name else turn.role
+    return "\n".join([f"{speaker}:", *map(_part_text, turn.parts)])
+
+
+def turn_texts(conversation: Conversation) -> Sequence[str]:
+    """The turns as texts (``turn_text``)."""
+    return [turn_text(turn) for turn in conversation.turns]
+
+
+def transcript(conversation: Conversation) -> str:
+    """The whole conversation as text. Empty: it has no turns."""
+    return "\n\n".join(turn_texts(conversation))
+
+
+def final_answer(conversation: Conversation) -> str:
+    """The text of the last turn of the assistant that has text; empty where there is none."""
+    for turn in reversed(conversation.turns):
+        texts = [part.text for part in turn.parts if part.text]
+        if turn.role == "assistant" and texts:
+            return "\n".join(texts)
+    return ""
+
+
+def tool_calls(conversation: Conversation) -> Iterator[ToolCall]:
+    """The calls of tools, in order."""
+    for turn in conversation.turns:
+        for part in turn.parts:
+            if part.HasField("tool_call"):
+                yield part.tool_call
+
+
+def arguments_of(call: ToolCall) -> Mapping[str, Any] | None:
+    """The arguments of a call. None: they are no JSON object."""
+    try:
+        value = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def kinds_of_parts(conversation: Conversation) -> set[str]:
+    """The kinds of its parts: members of ``Part.content``."""
+    return {str(part.WhichOneof("content")) for turn in conversation.turns for part in turn.parts}
+
+
+def _part_text(part: Part) -> str:
+    content = part.WhichOneof("content")
+    if content == "tool_call":
+        return f"[calls {part.tool_call.name} with {part.tool_call.arguments or '{}'}]"
+    if content == "tool_result":
+        kind = "error" if part.tool_result.is_error else "result"
+        return f"[{kind} of the tool: {part.tool_result.text}]"
+    if content == "image":
+        return f"[image, {part.image.media_type or 'of unknown type'}]"
+    if content == "document":
+        one = part.document
+        return "\n".join(filter(None, ("[document]", one.title, one.source, one.text)))
+    return part.text
