@@ -11,6 +11,7 @@ INSTALL := .ci/install
 # The files with tests of a mark: to import all the others takes longer than to look for them.
 marked = $$(grep -rl --include='*.py' 'mark\.$(1)' tests | sed 's:/conftest.py$$::')
 RELEASE := .tools/release/bin
+IMAGE_EXTRAS := --extra platform --extra datasets --extra anthropic --extra azure --extra bedrock --extra google
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
 TSC := .tools/k8s/node_modules/.bin/tsc
@@ -122,8 +123,8 @@ breaking: $(BUF) ## Checks the contracts against their snapshot.
 lock: $(RELEASE)/uv ## Locks the packages of the images, with hashes.
 	@$(LOCK) requirements/build.in -o requirements/build.txt
 	@$(LOCK) requirements/tools.in -o requirements/tools.txt
-	@$(LOCK) pyproject.toml --extra platform --extra datasets -o requirements/platform.txt
-	@$(LOCK) pyproject.toml --extra platform --extra datasets --extra embeddings \
+	@$(LOCK) pyproject.toml $(IMAGE_EXTRAS) -o requirements/platform.txt
+	@$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --extra embeddings \
 		-c requirements/platform.txt -o requirements/embeddings.txt
 
 sbom: $(RELEASE)/uv ## Writes the packages of the images (CycloneDX) to out/sbom.

@@ -285,6 +285,8 @@ def _cell(found: PromptRates | None, name: str) -> str | None:
     if found is None:
         return None
     value = getattr(found, name, None) if name in PromptRates._fields else found.usage[name]
+    if name == "cached_prompt_tokens" and value:
+        return f"{value / (found.usage['prompt_tokens'] or value):.0%}"
     if isinstance(value, Share):
         return value.text
     if value is None or (name in ("cached_prompt_tokens", "cache_hits") and not value):

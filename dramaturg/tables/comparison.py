@@ -177,6 +177,7 @@ def sections(comparison: Comparison) -> Iterator[Section]:
         f"The share or mean of what was {comparison.value}, over judgements that both results have, less "
         "that of the baseline. p is that of the paired test, adjusted for the number of comparisons (Holm)."
         f"{' pp: percentage points.' if comparison.shares else ''}",
+        lines=[f"{reason}." for reason in comparison.response.gate_reasons],
     )
     yield Section(
         "Setup", [_judges(comparison)], "A mark says that a judge differs from that of the baseline."

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -31,7 +35,9 @@ class Price(BaseModel):
 
 
 _TABLE = TypeAdapter(dict[str, Price])
-_LIST_PRICES = Path(__file__).with_name("list_prices.toml")
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+logger = logging.getLogger(__name__)
 
 
 class PriceTable:
@@ -52,6 +58,7 @@ class PriceTable:
         """
         self._source = source
         self._fallback = fallback
+        self._unpriced: set[str] = set()
         # The pattern that says most decides: the name itself first, then the longest.
         self._prices = sorted((prices or {}).items(), key=lambda entry: -len(entry[0].rstrip("*")))
 
@@ -72,16 +79,6 @@ class PriceTable:
             return cls(_TABLE.validate_python(prices), str(path), fallback)
         except (OSError, ValueError, ValidationError) as error:
             raise ValueError(f"the price table {path} cannot be used: {error}") from error
-
-    @classmethod
-    def listed(cls, host: str | None) -> PriceTable:
-        """The list prices of the models at a host; empty for hosts that ``list_prices.toml`` lacks."""
-        table = tomllib.loads(_LIST_PRICES.read_text(encoding="utf-8"))
-        known = table["hosts"].get(host)
-        if known is None:
-            return cls()
-        source = f"list price as of {table['as_of']} ({known['source']}); check it"
-        return cls(_TABLE.validate_python(known["models"]), source)
 
     def price(self, model: str) -> Price | None:
         """The price of a model. None: it is not known."""
@@ -106,7 +103,12 @@ class PriceTable:
         price = self._find(answer.model) or self._find(requested_model)
         if price is None:
             fallback = self._fallback
-            return None if fallback is None else fallback.cost(requested_model, answer, estimated)
+            if fallback is not None:
+                return fallback.cost(requested_model, answer, estimated)
+            if requested_model not in self._unpriced:
+                self._unpriced.add(requested_model)
+                logger.warning("the price of the model %r is not known: name a price table", requested_model)
+            return None
         counts = answer.counts or estimated
         if counts is None:
             return None
@@ -123,3 +125,69 @@ class PriceTable:
             if model
             else None
         )
+
+
+class ListPrices(PriceTable):
+    """The list prices of the models at an address, from the package genai-prices.
+
+    They are for standard requests: without discounts or surcharges of batches, priority or long contexts.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        """Loads the prices, unless the address is on this machine.
+
+        Args:
+            base_url: The address, by which the package knows the provider. Others have no prices.
+        """
+        super().__init__()
+        self._found: dict[str, Price | None] = {}
+        if urlsplit(base_url).hostname in _HERE:
+            self._look: Callable[[str], Price | None] = lambda _: None
+            return
+        try:
+            # Loaded with the provider and not with a call, which it would take longer than.
+            import genai_prices
+            from genai_prices.data_snapshot import get_snapshot
+        except ImportError:
+            logger.warning("list prices are not known: the package genai-prices is not installed")
+            self._look = lambda _: None
+            return
+        snapshot = get_snapshot()
+        self._source = f"list price, by genai-prices {genai_prices.__version__}; check it"
+
+        def look(model: str) -> Price | None:
+            try:
+                _, info = snapshot.find_provider_model(model, None, None, base_url)
+            except LookupError:
+                return None
+            return _price(info.get_prices(datetime.now(UTC)))
+
+        self._look = look
+
+    def _find(self, model: str) -> Price | None:
+        if model not in self._found:
+            if len(self._found) >= _MOST_MODELS:
+                self._found.clear()
+            self._found[model] = self._look(model) if model else None
+        return self._found[model]
+
+
+_MOST_MODELS = 1000
+
+
+def _price(listed: Any) -> Price | None:
+    prompt, completion, cached = (
+        getattr(listed, name, None) for name in ("input_mtok", "output_mtok", "cache_read_mtok")
+    )
+    if prompt is None or completion is None:
+        return None
+    return Price(
+        prompt=_dollars(prompt),
+        completion=_dollars(completion),
+        cached=None if cached is None else _dollars(cached),
+    )
+
+
+def _dollars(price: Any) -> float:
+    """A price per million tokens; of one with tiers that of the first."""
+    return float(getattr(price, "base", price))

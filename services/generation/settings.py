@@ -185,7 +185,7 @@ class EndpointSettings(ModelSettings):
     prices: Path | None = None
     """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
     ``completion`` and optionally ``cached`` and ``reasoning``, in US dollars per million tokens. Models that
-    it lacks have the list prices of ``list_prices.toml`` at the hosts named there, else unknown costs.
+    it lacks have the list prices of the package genai-prices at addresses that it knows, else unknown costs.
     """
     rate_period_seconds: float = Field(default=60.0, gt=0)
     """The length of the window of the rates, in seconds; benchmarks and tests shorten it."""
@@ -218,6 +218,8 @@ class EndpointSettings(ModelSettings):
     @property
     def address(self) -> str:
         """The base URL, or that of the vendor."""
+        if self.kind == "bedrock" and self.region:
+            return self.base_url or f"https://bedrock-runtime.{self.region}.amazonaws.com"
         return self.base_url or _ADDRESSES[self.kind]
 
     @property

@@ -17,6 +17,10 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.tables.model import Table, columns
 
+UNEXAMINED = 3
+"""The number of annotators of whom nothing shows whether they err together."""
+UNSEEN = "errors in common cannot be seen with three annotators: compare with labels of people"
+
 
 @takes_groups
 def aggregate(
@@ -111,5 +115,7 @@ def aggregate(
     worth = f"worth {response.effective_annotator_count:.3g} independent annotators"
     if response.dependent_pairs:
         notes.append(worth)
+    if response.annotators and response.effective_annotator_count <= UNEXAMINED:
+        notes.append(UNSEEN)
     tables = [one for one in (table, shares, together) if one.rows]
     asked.show(found, (*tables, "; ".join(notes)), left_out)

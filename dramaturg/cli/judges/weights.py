@@ -11,6 +11,7 @@ import typer
 from dramaturg.api.alignment.v1 import accuracy_pb2, aggregation_pb2
 from dramaturg.api.alignment.v1.agreement_pb2 import AnnotatedItem, Annotation
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
+from dramaturg.cli.align.aggregate import UNEXAMINED, UNSEEN
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Asked
 from dramaturg.cli.cells import number
@@ -100,8 +101,11 @@ def weights(
     if not given:
         fail(f"{results}: no judge of the role {role!r} gave PASS or FAIL")
     left_out: list[str] = []
+    notes: list[str] = []
     if labels is None:
         found, how = _estimated(given, asked), "estimated from the verdicts"
+        if len(found) <= UNEXAMINED:
+            notes.append(UNSEEN)
     else:
         gold = read_labels(labels, majority, tie_label, asked.target)
         join = LabelJoin(gold)
@@ -130,7 +134,7 @@ def weights(
     rows = [
         {"judge": one.judge, "items": one.items, "accuracy": one.share, "weight": one.weight} for one in found
     ]
-    asked.show({"role": role, "accuracy": how, "weights": rows}, (table,), left_out)
+    asked.show({"role": role, "accuracy": how, "weights": rows, "notes": notes}, (table, *notes), left_out)
 
 
 def _votes(results: Path) -> Iterator[tuple[str, _Vote]]:

@@ -15,7 +15,7 @@ from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
-from services.generation.pricing import Price, PriceTable
+from services.generation.pricing import ListPrices, Price, PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.identity import CloudIdentity
 from services.generation.providers.instrumentation import InstrumentedProvider
@@ -338,7 +338,7 @@ def _key(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> 
 
 
 def _prices(name: str, table: EndpointSettings) -> PriceTable:
-    listed = PriceTable.listed(urlsplit(table.address).hostname)
+    listed = ListPrices(table.address)
     try:
         return listed if table.prices is None else PriceTable.read(table.prices, listed)
     except ValueError as error:

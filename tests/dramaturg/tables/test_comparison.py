@@ -11,7 +11,7 @@ from dramaturg.api.alignment.v1.compare_pb2 import (
     Gate,
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.tables.comparison import Comparison, lead
+from dramaturg.tables.comparison import Comparison, lead, sections
 
 
 def compared(
@@ -47,3 +47,10 @@ def compared(
 def test_the_decision_opens_the_page(comparison: Comparison, start: str, end: str) -> None:
     assert lead(comparison).startswith(start)
     assert lead(comparison).endswith(end)
+
+
+def test_the_reasons_of_the_decision_stand_below_the_differences() -> None:
+    comparison = compared(GATE_INCONCLUSIVE)
+    comparison.response.gate_reasons.append("new against old: INCONCLUSIVE; GO unless whole items are lost")
+    (found,) = [one for one in sections(comparison) if one.title == "Differences"]
+    assert list(found.lines) == ["new against old: INCONCLUSIVE; GO unless whole items are lost."]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2, preference_pb2, ranking_pb2
+from dramaturg.api.alignment.v1 import accuracy_pb2, aggregation_pb2, compare_pb2, preference_pb2, ranking_pb2
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -147,6 +147,36 @@ async def test_f1_of_the_pandalm_judges(
         assert round(100 * policy.accuracy.value, 2) == accuracy
         assert round(100 * policy.macro_f1.value, 2) == macro_f1
         assert policy.macro_f1.lower < policy.macro_f1.value < policy.macro_f1.upper
+
+
+async def test_the_pandalm_judges_err_together(alignment: AlignmentServiceAsyncStub, data_dir: Path) -> None:
+    """Beside three people the judges are seen to err together; beside two nothing says which pair does."""
+    items: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for row in read(data_dir / "agreement" / "testset-v1.json"):
+        items[row["idx"]] = [(one, str(row[one])) for one in ANNOTATORS]
+    for judge, file in (("gpt", "gpt-3.5-turbo"), ("pandalm", "pandalm-7b")):
+        for row in read(data_dir / "agreement" / f"{file}-testset-v1.json"):
+            if (label := str(row[f"{judge}_result"]).replace("Tie", "0")) in {"0", "1", "2"}:
+                items[row["idx"]].append((judge, label))
+
+    def request(*left_out: str) -> aggregation_pb2.AggregateLabelsRequest:
+        made = aggregation_pb2.AggregateLabelsRequest()
+        for item, labels in items.items():
+            added = made.items.add(id=str(item))
+            for name, label in labels:
+                if name not in left_out:
+                    added.annotations.add(annotator=name, labels=[label])
+        return made
+
+    found = await alignment.AggregateLabels(request())
+    assert [(one.first, one.second) for one in found.dependent_pairs] == [("gpt", "pandalm")]
+    weights = {one.annotator: one.vote_weight for one in found.annotators}
+    assert weights["gpt"] < 0.9
+    assert weights["annotator1"] == 1
+    accuracies = {one.annotator: one.accuracy for one in found.annotators}
+    assert min(accuracies[one] for one in ANNOTATORS) > 0.9 > max(accuracies["gpt"], accuracies["pandalm"])
+    four = await alignment.AggregateLabels(request("annotator3"))
+    assert four.unidentified == "two of four annotators err together, and nothing says which two"
 
 
 async def test_an_unparsable_verdict_of_gpt_is_no_tie(

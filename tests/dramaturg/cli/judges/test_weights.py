@@ -68,6 +68,7 @@ async def test_without_labels_the_accuracy_is_estimated(tmp_path: Path) -> None:
     assert found.code == 0, found.err
     weights = {one["judge"]: one["weight"] for one in found.json["weights"]}
     assert weights["good"] > weights["fair"] > weights["poor"]
+    assert "errors in common cannot be seen with three annotators" in found.json["notes"][0]
     none = await dramaturg("judges", "weights", str(tmp_path / "results"), "--role", "execute")
     assert (none.code, "no judge of the role 'execute'" in none.err) == (2, True)
 
