@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dramaturg.api.common.v1.content_pb2 import Conversation, Part, ToolCall, Turn
+from dramaturg.api.common.v1 import content_pb2
+from dramaturg.api.common.v1.content_pb2 import Conversation, Part, Turn
 
 
 def turn_text(turn: Turn) -> str:
@@ -34,7 +35,7 @@ def final_answer(conversation: Conversation) -> str:
     return ""
 
 
-def tool_calls(conversation: Conversation) -> Iterator[ToolCall]:
+def tool_calls(conversation: Conversation) -> Iterator[content_pb2.ToolCall]:
     """The calls of tools, in order."""
     for turn in conversation.turns:
         for part in turn.parts:
@@ -42,7 +43,7 @@ def tool_calls(conversation: Conversation) -> Iterator[ToolCall]:
                 yield part.tool_call
 
 
-def arguments_of(call: ToolCall) -> Mapping[str, Any] | None:
+def arguments_of(call: content_pb2.ToolCall) -> Mapping[str, Any] | None:
     """The arguments of a call. None: they are no JSON object."""
     try:
         value = json.loads(call.arguments or "{}")
