@@ -36,6 +36,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 import grpc
 from google.protobuf.json_format import ParseDict, ParseError
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -179,6 +180,8 @@ async def evaluate_texts_async(
     criteria: Criteria,
     *,
     reference: str = "",
+    context: Sequence[str] = (),
+    instructions: str = "",
     judges: Judges | None = None,
     model: str = "",
     target: str | None = None,
@@ -193,6 +196,8 @@ async def evaluate_texts_async(
         texts: The texts.
         criteria: The rubric.
         reference: A good text. Empty: none.
+        context: The documents that the texts rest on.
+        instructions: The instructions of the system that wrote them. Empty: none.
         judges: See the module.
         model: See the module.
         target: See the module.
@@ -200,8 +205,9 @@ async def evaluate_texts_async(
         timeout: See the module.
         progress: See the module.
     """
+    documents = [Document(text=one) for one in _texts("context", context)]
     request = EvaluateTextsRequest(
-        task=Task(goal=_text("goal", goal)),
+        task=Task(goal=_text("goal", goal), context=documents, instructions=instructions),
         texts=[
             EvaluatedText(id=one.id, model=one.model, text=one.text or "")
             for one in _contents("texts", texts, steps=False)

@@ -38,13 +38,13 @@ from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.runs.spec import INLINE_BYTES, EstimateUsage, MaxCost, MaxTokens, make_budget, make_policy
 from dramaturg.cli.runs.watch import EXIT_CODES
 from dramaturg.cli.sampling_options import SamplingOptions
-from dramaturg.cli.summaries import as_json, show_summary
+from dramaturg.cli.summaries import as_json, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.datasets.source import STANDARD_INPUT
-from dramaturg.results.files import ERRORS, RESULTS
+from dramaturg.results.files import ERRORS, RESULTS, read_results
 
 Request = TypeVar("Request", bound=Message)
 Result = TypeVar("Result")
@@ -296,4 +296,5 @@ def _report(job: Job, evaluation: Evaluation[Request], folder: Path, evaluated: 
     evaluation.show(console, evaluated.summary)
     if failed:
         console.print(f"{failed} of {evaluated.done} samples failed: see {folder / ERRORS}", style="red")
+    print_failures(console, read_results(folder))
     console.print(f"results: {results}", soft_wrap=True)

@@ -25,7 +25,7 @@ from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask_gateway
 from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table
@@ -105,6 +105,7 @@ def create(
     )
     echo(f"{made.item_count:,} of {made.population_count:,} judgements", err=True)
     typer.echo(json.dumps(_describe(made), ensure_ascii=False) if as_json else made.id)
+    tell_next("labels", "export", made.id, "labels.csv", "--target", target)
 
 
 @app.command("list")

@@ -74,7 +74,12 @@ def prompts() -> None:
 @app.command("bench")
 def bench(
     model: Annotated[
-        str, typer.Option(metavar="[PROVIDER/]MODEL", help="The model. Default: the judges' own.")
+        str,
+        typer.Option(
+            "--judge-model",
+            metavar="[PROVIDER/]MODEL",
+            help="The model of the judges. Default: their own.",
+        ),
     ] = "",
     judge: Judge = None,
     prompt_set: Annotated[
@@ -124,9 +129,9 @@ def bench(
 
     For example:
 
-        dramaturg research prompts bench --model my-model -o mine.json
+        dramaturg research prompts bench --judge-model my-model -o mine.json
 
-        dramaturg research prompts bench --model my-model --prompts german --compare mine.json
+        dramaturg research prompts bench --judge-model my-model --prompts german --compare mine.json
 
         dramaturg research prompts bench --judge critic=localhost:50099
     """

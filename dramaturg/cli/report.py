@@ -14,7 +14,7 @@ from dramaturg.cli.compare.results import write_comparison
 from dramaturg.cli.options import Target
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.summaries import summarize_results
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.report.groupings import find_groupings
 from dramaturg.report.page import SAMPLES_SHOWN, write_report
@@ -91,6 +91,7 @@ def report(
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
     echo(f"report: {out} ({counts})")
+    tell_next("compare" if len(results) > 1 else "show", *results)
 
 
 def _parse(source: Path) -> Summary:

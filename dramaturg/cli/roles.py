@@ -75,7 +75,9 @@ def roles(
     eps: Annotated[
         float | None, typer.Option(min=0, max=2, help="The cosine distance up to which roles are alike.")
     ] = None,
-    model: Annotated[str, typer.Option(help="The model that names readers.")] = "",
+    model: Annotated[
+        str, typer.Option("--judge-model", metavar="MODEL", help="The model that names readers.")
+    ] = "",
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where the roles are written.")
     ] = Path("roles.jsonl"),
@@ -94,7 +96,7 @@ def roles(
 
     For example:
 
-        dramaturg research roles pairs.jsonl --model my-model --out roles.jsonl
+        dramaturg research roles pairs.jsonl --judge-model my-model --out roles.jsonl
 
         dramaturg research roles article.txt --coarse 5 --fine 0 --objective none
     """

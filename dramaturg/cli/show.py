@@ -10,8 +10,9 @@ import typer
 
 from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups, Target
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.summaries import as_json, show_summary, summarize_results, summary_options
+from dramaturg.cli.summaries import as_json, print_failures, show_summary, summarize_results, summary_options
 from dramaturg.cli.terminal import tell_next
+from dramaturg.results.files import read_results
 
 app = typer.Typer()
 
@@ -63,4 +64,5 @@ def show(
     if summary.failed_sample_count:
         failed = f"{summary.failed_sample_count} of {summary.sample_count} samples failed"
         console.print(failed, style="red")
+    print_failures(console, read_results(results))
     tell_next("report", results)

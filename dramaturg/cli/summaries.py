@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.cli.platform import fail, gateway
 from dramaturg.cli.tables import print_sections
@@ -16,11 +17,13 @@ from dramaturg.cli.terminal import Terminal
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
+from dramaturg.summaries.failures import worst_failures
 from dramaturg.tables import sections
 
 _ROLES = ("alignment", "graph")
 """The roles that compute statistics; a gateway started for the command serves no others."""
 _FIRST_SAMPLES = 20
+_REASON_LENGTH = 160
 
 
 def summary_options(
@@ -133,3 +136,20 @@ def _value(field: Any, value: Any) -> Any:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name
     return value
+
+
+def print_failures(console: Terminal, samples: Iterable[RunSample]) -> None:
+    """Prints the worst failures, each on one line. Nothing where nothing failed."""
+    if not (found := worst_failures(samples)):
+        return
+    console.print("the worst failures:", style="bold")
+    for one in found:
+        who = f" {one.candidate}" if one.candidate else ""
+        reason = f": {_line(one.reason)}" if one.reason else ""
+        line = f"  {one.sample}{who}: {one.failed} of {one.decided} failed, {one.measure}{reason}"
+        console.print(line, soft_wrap=True)
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 1]}…"

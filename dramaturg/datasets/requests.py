@@ -25,6 +25,10 @@ Request = TypeVar("Request", bound=Message)
 
 _NESTED = re.compile(r"Failed to parse (\w+) field: ")
 _UNKNOWN = re.compile(r'has no field named "(?P<name>.*?)"(?= at |$)')
+_WRONG_TYPE = re.compile(
+    r"(unhashable type: |expected string or bytes-like object, got )'(?P<type>dict|list)'"
+)
+_TYPES = {"dict": "an object, where a single value belongs", "list": "a list, where a single value belongs"}
 _AVAILABLE = re.compile(r"Available Fields\(except extensions\): \"\[(?P<names>[^\]]*)\]")
 
 
@@ -96,6 +100,7 @@ def _explain(message: str, kind: type[Message]) -> Violation:
     fault = _NESTED.sub("", message)
     available = _AVAILABLE.search(fault)
     fault = fault.partition("\n")[0].rstrip(". ")
+    fault = _WRONG_TYPE.sub(_wrong_type, fault)
     pattern = _place(kind.DESCRIPTOR.name)
     place = pattern.search(fault)
     path = place["path"] if place and place["path"] else ".".join(nested)
@@ -104,6 +109,10 @@ def _explain(message: str, kind: type[Message]) -> Violation:
         field = f"{path}.{unknown['name']}" if path else unknown["name"]
         return Violation(_short(field), f"there is no such field; there are {names}")
     return Violation(_short(path), _short(pattern.sub("", fault)))
+
+
+def _wrong_type(found: re.Match[str]) -> str:
+    return f"is {_TYPES[found['type']]}"
 
 
 def _short(text: str) -> str:

@@ -21,6 +21,7 @@ from dramaturg.tables.cells import (
     samples_link,
 )
 from dramaturg.tables.common import missing_gold_answers, ranking_lead
+from dramaturg.tables.findings import finding_sections
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
 from dramaturg.tables.panels import panel_sections
 from dramaturg.tables.verdicts import (
@@ -57,6 +58,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         )
     yield from group_sections(summary.options, figures)
     yield from panel_sections(summary.scripts.panels, "candidates")
+    yield from finding_sections(summary.scripts.findings, "candidates")
     yield from missing_gold_answers(summary.scripts.gold_answers)
     if summary.scripts.variants:
         yield Section(

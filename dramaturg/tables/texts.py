@@ -18,6 +18,7 @@ from dramaturg.tables.cells import (
     samples_link,
 )
 from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.findings import finding_sections
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
 from dramaturg.tables.panels import panel_sections
 from dramaturg.tables.verdicts import by_model_table, commonest_fault, criteria_table, group_sections
@@ -51,6 +52,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     for names, some in by_grouping(summary.options, found.scores):
         yield _group_scores(names, [one for one in some if one.all_models])
     yield from panel_sections(found.panels, "texts")
+    yield from finding_sections(found.findings, "texts")
 
 
 def _scores(scores: Sequence[ScoreFigures]) -> Table:

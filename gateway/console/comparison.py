@@ -77,10 +77,8 @@ def _comparison(
     response = found.comparison
     for one in response.comparisons:
         one.system = names.get(one.system, one.system)
-    for place, reason in enumerate(response.gate_reasons):
-        for run_id, name in names.items():
-            reason = reason.replace(run_id, name)
-        response.gate_reasons[place] = reason
+    reasons = [named_reason(reason, names) for reason in response.gate_reasons]
+    response.gate_reasons[:] = reasons
     flips = [
         Flip(
             names[one.run_id],
@@ -107,6 +105,16 @@ def _comparison(
         shares=comparability is None or comparability.shares,
         left_out=notes,
     )
+
+
+def named_reason(reason: str, names: Mapping[str, str]) -> str:
+    """A reason of the gate, which begins with the compared runs, with their names in place of their ids."""
+    baseline, *others = names
+    for one in others:
+        start = f"{one} against {baseline}"
+        if reason.startswith((f"{start}:", f"{start} in ")):
+            return f"{names[one]} against {names[baseline]}{reason.removeprefix(start)}"
+    return reason
 
 
 def _direction(before: str, after: str) -> str:

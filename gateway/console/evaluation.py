@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
@@ -66,7 +67,11 @@ def _pair(form: Mapping[str, str]) -> EvaluatePairsRequest:
 def _rubric(form: Mapping[str, str]) -> EvaluateTextsRequest:
     rules = [line.partition(":") for line in _lines(form["criteria"])]
     return EvaluateTextsRequest(
-        task=Task(goal=form["goal"]),
+        task=Task(
+            goal=form["goal"],
+            context=[Document(text=form["context"])] if form["context"].strip() else (),
+            instructions=form["instructions"],
+        ),
         texts=[EvaluatedText(id=_ID, text=form["text"])],
         criteria=[RubricCriterion(id=name.strip(), passes=passes.strip()) for name, _, passes in rules],
         options=_options(form),
@@ -112,6 +117,8 @@ KINDS: Mapping[str, FormKind] = {
         (
             Field("goal", "Task", "What the text was asked for.", long=False),
             Field("text", "Text"),
+            Field("context", "Context", "The document that the text rests on. Optional.", required=False),
+            Field("instructions", "Instructions", "Those of its author. Optional.", required=False),
             Field("criteria", "Criteria", "One a line: an id, a colon, and which texts pass, for example "
                   "polite: It greets the customer."),
             _MODEL,

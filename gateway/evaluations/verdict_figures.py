@@ -6,13 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import (
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    FindingKind,
+    Verdict,
+)
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
-from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import FindingFigures, PanelFigures, VerdictFigures
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
-from dramaturg.results.names import abstention_name
+from dramaturg.results.names import abstention_name, severity_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import score_of
 from gateway.evaluations.statistics import estimate_of
@@ -150,6 +156,41 @@ class PanelCounter:
             if counted.scored:
                 panel.mean_difference = counted.differences / counted.scored
             yield panel
+
+
+class FindingCounter:
+    """Counts the findings of verdicts that are no abstentions, by model and kind, output by output."""
+
+    def __init__(self) -> None:
+        self._outputs: Counter[str] = Counter()
+        self._counts: defaultdict[tuple[str | None, FindingKind.ValueType], FindingFigures] = defaultdict(
+            FindingFigures
+        )
+
+    def add(self, model: str, verdicts: Iterable[Verdict]) -> None:
+        """Adds one output of a model."""
+        self._outputs[model] += 1
+        affected = set()
+        for verdict in verdicts:
+            if verdict.outcome == OUTCOME_ABSTAIN:
+                continue
+            for finding in verdict.findings:
+                for key in ((model, finding.kind), (None, finding.kind)):
+                    counted = self._counts[key]
+                    counted.finding_count += 1
+                    counted.affected_count += key not in affected
+                    affected.add(key)
+                    if finding.severity:
+                        counted.count_by_severity[severity_name(finding.severity)] += 1
+
+    def figures(self) -> Iterator[FindingFigures]:
+        """The figures: by kind, all models last."""
+        for (model, kind), counted in sorted(
+            self._counts.items(), key=lambda one: (one[0][1], one[0][0] is None, one[0][0] or "")
+        ):
+            counted.model, counted.all_models, counted.kind = model or "", model is None, kind
+            counted.output_count = self._outputs.total() if model is None else self._outputs[model]
+            yield counted
 
 
 class OrderEffect:

@@ -58,6 +58,11 @@ type Candidate struct {
 	Text string
 	// Steps are the steps, which findings refer to by index. Empty: the text has none.
 	Steps []string
+	// Context has the documents that it rests on, besides those of the task. For the capability "context".
+	Context []*commonv1.Document
+	// Conversation is judged in place of a text, for the capability "conversation", with "tool-calls" and "images".
+	// Nil: a text is judged.
+	Conversation *commonv1.Conversation
 
 	reading commonv1.Reading
 }
@@ -242,7 +247,9 @@ func read(one *judgingv1.JudgeCandidate) Candidate {
 	if reading != commonv1.Reading_READING_STEPS {
 		steps = nil
 	}
-	return Candidate{ID: one.Id, Text: text, Steps: steps, reading: reading}
+	return Candidate{
+		ID: one.Id, Text: text, Steps: steps, Context: one.Context, Conversation: one.Conversation, reading: reading,
+	}
 }
 
 func stepTexts(script *commonv1.Script) []string {

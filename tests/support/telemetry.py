@@ -127,19 +127,24 @@ class Collector:
 
 
 @asynccontextmanager
-async def collector(refusals: int = 0) -> AsyncIterator[Collector]:
-    """Serves a collector over gRPC and HTTP, which takes nothing at first so many times."""
+async def collector(refusals: int = 0, *, logs: bool = True) -> AsyncIterator[Collector]:
+    """Serves a collector over gRPC and HTTP, which takes nothing at first so many times.
+
+    Without ``logs`` it has neither the service nor the path of events.
+    """
     server, collecting = grpc.aio.server(), Collector(refusals=refusals)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
         collecting, server
     )
-    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
-        collecting, server
-    )
+    if logs:
+        logs_service_pb2_grpc.add_LogsServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
+            collecting, server
+        )
     collecting.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     application = web.Application()
-    application.router.add_post("/v1/{signal:traces|logs}", collecting.post)
+    signals = "traces|logs" if logs else "traces"
+    application.router.add_post(f"/v1/{{signal:{signals}}}", collecting.post)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

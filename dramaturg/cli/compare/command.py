@@ -14,6 +14,7 @@ from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
+from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.setups import setup_changes
 from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
@@ -172,7 +173,9 @@ def compare(
         print_json({**chosen, **report.as_json(response)}, left_out)
     else:
         shares = gold is not None or runs[0].comparability.shares
-        report.print_comparison(response, chosen, output(), shares=shares)
+        console = output()
+        report.print_comparison(response, chosen, runs, console, shares=shares)
+        tell_next("report", *results, "--out", "changes.html")
     raise typer.Exit(EXIT_CODES[response.gate])
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dramaturg.api.alignment.v1 import compare_pb2
 from dramaturg.cli.align.report import interval_methods
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.summaries.comparison import Run, outcome_flips
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.tables.comparison import GATES, differences, policy_name
 
@@ -35,6 +37,7 @@ def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
     }
 
 
+_LOSSES = 3
 NOT_AGREEMENT = (
     "Equal rates are not agreement: runs with equal rates can differ on every item. For the agreement of two "
     "judges use 'dramaturg judges compare'."
@@ -43,13 +46,19 @@ NOT_AGREEMENT = (
 
 
 def print_comparison(
-    response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal, *, shares: bool
+    response: compare_pb2.CompareRunsResponse,
+    chosen: Mapping[str, Any],
+    runs: Sequence[Run],
+    console: Terminal,
+    *,
+    shares: bool,
 ) -> None:
-    """Prints what differs between the judges, the differences, and the gate.
+    """Prints what differs between the judges, the differences, the worst losses, and the gate.
 
     Args:
         response: The comparison.
         chosen: What the command prints of its options as JSON.
+        runs: The runs, the baseline first.
         console: Where to print.
         shares: Whether values are verdicts, whose means are shares.
     """
@@ -59,7 +68,23 @@ def print_comparison(
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
     table = differences(response, shares=shares, gated=True)
     print_tables(console, table, value, *limits, *interval_methods(response), *response.gate_reasons)
+    _print_losses(runs, console)
     console.print(GATES[response.gate], style="bold")
+
+
+def _print_losses(runs: Sequence[Run], console: Terminal) -> None:
+    """Prints the three items that lost most against the baseline. Nothing where none lost."""
+    losses = (
+        (float(before.value) - float(after.value), run.name, key, before, after)
+        for run, key, before, after in outcome_flips(runs)
+        if before.value is not None and after.value is not None and before.value > after.value
+    )
+    found = heapq.nlargest(_LOSSES, losses, key=lambda one: one[0])
+    if found:
+        console.print("the worst losses:", style="bold")
+    for _, name, key, before, after in found:
+        item = " ".join(part for part in key if part)
+        console.print(f"  {name}: {item}: {before.outcome()} to {after.outcome()}", soft_wrap=True)
 
 
 def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:

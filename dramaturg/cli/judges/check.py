@@ -39,7 +39,9 @@ def check_server(
         list[str] | None,
         typer.Option("--criterion", help="A criterion of a role that is not built in. Repeatable."),
     ] = None,
-    model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
+    model: Annotated[
+        str, typer.Option("--judge-model", metavar="MODEL", help="The model requested from the judge.")
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
     burst: Annotated[
         int, typer.Option(min=1, max=10_000, help="Calls at once of the check of overload.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NoReturn, TypeVar
 
@@ -15,10 +16,6 @@ from dramaturg.run_client import RunClient
 
 __all__ = ["DEFAULT_TARGET", "REFUSALS", "RunId", "RunTarget", "ask", "ask_gateway"]
 
-RunTarget = Annotated[
-    str, typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="Address of the gateway.")
-]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 Result = TypeVar("Result")
 
@@ -32,6 +29,9 @@ MODEL_FAILURES = frozenset(
     }
 )
 """The reasons of errors that mean that a model cannot be called."""
+_BEGINNING = re.compile(r"[0-9]{1,8}(-[0-9]{0,6}(-[0-9a-f]{0,9})?)?")
+"""The beginning of an id of a run, such as "20260131-12" of "20260131-120000-9f3a1c2b54"."""
+_SHOWN = 3
 REFUSALS = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -75,6 +75,31 @@ def refuse(target: str, error: ServiceError) -> NoReturn:
     if error.reason in MODEL_FAILURES:
         fail(f"{target}: {error.message}", 1)
     fail(_described(target, error), 2 if error.code in REFUSALS else 1)
+
+
+def _found(context: typer.Context, given: str) -> str:
+    """The id of the only run of the gateway whose id begins like this. Others are as they are given."""
+    if not _BEGINNING.fullmatch(given) or context.resilient_parsing:
+        return given
+
+    async def starting(runs: RunClient) -> list[str]:
+        return [one.id async for one in runs.find() if one.id.startswith(given)]
+
+    target = context.params["target"]  # it is eager, so it is read before
+    if not (ids := ask(target, starting)):
+        fail(f"{target}: NOT_FOUND: there is no run {given}")
+    if len(ids) > 1:
+        fail(f"{given} begins the ids of {len(ids)} runs, {', '.join(ids[:_SHOWN])}: give more of it")
+    return ids[0]
+
+
+RunTarget = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, is_eager=True, help="Address of the gateway."),
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", callback=_found, help="The run's id, or how it alone begins.")
+]
 
 
 def _described(target: str, error: ServiceError) -> str:

@@ -16,7 +16,7 @@ from dramaturg.cli.platform import INTERRUPTED, PARTIAL, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.progress import RunDisplay
 from dramaturg.cli.runs.run_text import describe
-from dramaturg.cli.terminal import Terminal, echo, printable
+from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import ServiceError
 from dramaturg.results.run_text import describe_progress, state_name
 from dramaturg.run_client import RunClient
@@ -78,6 +78,8 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
         console = output()
         console.print(Text.assemble((state_name(ended.state), "bold"), reason), soft_wrap=True)
         console.print(describe_progress(ended.progress, ended.state), soft_wrap=True)
+    if ended.progress.succeeded_count:
+        tell_next("runs", "report", run_id, "--out", "report.html", "--target", target)
     raise typer.Exit(EXIT_CODES.get(ended.state, 1))
 
 

@@ -1,34 +1,41 @@
 """Events of OpenTelemetry: log records with a name, which belong to a trace.
 
-Events are emitted by the logger that ``telemetry`` installs; without one there are none.
+Events are sent by what ``telemetry`` installs; without it there are none.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan
-
-if TYPE_CHECKING:
-    from opentelemetry._logs import Logger
-    from opentelemetry.util.types import AttributeValue
-
-_logger: Logger | None = None
+from opentelemetry.trace import SpanContext
+from opentelemetry.util.types import AttributeValue
 
 
-def configure(logger: Logger | None) -> None:
-    """Sets the logger of all events. ``None``: none is emitted."""
-    global _logger
-    _logger = logger
+class Sender(Protocol):
+    """Sends events to a collector."""
+
+    @property
+    def taking(self) -> bool:
+        """Whether the collector takes events, as far as it is known."""
+
+    def send(self, name: str, attributes: Mapping[str, AttributeValue], span: SpanContext) -> None:
+        """Queues an event of a span without waiting."""
+
+
+_sender: Sender | None = None
+
+
+def configure(sender: Sender | None) -> None:
+    """Sets the sender of all events. ``None``: none is emitted."""
+    global _sender
+    _sender = sender
 
 
 def emitting() -> bool:
-    """Whether an event is emitted now: there is a collector, and the current trace is recorded."""
-    return _logger is not None and trace.get_current_span().is_recording()
+    """Whether an event is emitted now: a collector takes events, and the current trace is recorded."""
+    return _sender is not None and _sender.taking and trace.get_current_span().is_recording()
 
 
 def emit(name: str, attributes: Mapping[str, AttributeValue]) -> None:
@@ -39,17 +46,11 @@ def emit(name: str, attributes: Mapping[str, AttributeValue]) -> None:
 
     Args:
         name: The event.
-        attributes: Its attributes.
+        attributes: Its attributes: texts, numbers and sequences of texts.
     """
-    if _logger is None:
+    if _sender is None:
         return
-    from opentelemetry._logs import LogRecord
-
     span = trace.get_current_span()
     parent = getattr(span, "parent", None)
-    if parent is not None and parent.is_remote:
-        span = NonRecordingSpan(parent)
-    context = trace.set_span_in_context(span, Context())
-    _logger.emit(
-        LogRecord(timestamp=time.time_ns(), context=context, event_name=name, attributes=dict(attributes))
-    )
+    named = parent if parent is not None and parent.is_remote else span.get_span_context()
+    _sender.send(name, attributes, named)

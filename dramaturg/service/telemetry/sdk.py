@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from opentelemetry.sdk._logs import LoggerProvider, ReadWriteLogRecord
 from opentelemetry.sdk._logs.export import (
     BatchLogRecordProcessor,
     LogRecordExporter,
@@ -29,10 +28,13 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace import SpanContext
 
+from dramaturg.service.telemetry.event_exporters import GrpcEvents, HttpEvents, TakesNoEventsError
+from dramaturg.service.telemetry.event_records import Requests, record
 from dramaturg.service.telemetry.instruments import Counter
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
-from dramaturg.service.telemetry.tracing import SCOPE
+from dramaturg.service.telemetry.tracing import SCOPE, Attributes
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ class Tracing:
 
     Attributes:
         provider: Makes the spans.
-        events: Emits the events. ``None``: no collector takes them.
+        events: Sends the events. ``None``: no collector takes them.
 
     Raises:
         ImportError: The exporter of the protocol is not installed.
@@ -92,17 +94,15 @@ class Tracing:
             shutdown_on_exit=False,
         )
         self.provider.add_span_processor(_CountingProcessor(exporter, contents=settings.contents))
-        self._logs = LoggerProvider(resource, shutdown_on_exit=False) if _takes_events(settings) else None
         self.events = None
-        if self._logs is not None:
-            taking = _event_exporter(settings)
+        if _takes_events(settings):
+            taking = _event_exporter(settings, Requests(resource.attributes, resource.schema_url, SCOPE))
             self._exporters.append(taking)
-            self._logs.add_log_record_processor(_CountingEvents(taking, contents=settings.contents))
-            self.events = self._logs.get_logger(SCOPE)
+            self.events = _CountingEvents(taking, contents=settings.contents)
 
     def shutdown(self) -> None:
         """Sends the queued spans and events; blocks for at most about ``settings.flush_seconds``."""
-        providers = [one for one in (self.provider, self._logs) if one is not None]
+        providers = [one for one in (self.provider, self.events) if one is not None]
         ending = [threading.Thread(target=one.shutdown, daemon=True) for one in providers]
         for thread in ending:
             thread.start()
@@ -161,21 +161,17 @@ def _span_exporter(settings: TracesSettings) -> _CountingExporter:
     return _CountingExporter(exporter, SENT, DROPPED, SpanExportResult)
 
 
-def _event_exporter(settings: TracesSettings) -> _CountingExporter:
+def _event_exporter(settings: TracesSettings, requests: Requests) -> _CountingExporter:
     protocol = _protocol("LOGS")
     stated = os.environ.get(OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
     endpoint = None if stated else _endpoint(settings, protocol, "/v1/logs")
     exporter: LogRecordExporter
     if protocol == _GRPC:
-        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
-
-        exporter = OTLPLogExporter(endpoint)
+        exporter = GrpcEvents(endpoint, requests)
     else:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import (
-            OTLPLogExporter as HttpExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 
-        exporter = HttpExporter(endpoint)
+        exporter = HttpEvents(OTLPLogExporter(endpoint), requests)
     return _CountingExporter(exporter, EVENTS_SENT, EVENTS_DROPPED, LogRecordExportResult)
 
 
@@ -214,6 +210,9 @@ class _CountingExporter(SpanExporter, LogRecordExporter):
         sent: Counts those accepted.
         dropped: Counts those refused.
         results: The results of the exporter.
+
+    Attributes:
+        taking: Whether the collector takes what is sent. False: it has said that it never does.
     """
 
     def __init__(self, exporter: Any, sent: Counter, dropped: Counter, results: Any) -> None:
@@ -221,6 +220,7 @@ class _CountingExporter(SpanExporter, LogRecordExporter):
         self._sent = sent
         self._dropped = dropped
         self._results = results
+        self.taking = True
         self._closed = False
         self._admitted = self._taken = self._ended = 0
         self._ending = threading.Lock()
@@ -236,7 +236,13 @@ class _CountingExporter(SpanExporter, LogRecordExporter):
     def export(self, batch: Sequence[Any]) -> Any:
         self._taken += len(batch)
         try:
-            result = self._results.FAILURE if self._closed else self._exporter.export(batch)
+            refused = self._closed or not self.taking
+            result = self._results.FAILURE if refused else self._exporter.export(batch)
+        except TakesNoEventsError:
+            # It would refuse every batch for ever.
+            self.taking = False
+            logger.warning("the collector takes no events: none is sent any more")
+            result = self._results.FAILURE
         except Exception:
             logger.exception("telemetry cannot be sent")
             result = self._results.FAILURE
@@ -289,6 +295,13 @@ class _CountingEvents(BatchLogRecordProcessor):
         self._counted, self._size = exporter, size
         super().__init__(exporter, max_queue_size=size, max_export_batch_size=batch)
 
-    def on_emit(self, log_record: ReadWriteLogRecord) -> None:
+    @property
+    def taking(self) -> bool:
+        """Whether the collector takes events, as far as it is known."""
+        return self._counted.taking
+
+    def send(self, name: str, attributes: Attributes, span: SpanContext) -> None:
+        """Queues an event of a span without waiting."""
         if self._counted.admits(self._size):
-            super().on_emit(log_record)
+            # Batches are of any items; those of the SDK take long to make and to encode.
+            self._batch_processor.emit(record(name, attributes, span))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from dramaturg.summaries.variants import VariantVerdicts
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, PanelCounter, VerdictCounter
+from gateway.evaluations.verdict_figures import TOPIC, FindingCounter, PanelCounter, VerdictCounter
 
 STEPS = "steps"
 """The tag that scripts have by themselves beside the topic: the candidate's number of steps."""
@@ -70,6 +70,7 @@ class ScriptsFigures(KindFigures):
         self._perturbed = PerturbedVerdicts()
         self._variants = VariantVerdicts()
         self._panels = PanelCounter()
+        self._findings = FindingCounter()
         self._gold_answers = GoldAnswerFigures()
 
     def add(self, parts: Sequence[JudgedCandidate]) -> None:
@@ -82,6 +83,7 @@ class ScriptsFigures(KindFigures):
         for one in parts:
             self._perturbed.add(one.tags, one.candidate)
             self._panels.add(one.candidate.assessments)
+            self._findings.add(one.candidate.model, one.candidate.verdicts)
             self._variants.add(one.tags, one.task_id, one.candidate)
 
     def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
@@ -90,6 +92,7 @@ class ScriptsFigures(KindFigures):
         if tags:
             return
         summary.scripts.candidate_count = self._candidates
+        summary.scripts.findings.extend(self._findings.figures())
         if self._gold_answers.sample_count:
             summary.scripts.gold_answers.CopyFrom(self._gold_answers)
         if missing := describe_missing(self._gold_answers):

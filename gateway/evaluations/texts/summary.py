@@ -21,7 +21,7 @@ from dramaturg.results.texts import score_of
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, PanelCounter, VerdictCounter
+from gateway.evaluations.verdict_figures import TOPIC, FindingCounter, PanelCounter, VerdictCounter
 
 
 class JudgedText(NamedTuple):
@@ -80,6 +80,7 @@ class TextsFigures(KindFigures):
         self._verdicts = VerdictCounter()
         self._scores: defaultdict[ScoreKey, _Scores] = defaultdict(_Scores)
         self._panels = PanelCounter()
+        self._findings = FindingCounter()
 
     def add(self, parts: Sequence[JudgedText]) -> None:
         self._texts += len(parts)
@@ -106,6 +107,7 @@ class TextsFigures(KindFigures):
                         reason = verdict.abstain_reason or ABSTAIN_REASON_UNPARSABLE
                         counted.abstentions[abstention_name(reason)] += 1
             self._panels.add(part.text.assessments, part.scales)
+            self._findings.add(part.text.model, part.text.verdicts)
         for key, some in values.items():
             self._scores[key].sums.add_values(some)
 
@@ -114,6 +116,7 @@ class TextsFigures(KindFigures):
         written = summary.texts
         if not tags:
             written.text_count = self._texts
+            written.findings.extend(self._findings.figures())
         written.verdicts.extend(self._verdicts.figures(tags))
         written.scores.extend(self._score_figures(tags))
         written.panels.extend(self._panels.figures(tags))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelText
 from dramaturg.results.ratings import HIGHEST, LOWEST
@@ -30,6 +31,16 @@ def task_texts(task: Task) -> Iterator[LabelText]:
     yield LabelText(title="Task", text=task.goal)
     if task.constraints:
         yield LabelText(title="Constraints", steps=task.constraints)
+    if task.instructions:
+        yield LabelText(title="Instructions", text=task.instructions)
+    if task.context:
+        yield context_text(task.context)
+
+
+def context_text(context: Iterable[Document]) -> LabelText:
+    """Documents with their titles and sources."""
+    documents = ["\n".join(filter(None, (one.title, one.source, one.text))) for one in context]
+    return LabelText(title="Context", steps=documents)
 
 
 def decision_texts(scenario: str, goal: str, first: str, second: str) -> list[LabelText]:

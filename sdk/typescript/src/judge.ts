@@ -8,6 +8,7 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 
+import type { Conversation, Document } from "../gen/dramaturg/api/common/v1/content_pb.js";
 import { ErrorReason } from "../gen/dramaturg/api/common/v1/error_reason_pb.js";
 import { type ErrorStatus, ErrorStatusSchema, StatusCode } from "../gen/dramaturg/api/common/v1/error_status_pb.js";
 import type { JudgeOptions } from "../gen/dramaturg/api/common/v1/judging_pb.js";
@@ -45,6 +46,10 @@ export interface Candidate {
   readonly text: string;
   /** The steps, which findings refer to by index. Empty: the text has none. */
   readonly steps: readonly string[];
+  /** The documents that it rests on, besides those of the task. For the capability "context". */
+  readonly context: readonly Document[];
+  /** The conversation, in place of a text. For the capability "conversation", with "tool-calls" and "images". */
+  readonly conversation: Conversation | undefined;
 }
 
 /** One candidate to judge; never an empty one. */
@@ -239,7 +244,8 @@ function read(candidate: JudgeCandidate): Read {
   if (reading === Reading.UNSPECIFIED || (reading === Reading.STEPS && steps.length === 0)) {
     reading = !text.trim() ? Reading.EMPTY : steps.length > 0 ? Reading.STEPS : Reading.TEXT;
   }
-  return { id: candidate.id, text, steps: reading === Reading.STEPS ? steps : [], reading };
+  const { id, context, conversation } = candidate;
+  return { id, text, steps: reading === Reading.STEPS ? steps : [], context, conversation, reading };
 }
 
 /** The criteria to judge, after all checks of the request. */

@@ -52,6 +52,7 @@ def test_a_file_is_summarised_as_tables(folder: str) -> None:
     assert result.exit_code == 0, result.output
     for word in ("executable", "other", "easy", "hard", "unparsable", "1 of 3 samples failed"):
         assert word in result.stdout
+    assert "the worst failures:\n  sample 1 b: 1 of 2 failed, executable" in result.stdout
 
 
 def test_scripts_are_summarised_by_topic_steps_and_groups_of_models(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREP
 from dramaturg.service.auth import audit
 from dramaturg.service.settings import SettingsError
 from dramaturg.testing import in_thread
+from gateway.console.comparison import named_reason
 from gateway.console.judges import judge_view
 from gateway.console.runs import in_words
 from tests.dramaturg.report.many import many
@@ -393,6 +394,18 @@ async def test_label_sets_name_their_runs_which_are_read_in_one_call(
         one.__dict__["fields"]["method"].rpartition("/")[2] for one in caplog.records if one.message == "call"
     ]
     assert sorted(calls) == ["ListLabelSets", "ListRuns"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("b against a: go; a task may lose 1", "new against old: go; a task may lose 1"),
+        ("b against a in topic b: no-go", "new against old in topic b: no-go"),
+        ("The judges differ", "The judges differ"),
+    ],
+)
+def test_reasons_of_the_gate_have_the_names_of_runs(reason: str, shown: str) -> None:
+    assert named_reason(reason, {"a": "old", "b": "new"}) == shown
 
 
 async def test_runs_are_compared_within_a_tenant(guarded: Consoled) -> None:

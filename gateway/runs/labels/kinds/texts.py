@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
-from gateway.runs.labels.choices import VERDICTS, item_id, task_texts
+from gateway.runs.labels.choices import VERDICTS, context_text, item_id, task_texts
 from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, drawn, verdict
 from gateway.runs.store.tables import sanitize
 
@@ -32,7 +32,11 @@ def _build(one: Drawn, sample: RunSample, context: Context) -> LabelItem | None:
         item=item_id(result.task, one.candidate_id),
         criterion=one.criterion,
         question=_question(rule),
-        texts=[*task_texts(result.task), LabelText(title="Text", text=found.text)],
+        texts=[
+            *task_texts(result.task),
+            *([context_text(found.context)] if found.context else ()),
+            LabelText(title="Text", text=found.text),
+        ],
         choices=[str(score) for score in scale] if rule.HasField("scale") else VERDICTS,
     )
 

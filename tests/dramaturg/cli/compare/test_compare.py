@@ -238,6 +238,9 @@ def test_several_runs_and_a_table(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "b against old: no-go" in result.stdout
     assert "c against old: go" in result.stdout
+    worst = [line for line in result.stdout.splitlines() if line.endswith(": passed to failed")]
+    assert len(worst) == 3
+    assert worst[0].startswith("  b: ")
     assert result.stdout.rstrip().endswith("NO-GO")
 
 

@@ -149,7 +149,7 @@ async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, 
     listed = (await runs("list", "--label", "team=a", "--state", "succeeded", "--json")).json["runs"]
     assert [one["id"] for one in listed] == [run["id"]]
     assert (await runs("list", "--label", "team=b", "--json")).json["runs"] == []
-    shown = await runs("show", run["id"])
+    shown = await runs("show", run["id"][:-1])
     assert f"{SAMPLES} of {SAMPLES} samples (100.0%)" in shown.out
 
     found = (await runs("results", run["id"], "--outcome", "fail", "--json")).json
@@ -178,11 +178,15 @@ async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, 
     await runs("delete", run["id"], code=1)  # nobody said yes
     assert (await runs("delete", run["id"], "--yes", "--json")).json == {"deleted": run["id"]}
     assert "NOT_FOUND" in (await runs("show", run["id"], code=2)).err
+    assert f"there is no run {run['id'][:9]}" in (await runs("show", run["id"][:9], code=2)).err
 
 
 async def test_files_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     run = await create(rows)
-    await runs("watch", run)
+    watched = await runs("watch", run)
+    assert f"next: dramaturg runs report {run} --out report.html --target {target}" in watched.err
+    await create(rows, "--name", "another")
+    assert "begins the ids of 2 runs" in (await runs("show", run[:6], code=2)).err
     out = tmp_path / "out.csv"
     assert (await runs("export", run, "-o", out, "--json")).json["bytes"] == out.stat().st_size
     with out.open(newline="") as file:

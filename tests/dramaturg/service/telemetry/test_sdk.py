@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -97,6 +98,55 @@ async def test_a_collector_of_spans_alone_gets_no_events(
                 assert not events.emitting()
     assert len(collecting.spans) == 1
     assert not collecting.events
+
+
+@pytest.mark.parametrize("http", [True, False])
+async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
+    http: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with collector(logs=False) as collecting:
+        monkeypatch.setenv(
+            "DRAMATURG_TRACES_ENDPOINT", collecting.url if http else f"http://{collecting.target}"
+        )
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf" if http else "grpc")
+        monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "10")
+        with counted() as counts:
+            async with telemetry("service", "127.0.0.1"):
+                with tracing.span("work"):
+                    assert events.emitting()
+                    events.emit("happened", {})
+                    await until(lambda: not events.emitting(), seconds=10)
+                    events.emit("happened", {})  # one that was on its way
+            now = counts.now()
+    assert now.by("dramaturg_events_dropped_total", "reason") == {"collector": 2, "queue": 0}
+    assert now.sum("dramaturg_events_sent_total") == 0
+    assert len(collecting.spans) == 1
+    assert sum("the collector takes no events" in record.message for record in caplog.records) == 1
+
+
+async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    attributes: dict[str, Any] = {
+        "text": "grün",
+        "long": "x" * 5000,
+        "true": True,
+        "one": 1,
+        "share": 1.0,
+        "texts": ["a", "b"],
+        "none": (),
+    }
+    async with collector() as collecting:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collecting.target}")
+        async with telemetry("service", "127.0.0.1"):
+            with tracing.span("work"):
+                events.emit("happened", attributes)
+                events.emit("happened", {name: attributes[name] for name in ("one", "true", "share")})
+    first, second = (event.attributes for event in collecting.events)
+    assert first == {**attributes, "none": []}
+    assert [(name, type(value)) for name, value in second.items()] == [
+        ("one", int),
+        ("true", bool),
+        ("share", float),
+    ]
 
 
 async def test_events_have_an_endpoint_and_a_protocol_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

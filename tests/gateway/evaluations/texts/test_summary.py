@@ -14,8 +14,9 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
-from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.results.rows import flatten
+from dramaturg.tables.texts import sections
 from tests.support.texts import CLEAR, POLITE, texts_client
 
 REFUSED = verdict_pb2.ABSTAIN_REASON_REFUSED
@@ -168,3 +169,30 @@ def test_a_scale_without_extent_abstains() -> None:
     (row,) = flatten(sample(0, text("a", scored("clear", 3)), criteria=[broken]))
     assert row.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
     assert not row.HasField("value")
+
+
+async def test_findings_are_counted_by_model_kind_and_severity() -> None:
+    kind = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+    minor = finding(kind, "cold", severity=verdict_pb2.SEVERITY_MINOR)
+    weak = abstained("polite", REFUSED, findings=[minor])
+    summary = await summarize(
+        sample(0, text("a", failed("polite", [minor, finding(kind, "curt")])), text("b", passed("polite"))),
+        sample(1, text("a", failed("polite", [minor])), text("b", weak)),
+        sample(2, text("a", passed("polite")), text("b", failed("polite", [minor]))),
+    )
+    found = [
+        (one.model, one.output_count, one.affected_count, one.finding_count, dict(one.count_by_severity))
+        for one in summary.texts.findings
+    ]
+    assert found == [
+        ("a", 3, 2, 3, {"minor": 2}),
+        ("b", 3, 1, 1, {"minor": 1}),
+        ("", 6, 3, 4, {"minor": 3}),
+    ]
+    assert {one.kind for one in summary.texts.findings} == {kind}
+    (section,) = [one for one in sections(summary) if one.title == "Findings"]
+    assert [[cell.text for cell in row.cells][:3] for row in section.tables[0].rows] == [
+        ["criterion not met", "a", "3"],
+        ["criterion not met", "b", "1"],
+        ["criterion not met", "all models", "4"],
+    ]
