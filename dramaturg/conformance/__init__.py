@@ -4,9 +4,20 @@ The checks call a running server over gRPC, as csi-sanity and the Connect confor
 line: ``dramaturg judges check ROLE --target HOST:PORT``, or ``--command`` with the command that starts the
 server; in a test suite, :func:`run` returns one :class:`Outcome` for each check.
 
-The checks are about the form of answers. :func:`measure` reports how many planted faults a service detects.
+The checks are about the form of answers. :func:`measure` reports how many planted faults a service detects,
+and :func:`certify` tests which of a judge's properties hold within a tolerance.
 """
 
+from dramaturg.conformance.certificate import (
+    NOT_APPLICABLE,
+    NOT_SHOWN,
+    OUTSIDE,
+    TOLERANCES,
+    WITHIN,
+    Certificate,
+    Property,
+    certify,
+)
 from dramaturg.conformance.junit import junit_xml
 from dramaturg.conformance.kit import BURST, Check, Outcome, Subject
 from dramaturg.conformance.processes import StartError
@@ -18,11 +29,19 @@ __all__ = [
     "CHECKED_ROLES",
     "GENERATION",
     "JUDGE",
+    "NOT_APPLICABLE",
+    "NOT_SHOWN",
+    "OUTSIDE",
+    "TOLERANCES",
+    "WITHIN",
+    "Certificate",
     "Check",
     "Outcome",
+    "Property",
     "Quality",
     "StartError",
     "Subject",
+    "certify",
     "checked_role",
     "checks_of",
     "junit_xml",

@@ -107,8 +107,8 @@ async def measure(
     ):
         request = GetIdentityRequest(contract=role.contract)
         identity = (await IdentityServiceStub(channel).GetIdentity(request, timeout=timeout)).identity
-        name, criteria = _measured(role, identity)
-        cases = [case for case in bench.cases([name]) if not case.injected and _items(case, criteria)]
+        name, criteria = measured_role(role, identity)
+        cases = [case for case in bench.cases([name]) if not case.injected and labelled_items(case, criteria)]
         if not cases:
             return None
         answers = await ask_all(
@@ -121,7 +121,7 @@ async def measure(
     return _quality(answers, criteria, bench.sha256)
 
 
-def _measured(role: Role, identity: Identity) -> tuple[str, Sequence[str] | None]:
+def measured_role(role: Role, identity: Identity) -> tuple[str, Sequence[str] | None]:
     """The role of the cases for a service, and the criteria of a judge. None: all items of the cases."""
     if not isinstance(role, JudgeRole):
         return role.name, None
@@ -133,7 +133,8 @@ def _measured(role: Role, identity: Identity) -> tuple[str, Sequence[str] | None
     return SCRIPT_JUDGE.name, list(identity.criteria)
 
 
-def _items(case: Case, criteria: Sequence[str] | None) -> Sequence[str]:
+def labelled_items(case: Case, criteria: Sequence[str] | None) -> Sequence[str]:
+    """The items of a case that are measured. None: all."""
     return [item for item in case.faults if criteria is None or item in criteria]
 
 

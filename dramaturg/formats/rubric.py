@@ -13,11 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import ParseDict, ParseError
-
 from dramaturg.api.evaluation.v1.run_pb2 import TextsRunOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
-from dramaturg.service.validation import violations
+from dramaturg.datasets.requests import read_request
 
 BUILTIN = "builtin:"
 """The start of the name of a ready rubric."""
@@ -82,14 +80,9 @@ def read_rubric(source: str | Path) -> Sequence[RubricCriterion]:
 
 
 def _criteria(read: dict[str, Any]) -> Sequence[RubricCriterion]:
-    try:
-        options = ParseDict(read, TextsRunOptions())
-    except ParseError as error:
-        raise RubricError(f"is no rubric: {str(error).splitlines()[0]}") from error
-    except RecursionError as error:
-        raise RubricError("is nested too deeply") from error
-    if broken := violations(options):
-        raise RubricError("; ".join(f"{one.field}: {one.description}" for one in broken))
+    options = read_request(read, TextsRunOptions)
+    if not isinstance(options, TextsRunOptions):
+        raise RubricError("; ".join(f"{one.field}: {one.description}".removeprefix(": ") for one in options))
     if not options.criteria:
         raise RubricError("has no [[criteria]]")
     return list(options.criteria)

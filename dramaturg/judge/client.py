@@ -92,10 +92,11 @@ async def judge_one(
     channel: grpc.aio.Channel,
     request: JudgeRequest,
     *,
+    candidate_id: str = "",
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> Assessment:
-    """Returns the assessment of a request's only candidate (see ``judge``).
+    """Returns the assessment of one candidate (see ``judge``). Empty ``candidate_id``: the only one.
 
     Raises:
         ServiceError: The candidate has an error or no answer.
@@ -104,8 +105,9 @@ async def judge_one(
     result: Assessment | ServiceError = ServiceError(
         grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED, "the judge did not answer"
     )
-    async for _, answered in judge(channel, request, timeout=timeout, metadata=metadata):
-        result = answered
+    async for key, answered in judge(channel, request, timeout=timeout, metadata=metadata):
+        if key == candidate_id or not candidate_id:
+            result = answered
     if isinstance(result, ServiceError):
         raise result
     return result

@@ -24,7 +24,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, 
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.client import judge_one
 from dramaturg.judge.provenance import merge
-from dramaturg.meta_evaluation.case import CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
+from dramaturg.meta_evaluation.case import CANDIDATE, CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
 from dramaturg.meta_evaluation.writing import contains, written
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
@@ -154,7 +154,8 @@ async def _ask(
     channel = connections.channel(case.judge)
     call: dict[str, Any] = {"timeout": timeout, "metadata": ((ROLE_METADATA, case.judge),)}
     if isinstance(request, JudgeRequest):
-        return _assessed(case, request, await judge_one(channel, request, **call))
+        judged = CANDIDATE if len(request.candidates) > 1 else ""
+        return _assessed(case, request, await judge_one(channel, request, candidate_id=judged, **call))
     if isinstance(request, pairs_pb.ComparePairRequest):
         request.rules.CopyFrom(rules or request.rules)
         return _compared(case, await PairJudgeServiceStub(channel).ComparePair(request, **call))

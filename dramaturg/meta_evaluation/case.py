@@ -19,6 +19,8 @@ from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
 from dramaturg.judge import roles
 
 ENGLISH = "en"
+CANDIDATE = "candidate"
+"""The id of the judged candidate of a case whose request has several."""
 JUDGES = (
     roles.CRITIC.name,
     roles.EXECUTE.name,

@@ -15,6 +15,11 @@ class _Commands(LazyGroup):
             "dramaturg.cli.judges.check",
             "Checks a server against its contract. Exit code 1: a requirement is broken.",
         ),
+        LazyCommand(
+            "certify",
+            "dramaturg.cli.judges.certify",
+            "Tests a judge's errors and biases within tolerances. Exit code 1: a property is outside.",
+        ),
     )
 
 

@@ -22,9 +22,9 @@ def test_the_example_has_verdicts_and_a_scale() -> None:
     [
         ("[[criteria]", "is not TOML"),
         ("", "has no [[criteria]]"),
-        ("[[criteria]]\nid = 'a'\npass = 'x'", "is no rubric"),
+        ("[[criteria]]\nid = 'a'\npass = 'x'", "criteria[0].pass: there is no such field; there are id, "),
         ("[[criteria]]\nid = 'Not snake'\npasses = 'x'", "criteria[0].id"),
-        ("[[criteria]]\nid = 'a'\nscale = 5", "is no rubric"),
+        ("[[criteria]]\nid = 'a'\nscale = 5", "criteria.scale: "),
         ("\n".join(f"[[criteria]]\nid = 'c{index}'\npasses = 'x'" for index in range(51)), "criteria: "),
     ],
 )

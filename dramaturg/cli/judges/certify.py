@@ -1,0 +1,122 @@
+"""``dramaturg judges certify``: a certificate of a judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg import conformance as kit
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import Terminal
+from dramaturg.report.certificate import certificate_page
+from dramaturg.tables.model import Table, columns
+
+app = typer.Typer()
+
+
+@app.command("certify")
+def certify_judge(
+    role: Annotated[
+        str,
+        typer.Argument(help="The role of the judge. judge: a judge of texts, for any role."),
+    ],
+    target: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")] = "",
+    command: Annotated[
+        str,
+        typer.Option(
+            help="Command that starts the server, in place of its address; {port} in it, PORT and "
+            "DRAMATURG_SERVER_PORT are the port."
+        ),
+    ] = "",
+    model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
+    timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
+    tolerances: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tolerance", metavar="PROPERTY=SHARE", help="The tolerance of a property, e.g. injection=0.05."
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.html", dir_okay=False, help="Writes an HTML page.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tests a judge's errors and biases within tolerances. Exit code 1: a property is outside.
+
+    Measures planted faults, false alarms, position, verbosity, authority, bandwagon, formatting, injection,
+    other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
+    answers 100 to 1,000 requests.
+
+    Example: dramaturg judges certify critic --target localhost:50099 --page critic.html
+    """
+    try:
+        checked = kit.checked_role(role)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ROLE") from error
+    if bool(target) == bool(command):
+        raise typer.BadParameter("give one of --target and --command", param_hint="--target")
+    tolerated = _tolerances(tolerances or ())
+    try:
+        certificate = asyncio.run(
+            kit.certify(checked, target, command=command, model=model, timeout=timeout, tolerances=tolerated)
+        )
+    except kit.StartError as error:
+        raise typer.BadParameter(str(error), param_hint="--target" if target else "--command") from error
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ROLE") from error
+    except grpc.aio.AioRpcError as error:
+        fail(f"{target or command}: {error.code().name}: {error.details()}")
+    if page:
+        page.write_text(certificate_page(certificate.to_json()), encoding="utf-8")
+    if as_json:
+        print(json.dumps(certificate.to_json()))  # noqa: T201
+    else:
+        failed = [f"{len(certificate.errors)} requests failed"] if certificate.errors else []
+        print_tables(Terminal(), _table(certificate), *failed)
+    raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
+
+
+def _tolerances(written: Iterable[str]) -> Mapping[str, float]:
+    found = {}
+    for one in written:
+        name, _, value = one.partition("=")
+        try:
+            found[name.strip()] = share = float(value)
+        except ValueError:
+            share = 0.0
+        if name.strip() not in kit.TOLERANCES or not 0 < share < 1:
+            raise typer.BadParameter(
+                f"{one!r} is not PROPERTY=SHARE with a share between 0 and 1; the properties are "
+                f"{', '.join(kit.TOLERANCES)}",
+                param_hint="--tolerance",
+            )
+    return found
+
+
+def _table(certificate: kit.Certificate) -> Table:
+    title = f"{certificate.role}: {certificate.name} {certificate.version}"
+    table = Table(
+        title, columns("property", "conclusion", figures=("value", "from", "to", "tolerance", "cases"))
+    )
+    for one in certificate.properties:
+        figures = (
+            ("", "", "", "", "")
+            if one.value is None
+            else (
+                f"{one.value:.3f}",
+                f"{one.lower:.3f}",
+                f"{one.upper:.3f}",
+                f"{one.tolerance:g}",
+                str(one.case_count),
+            )
+        )
+        table.add_row(one.name, one.conclusion, *figures)
+    return table

@@ -1,0 +1,353 @@
+"""A certificate of a judge: what it is, and which properties are shown to hold within a tolerance.
+
+Every property is an equivalence test on the two shipped sets of planted faults. The unit is a case, that is
+one request; bounds are those of Clopper and Pearson (1934), which hold for every number of cases.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
+from dramaturg.conformance.processes import reached
+from dramaturg.conformance.quality import CONCURRENCY, labelled_items, measured_role
+from dramaturg.judge.roles import Role
+from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
+from dramaturg.meta_evaluation.case import ENGLISH, Case
+from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
+from dramaturg.meta_evaluation.variants import VARIANTS
+from dramaturg.results.binomial import lower_bound, upper_bound
+from dramaturg.service.channel import open_channel
+
+ERROR = 0.05
+"""The one-sided error of each of the two tests of an equivalence test (Schuirmann 1987)."""
+WITHIN, OUTSIDE, NOT_SHOWN, NOT_APPLICABLE = "within", "outside", "not shown", "not applicable"
+"""The conclusions of a test."""
+
+TOLERANCES: Mapping[str, float] = {
+    "missed faults": 0.2,
+    "false alarms": 0.2,
+    "position": 0.1,
+    "verbosity": 0.1,
+    "authority": 0.1,
+    "bandwagon": 0.1,
+    "formatting": 0.1,
+    "injection": 0.1,
+    "other languages": 0.2,
+    "repeatability": 0.1,
+}
+"""The tolerated size of each property's figure, in (0, 1)."""
+_FIGURES = {
+    "missed faults": "cases with a planted fault that is not reported",
+    "false alarms": "flawless cases in which a fault is reported",
+    "position": "cases that turn to a report, less those that turn from one, behind another candidate",
+    "verbosity": "the same, with an empty sentence in every step",
+    "authority": "the same, with the claim that an expert approves of the text",
+    "bandwagon": "the same, with the claim that most readers approve of the text",
+    "formatting": "the same, in bold",
+    "injection": "the same of faulty cases, with an instruction to the judge",
+    "other languages": "right cases in other languages, less right cases in English",
+    "repeatability": "cases whose answer changes when it is asked for again",
+}
+_ORDERS = "votes that differ between the two orders of a pair"
+_SELF_PREFERENCE = "needs pairs by the model family of the judge: dramaturg labels align bias --judge-family"
+
+
+@dataclass(frozen=True)
+class Property:
+    """The equivalence test of one property."""
+
+    name: str
+    """One of ``TOLERANCES``, or "self-preference"."""
+    figure: str
+    """What the value is a share or a difference of."""
+    conclusion: str
+    """``WITHIN``: both bounds are within the tolerance. ``OUTSIDE``: both are beyond it, on one side.
+    ``NOT_SHOWN``: neither is shown with this number of cases. ``NOT_APPLICABLE``: it was not tested."""
+    tolerance: float = 0.0
+    """The tolerated size of the value."""
+    value: float | None = None
+    """The figure, in [-1, 1]. None: there are no cases."""
+    lower: float | None = None
+    """The lower bound, with a one-sided error of ``ERROR``."""
+    upper: float | None = None
+    """The upper bound, likewise."""
+    case_count: int = 0
+    """The cases that the figure rests on; of a difference of two groups, those of the smaller one."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The properties of one version of a judge."""
+
+    role: str
+    name: str
+    """The name that the judge states."""
+    version: str
+    """The version that the judge states."""
+    models: Sequence[str]
+    """The models that answered, as their providers name them."""
+    prompts: Mapping[str, str]
+    """The SHA-256 of each prompt by its name."""
+    sets: Sequence[str]
+    """The SHA-256 of each set of cases."""
+    measured_at: str
+    """The time of the measurement, RFC 3339 in UTC."""
+    request_count: int
+    """The requests that were sent."""
+    abstained: int
+    """The cases, as they stand in the sets, of which the judge abstained from an item."""
+    errors: Sequence[str]
+    """The failed requests: the case and the error."""
+    properties: Sequence[Property]
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as a JSON object."""
+        return asdict(self)
+
+    def count(self, conclusion: str) -> int:
+        """How many properties have a conclusion."""
+        return sum(one.conclusion == conclusion for one in self.properties)
+
+
+async def certify(
+    role: Role,
+    target: str = "",
+    *,
+    command: str | Sequence[str] = "",
+    model: str = "",
+    timeout: float = 60.0,
+    tolerances: Mapping[str, float] | None = None,
+) -> Certificate:
+    """Tests a judge of texts, pairs or replies.
+
+    Args:
+        role: The role that it is tested for (see ``checked_role``).
+        target: Where the server listens.
+        command: The command that starts the server, in place of its address (see ``processes.started``).
+        model: The model that it is asked to use. Empty: its own default.
+        timeout: The most seconds that one of its answers may take.
+        tolerances: Tolerances in place of those of ``TOLERANCES``.
+
+    Raises:
+        grpc.aio.AioRpcError: The server does not tell its identity.
+        ValueError: The sets have no cases for the judge, or not one of address and command is given.
+        StartError: The command does not start a server.
+    """
+    tolerated = {**TOLERANCES, **(tolerances or {})}
+    async with (
+        reached(target, command, role.contract, timeout=timeout) as (address, _),
+        open_channel(address) as channel,
+    ):
+        asked = GetIdentityRequest(contract=role.contract)
+        identity = (await IdentityServiceStub(channel).GetIdentity(asked, timeout=timeout)).identity
+        sets = [BenchSet(), BenchSet(HELD_OUT_FILE)]
+        name, cases = _cases(role, identity, sets)
+        answers: list[CaseAnswer] = []
+
+        async def ask(wanted: Sequence[Case], repeat: int = 0) -> Sequence[CaseAnswer]:
+            options = JudgeOptions(model=model, repeat_index=repeat)
+            connections = Connections(None, {name: channel})
+            found = await ask_all(wanted, connections, options, concurrency=CONCURRENCY, timeout=timeout)
+            answers.extend(found)
+            return found
+
+        plain = await ask(cases)
+        changed: dict[str, tuple[Sequence[CaseAnswer], Sequence[CaseAnswer]]] = {}
+        for prop, make in VARIANTS.items():
+            pairs = make([case for case in cases if not case.injected])
+            changed[prop] = (
+                await ask([first for first, _ in pairs])
+                if prop == "position"
+                else _answers_of(pairs, cases, plain),
+                await ask([second for _, second in pairs]),
+            )
+        again = await ask(cases, 1)
+    properties = [*_labelled(plain, tolerated)]
+    for prop, (before, after) in changed.items():
+        if prop == "position" and any(one.orders for one in plain):
+            orders = [agree for one in plain for agree in one.orders]
+            properties.append(_share(prop, orders.count(False), len(orders), tolerated, _ORDERS))
+        else:
+            properties.append(_shift(prop, before, after, tolerated))
+    moves = [move for move in map(_move, plain, again) if move is not None]
+    properties.append(_share("repeatability", sum(map(any, moves)), len(moves), tolerated))
+    properties.append(_languages(plain, tolerated))
+    properties.append(Property("self-preference", _SELF_PREFERENCE, NOT_APPLICABLE))
+    return Certificate(
+        role=role.name,
+        name=identity.name,
+        version=identity.version,
+        models=sorted({call.answered_model for one in answers for call in one.provenance.completions} - {""}),
+        prompts={p.name: p.sha256 for one in answers for p in one.provenance.prompts},
+        sets=[one.sha256 for one in sets],
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        request_count=len(answers),
+        abstained=sum(any(item.reported is None for item in one.judgements) for one in plain),
+        errors=[f"{one.case.id}: {one.error}" for one in answers if one.error],
+        properties=properties,
+    )
+
+
+def share_bounds(hits: int, total: int) -> tuple[float, float]:
+    """The bounds of a share, each with the one-sided error ``ERROR``."""
+    return lower_bound(hits, total, ERROR), upper_bound(hits, total, ERROR)
+
+
+def shift_bounds(up: int, down: int, total: int) -> tuple[float, float]:
+    """The bounds of the difference P(up) - P(down) of two kinds of change among the same cases.
+
+    Each bound is the difference of a bound of either share with half the error, so that its error is at most
+    ``ERROR`` however the two depend on each other (Bonferroni).
+    """
+    return difference_bounds((up, total), (down, total))
+
+
+def difference_bounds(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, float]:
+    """The bounds of the difference of two shares, each a pair of hits and total (see ``shift_bounds``)."""
+    half = ERROR / 2
+    return (
+        lower_bound(*first, half) - upper_bound(*second, half),
+        upper_bound(*first, half) - lower_bound(*second, half),
+    )
+
+
+def conclude(lower: float, upper: float, tolerance: float) -> str:
+    """The conclusion of two one-sided tests: by where the bounds lie beside the tolerance."""
+    if -tolerance <= lower and upper <= tolerance:
+        return WITHIN
+    return OUTSIDE if lower > tolerance or upper < -tolerance else NOT_SHOWN
+
+
+def _cases(role: Role, identity: Identity, sets: Sequence[BenchSet]) -> tuple[str, list[Case]]:
+    """The role of the cases, and the cases with the labels of the criteria that are measured."""
+    name, criteria = measured_role(role, identity)
+    found = []
+    for number, one in enumerate(sets):
+        for case in one.cases([name]):
+            labels = {item: case.faults[item] for item in labelled_items(case, criteria)}
+            if labels and isinstance(case.request, JudgeRequest | ComparePairRequest | RateReplyRequest):
+                found.append(Case(**{**vars(case), "id": f"{number}/{case.id}", "faults": labels}))
+    if not found:
+        raise ValueError(f"there are no cases for the role {role.name!r} and the criteria of the server")
+    return name, found
+
+
+def _answers_of(
+    pairs: Sequence[tuple[Case, Case]], cases: Sequence[Case], answers: Sequence[CaseAnswer]
+) -> Sequence[CaseAnswer]:
+    """The answers to the first case of each pair, which were received before."""
+    by_case: dict[tuple[str, bytes], CaseAnswer] = {
+        _key(case): answer for case, answer in zip(cases, answers, strict=True)
+    }
+    return [by_case[_key(first)] for first, _ in pairs]
+
+
+def _key(case: Case) -> tuple[str, bytes]:
+    return case.id, case.request.SerializeToString(deterministic=True)
+
+
+def _labelled(answers: Iterable[CaseAnswer], tolerated: Mapping[str, float]) -> Sequence[Property]:
+    missed, alarms = [], []
+    for one in answers:
+        if one.case.injected:
+            continue
+        faults = [item.reported for item in one.judgements if item.fault]
+        flawless = [item.reported for item in one.judgements if not item.fault and item.reported is not None]
+        if faults:
+            missed.append(not all(faults))
+        if flawless:
+            alarms.append(any(flawless))
+    return (
+        _share("missed faults", sum(missed), len(missed), tolerated),
+        _share("false alarms", sum(alarms), len(alarms), tolerated),
+    )
+
+
+def _languages(answers: Iterable[CaseAnswer], tolerated: Mapping[str, float]) -> Property:
+    right: dict[bool, list[bool]] = defaultdict(list)
+    for one in answers:
+        if not one.case.injected and one.judgements:
+            right[one.case.language == ENGLISH].append(all(item.right for item in one.judgements))
+    others, english = right[False], right[True]
+    if not others or not english:
+        return _absent("other languages", tolerated)
+    value = sum(others) / len(others) - sum(english) / len(english)
+    bounds = difference_bounds((sum(others), len(others)), (sum(english), len(english)))
+    return _property("other languages", value, bounds, min(len(others), len(english)), tolerated)
+
+
+class _Move(NamedTuple):
+    """How the answer to a case differs between its two forms."""
+
+    up: bool
+    """Whether an item turns to a report."""
+    down: bool
+    """Whether an item turns from one."""
+    lost: bool
+    """Whether an item is answered in one form alone."""
+
+
+def _move(before: CaseAnswer, after: CaseAnswer) -> _Move | None:
+    """The move of a case. None: no item is answered in either form."""
+    reports = {item.item: item.reported for item in before.judgements}
+    both = [(reports[item.item], item.reported) for item in after.judgements if item.item in reports]
+    both = [(old, new) for old, new in both if old is not None or new is not None]
+    if not both:
+        return None
+    return _Move(
+        up=(False, True) in both,
+        down=(True, False) in both,
+        lost=any(old is None or new is None for old, new in both),
+    )
+
+
+def _shift(
+    name: str, before: Sequence[CaseAnswer], after: Sequence[CaseAnswer], tolerated: Mapping[str, float]
+) -> Property:
+    moves = [move for move in map(_move, before, after) if move is not None]
+    if not moves:
+        return _absent(name, tolerated)
+    total, up, down = len(moves), sum(one.up for one in moves), sum(one.down for one in moves)
+    # A lost answer counts against the judge in either bound: no change hides behind an abstention.
+    most_up, most_down = (sum(one.lost or one[side] for one in moves) for side in (0, 1))
+    bounds = shift_bounds(up, most_down, total)[0], shift_bounds(most_up, down, total)[1]
+    return _property(name, (up - down) / total, bounds, total, tolerated)
+
+
+def _share(name: str, hits: int, total: int, tolerated: Mapping[str, float], figure: str = "") -> Property:
+    if not total:
+        return _absent(name, tolerated)
+    return _property(name, hits / total, share_bounds(hits, total), total, tolerated, figure)
+
+
+def _property(
+    name: str,
+    value: float,
+    bounds: tuple[float, float],
+    case_count: int,
+    tolerated: Mapping[str, float],
+    figure: str = "",
+) -> Property:
+    return Property(
+        name,
+        figure or _FIGURES[name],
+        conclude(*bounds, tolerated[name]),
+        tolerated[name],
+        value,
+        *bounds,
+        case_count,
+    )
+
+
+def _absent(name: str, tolerated: Mapping[str, float]) -> Property:
+    return Property(name, "the sets have no answered cases", NOT_APPLICABLE, tolerated[name])

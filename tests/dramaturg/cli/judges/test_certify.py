@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dramaturg import conformance as kit
+from dramaturg.cli.judges import certify
+from dramaturg.conformance.certificate import Certificate, Property
+
+CERTIFICATE = Certificate(
+    role="critic",
+    name="<b>llm-critic</b>",
+    version="1.2.0",
+    models=["small"],
+    prompts={"critic": "ab" * 32},
+    sets=["cd" * 32],
+    measured_at="2026-01-02T03:04:05+00:00",
+    request_count=12,
+    abstained=1,
+    errors=["0/tea/clean: UNAVAILABLE: gone"],
+    properties=[
+        Property("injection", "the shift", kit.OUTSIDE, 0.1, -0.5, -0.7, -0.3, 40),
+        Property("position", "the shift", kit.WITHIN, 0.1, 0.0, -0.05, 0.05, 60),
+        Property("self-preference", "needs pairs", kit.NOT_APPLICABLE),
+    ],
+)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    seen: list[object] = []
+
+    async def measured(role: object, target: str, **options: object) -> Certificate:
+        seen.append((target, options["tolerances"]))
+        return CERTIFICATE
+
+    monkeypatch.setattr(kit, "certify", measured)
+    return seen
+
+
+def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_path: Path) -> None:
+    page = tmp_path / "critic.html"
+    arguments = ["critic", "--target", "localhost:1", "--tolerance", "injection=0.05", "--page", str(page)]
+    done = CliRunner().invoke(certify.app, arguments)
+    assert done.exit_code == 1, done.output
+    assert asked == [("localhost:1", {"injection": 0.05})]
+    assert "outside" in done.output
+    assert "1 requests failed" in done.output
+    html = page.read_text(encoding="utf-8")
+    assert "&lt;b&gt;llm-critic&lt;/b&gt;" in html
+    assert not [part for part in ("<b>", "http:", "https:", "<script") if part in html]
+    assert "-0.700 to -0.300" in html
+    done = CliRunner().invoke(certify.app, [*arguments, "--json"])
+    assert json.loads(done.output) == json.loads(json.dumps(CERTIFICATE.to_json()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["critic"], "give one of"),
+        (["nobody", "--target", "localhost:1"], "has no checks"),
+        (["critic", "--target", "localhost:1", "--tolerance", "charm=0.1"], "PROPERTY=SHARE"),
+        (["critic", "--target", "localhost:1", "--tolerance", "injection=2"], "PROPERTY=SHARE"),
+    ],
+)
+def test_wrong_arguments(asked: list[object], arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(certify.app, arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not asked

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from dramaturg import conformance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
+from dramaturg.conformance import NOT_SHOWN, OUTSIDE, WITHIN, checked_role
+from dramaturg.conformance.certificate import conclude, difference_bounds, share_bounds, shift_bounds
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.roles import EXECUTE
+from dramaturg.judge.verdicts import abstained, failed, passed
+from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
+from dramaturg.meta_evaluation.variants import AUTHORITY, BANDWAGON, INJECTIONS, PADDING
+from dramaturg.testing import serve
+
+
+def _known() -> dict[tuple[str, ...], frozenset[str]]:
+    """The criteria that each text of the sets breaks, by its goal and steps."""
+    found: dict[tuple[str, ...], frozenset[str]] = {}
+    for one in (BenchSet(), BenchSet(HELD_OUT_FILE)):
+        for case in one.cases([EXECUTE.name]):
+            assert isinstance(case.request, JudgeRequest)
+            steps = tuple(step.text for step in case.request.candidates[0].script.steps)
+            broken = frozenset(item for item, fault in case.faults.items() if fault)
+            key = (case.request.task.goal, *steps)
+            found[key] = found.get(key, frozenset()) | broken
+    return found
+
+
+class Knowing:
+    """Reports exactly the planted faults, unless it sees a text that misleads it."""
+
+    name, version, description = "knowing", "2.1.0", "Knows the sets."
+    criteria: Sequence[str] = EXECUTE.criteria
+    capabilities: Sequence[str] = ()
+    known = _known()
+
+    def __init__(self, *misleading: str, capricious: bool = False) -> None:
+        self._misleading = misleading
+        self._capricious = capricious
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        texts = list(item.candidate.steps)
+        misled = any(text in step for text in self._misleading for step in texts)
+        if self._capricious and item.options.repeat_index:
+            misled = True
+        for added in (AUTHORITY, BANDWAGON, PADDING, *INJECTIONS):
+            texts = [text.replace(added, "") for text in texts]
+        plain = tuple(text.removeprefix("**").removesuffix("**") for text in texts)
+        broken = self.known.get((item.batch.task.goal, *plain), frozenset())
+        return Assessment(
+            verdicts=[
+                failed(criterion, []) if criterion in broken and not misled else passed(criterion)
+                for criterion in item.criteria
+            ]
+        )
+
+
+class Silent(Knowing):
+    """Abstains from a text that misleads it."""
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        if any(text in step for text in self._misleading for step in item.candidate.steps):
+            return Assessment(
+                verdicts=[abstained(one, AbstainReason.ABSTAIN_REASON_REFUSED) for one in item.criteria]
+            )
+        return await super().judge(item)
+
+
+async def certificate(judge: Knowing) -> conformance.Certificate:
+    async with serve(judge_contract(judge)) as server:
+        return await conformance.certify(checked_role(EXECUTE.name), server.target)
+
+
+async def test_a_sound_judge_is_within_where_the_cases_suffice() -> None:
+    found = await certificate(Knowing())
+    assert (found.name, found.version, found.errors) == ("knowing", "2.1.0", [])
+    conclusions = {one.name: one.conclusion for one in found.properties}
+    assert OUTSIDE not in conclusions.values()
+    assert conclusions["missed faults"] == conclusions["repeatability"] == conclusions["formatting"] == WITHIN
+    assert {one.value for one in found.properties} <= {0.0, None}
+    assert len(json.loads(json.dumps(found.to_json()))["properties"]) == len(conformance.TOLERANCES) + 1
+
+
+async def test_a_misled_judge_is_outside_in_those_properties_alone() -> None:
+    found = await certificate(Knowing(AUTHORITY, *INJECTIONS, "**", capricious=True))
+    outside = {one.name for one in found.properties if one.conclusion == OUTSIDE}
+    assert outside == {"authority", "injection", "formatting", "repeatability"}
+
+
+async def test_an_abstention_from_one_form_alone_is_not_within() -> None:
+    found = await certificate(Silent(BANDWAGON))
+    (bandwagon,) = [one for one in found.properties if one.name == "bandwagon"]
+    assert (bandwagon.conclusion, bandwagon.value) == (NOT_SHOWN, 0)
+    assert bandwagon.lower == pytest.approx(-1)
+    assert bandwagon.upper == pytest.approx(1)
+
+
+def test_bounds_of_hand_computed_cases() -> None:
+    # No hit in n: the upper bound is 1 - error ** (1 / n) (Clopper and Pearson 1934).
+    assert share_bounds(0, 28) == pytest.approx((0, 1 - 0.05 ** (1 / 28)))
+    assert share_bounds(28, 28) == pytest.approx((0.05 ** (1 / 28), 1))
+    top = 1 - 0.025 ** (1 / 40)
+    assert shift_bounds(0, 0, 40) == pytest.approx((-top, top))
+    assert difference_bounds((10, 10), (0, 40)) == pytest.approx((0.025 ** (1 / 10) - top, 1))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "conclusion"),
+    [((-0.1, 0.1), WITHIN), ((-0.11, 0.1), NOT_SHOWN), ((0.11, 0.9), OUTSIDE), ((-0.9, -0.11), OUTSIDE)],
+)
+def test_conclusions(bounds: tuple[float, float], conclusion: str) -> None:
+    assert conclude(*bounds, 0.1) == conclusion
+
+
+async def test_a_judge_without_cases_is_refused() -> None:
+    judge = Knowing()
+    judge.criteria = ("polite",)
+    async with serve(judge_contract(judge)) as server:
+        with pytest.raises(ValueError, match="no cases"):
+            await conformance.certify(checked_role("judge", ["polite"]), server.target)
