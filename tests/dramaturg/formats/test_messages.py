@@ -10,6 +10,7 @@ from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.formats.texts import convert, has_texts
 from dramaturg.judge.conversations import final_answer, transcript
 
+IMAGE_OF_10_MB = "data:image/png;base64," + "A" * 13_333_336
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {
@@ -65,11 +66,27 @@ def test_rows_of_messages_need_no_text_and_no_task() -> None:
         ),
         ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages[0].tool_calls[0]: has no name"),
         ([{"role": "user", "content": "x"}] * 501, "texts[0].conversation.turns"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "x"}] * 101}],
+            "texts[0].conversation.turns[0].parts: ",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": IMAGE_OF_10_MB}]}],
+            "texts[0].conversation.turns[0].parts[0].image.data: ",
+        ),
     ],
 )
 def test_a_row_that_is_no_conversation_is_named(messages: Any, problem: str) -> None:
     (skipped,) = convert([{"messages": messages, "task": "T"}]).skipped
     assert problem in skipped.reason
+
+
+def test_an_address_is_kept_and_not_read() -> None:
+    (turn,) = read_messages(
+        [{"role": "user", "content": [{"type": "image_url", "image_url": "http://169.254.169.254/latest"}]}]
+    ).turns
+    assert turn.parts[0].image.uri == "http://169.254.169.254/latest"
+    assert not turn.parts[0].image.data
 
 
 def test_errors_name_the_column() -> None:
