@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
@@ -17,13 +18,15 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
-from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunBudget, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.evaluation_runs import (
+    LABEL,
     Evaluated,
     ResultFolder,
     RunRows,
+    continue_run,
     delete_store,
     evaluate_run,
     interruption,
@@ -35,7 +38,16 @@ from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, 
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
 from dramaturg.cli.runs.connection import refuse
-from dramaturg.cli.runs.spec import INLINE_BYTES, EstimateUsage, MaxCost, MaxTokens, make_budget, make_policy
+from dramaturg.cli.runs.overview import print_run
+from dramaturg.cli.runs.spec import (
+    INLINE_BYTES,
+    EstimateUsage,
+    MaxCost,
+    MaxTokens,
+    make_budget,
+    make_policy,
+    upload_rows,
+)
 from dramaturg.cli.runs.watch import EXIT_CODES
 from dramaturg.cli.sampling_options import SamplingOptions
 from dramaturg.cli.summaries import as_json, print_failures, show_summary
@@ -48,6 +60,10 @@ from dramaturg.results.files import ERRORS, RESULTS, read_results
 
 Request = TypeVar("Request", bound=Message)
 Result = TypeVar("Result")
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="With --target: print the run's id and end; the run goes on there."),
+]
 RowsFile = Annotated[
     Path | None,
     typer.Option(
@@ -96,6 +112,8 @@ class Job(RowsJob):
     """Whether the calls and their cost are estimated, and nothing is evaluated."""
     pilot: Pilot = 0
     """The number of samples that a dry run evaluates."""
+    detach: Detach = False
+    """Whether the command ends once the gateway has the run."""
     rows: RowsFile = None
     """The file for the requests of all samples, which are then not evaluated. None: they are evaluated."""
 
@@ -174,6 +192,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
         with run_rows(requests) as written:
             if job.dry_run:
                 raise typer.Exit(_estimate(job, evaluation, written))
+            if job.detach:
+                _detach(job, written, _spec(job, evaluation, written))
             folder = ResultFolder(job.out or default_folder(), written.digest, job.target)
             folder.check(replace=job.replace)
             spec = _spec(job, evaluation, written)
@@ -258,6 +278,43 @@ def _estimate(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> int:
     return print_estimate(_run(job, work(), len(rows.lines)), as_json=job.as_json)
 
 
+def _detach(job: Job, rows: RunRows, spec: RunSpec) -> NoReturn:
+    """Gives the run to the gateway and prints its id. The same command finds it again while it has not ended.
+
+    Raises:
+        typer.Exit: 0; 2 without a target; 4 where the budget is too small; as ``_run`` where that failed.
+    """
+    target = job.target
+    if target is None:
+        fail("--detach: name the gateway that keeps the run with --target; dramaturg up starts one")
+
+    async def work() -> Run:
+        async with DramaturgClient(target) as client:
+            await upload_rows(client, spec, rows.path)
+            before = partial(_check_budget, job, client, spec)
+            return await continue_run(client, spec, LABEL, rows.identity(spec), ended=False, before=before)
+
+    run = _run(job, work(), len(rows.lines))
+    if job.as_json:
+        print_run(run, as_json=True)
+    else:
+        typer.echo(run.id)
+    tell_next("runs", "watch", run.id, "--target", target)
+    raise typer.Exit(0)
+
+
+async def _check_budget(job: Job, client: DramaturgClient, spec: RunSpec) -> None:
+    """Ends the command where the planned calls exceed the budget.
+
+    Raises:
+        typer.Exit: 4 with a message.
+    """
+    if job.budget is not None:
+        estimate = await client.estimate_run(spec, timeout=job.timeout)
+        if estimate.budget_exceeded:
+            fail(f"nothing is evaluated: {'; '.join(estimate.budget_exceeded)}", PARTIAL)
+
+
 async def _evaluate(
     job: Job, evaluation: Evaluation[Request], rows: RunRows, spec: RunSpec, folder: ResultFolder
 ) -> Evaluated:
@@ -269,15 +326,9 @@ async def _evaluate(
         ) as address,
         DramaturgClient(address) as client,
     ):
-
-        async def check_budget(spec: RunSpec) -> None:
-            if job.budget is not None:
-                estimate = await client.estimate_run(spec, timeout=job.timeout)
-                if estimate.budget_exceeded:
-                    fail(f"nothing is evaluated: {'; '.join(estimate.budget_exceeded)}", PARTIAL)
-
+        before = partial(_check_budget, job, client)
         evaluated = await evaluate_run(
-            client, rows, spec, folder, evaluation.options, local=local, before=check_budget
+            client, rows, spec, folder, evaluation.options, local=local, before=before
         )
     if evaluation.conclude is not None and not evaluated.interrupted:
         evaluation.conclude()

@@ -137,7 +137,7 @@ def targets(settings: Any, rendering: Rendering, place: Path) -> Iterator[str]:
 def provider_arrow(pod: Pod, provider: Any) -> Arrow:
     """Where a provider is: a service of the cluster, whose name has no dot, or outside."""
     assert isinstance(provider, EndpointSettings)
-    url = urlsplit(provider.base_url)
+    url = urlsplit(provider.address)
     if url.hostname and "." not in url.hostname:
         return pod.name, url.hostname, url.port or HTTPS_PORT
     return pod.name, OUTSIDE, HTTPS_PORT

@@ -53,7 +53,7 @@ def certify_judge(
 
     Measures planted faults, false alarms, position, verbosity, authority, bandwagon, formatting, injection,
     other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
-    answers 100 to 1,000 requests.
+    answers 60 to 1,000 requests.
 
     Example: dramaturg judges certify critic --target localhost:50099 --page critic.html
     """

@@ -17,6 +17,7 @@ from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.variants import AUTHORITY, BANDWAGON, INJECTIONS, PADDING
 from dramaturg.testing import serve
+from tests.dramaturg.conformance import services
 
 
 def _known() -> dict[tuple[str, ...], frozenset[str]]:
@@ -99,6 +100,26 @@ async def test_an_abstention_from_one_form_alone_is_not_within() -> None:
     assert (bandwagon.conclusion, bandwagon.value) == (NOT_SHOWN, 0)
     assert bandwagon.lower == pytest.approx(-1)
     assert bandwagon.upper == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("role", "method", "case_count", "outside"),
+    [
+        # Prefers the first text, also of two equal ones, and in both orders.
+        ("pair-judge", services.compare_pair, 40, {"false alarms"}),
+        # Rates everything 7, which reports no fault.
+        ("rating-judge", services.rate_seven, 18, {"missed faults"}),
+    ],
+)
+async def test_judges_of_pairs_and_replies(
+    role: str, method: services.Method, case_count: int, outside: set[str]
+) -> None:
+    async with serve(services.service(role, method)) as server:
+        found = await conformance.certify(checked_role(role), server.target)
+    properties = {one.name: one for one in found.properties}
+    assert {name for name, one in properties.items() if one.conclusion == OUTSIDE} == outside
+    assert properties["repeatability"].case_count == case_count
+    assert (properties["position"].conclusion == WITHIN) == (role == "pair-judge")
 
 
 def test_bounds_of_hand_computed_cases() -> None:

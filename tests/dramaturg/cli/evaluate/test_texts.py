@@ -85,6 +85,20 @@ async def test_a_table_with_a_text_a_row_needs_no_conversion(target: str, rows: 
     assert not (tmp_path / "3").exists()
 
 
+async def test_a_detached_run_goes_on_and_the_same_command_finds_it(
+    target: str, rows: Path, tmp_path: Path
+) -> None:
+    command = ("eval", EXAMPLES / "answers.csv", "--criteria", RUBRIC)
+    refused = await dramaturg(*command, "--detach")
+    assert (refused.code, "--target" in refused.err) == (2, True)
+    begun = await dramaturg(*command, "--target", target, "--detach")
+    assert begun.code == 0, begun.err
+    run = begun.out.strip()
+    assert f"next: dramaturg runs watch {run} --target {target}" in begun.err
+    watched = await dramaturg("runs", "watch", run, "--json")
+    assert (watched.json["state"], watched.json["succeeded"]) == ("SUCCEEDED", 3)
+
+
 async def test_the_tables_name_models_criteria_scales_and_panels(
     target: str, rows: Path, tmp_path: Path
 ) -> None:
