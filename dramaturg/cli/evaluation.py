@@ -44,8 +44,9 @@ from dramaturg.cli.runs.spec import (
     EstimateUsage,
     MaxCost,
     MaxTokens,
+    RunOptions,
     make_budget,
-    make_policy,
+    parse_labels,
     upload_rows,
 )
 from dramaturg.cli.runs.watch import EXIT_CODES
@@ -99,7 +100,7 @@ class RowsJob(SamplingOptions):
 
 
 @dataclass(frozen=True)
-class Job(RowsJob):
+class Job(RunOptions, RowsJob):
     """The options of ``evaluate_file``."""
 
     max_cost_usd: MaxCost = None
@@ -116,6 +117,18 @@ class Job(RowsJob):
     """Whether the command ends once the gateway has the run."""
     rows: RowsFile = None
     """The file for the requests of all samples, which are then not evaluated. None: they are evaluated."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the user gives the run.
+
+        Raises:
+            typer.Exit: 2 with a message where one is malformed, or is the one by which runs are found again.
+        """
+        labels = parse_labels(self.label or ())
+        if LABEL in labels:
+            fail(f"--label {LABEL}: the command sets this label itself")
+        return labels
 
     @property
     def budget(self) -> RunBudget | None:
@@ -151,6 +164,8 @@ class Evaluation(Generic[Request]):
     """Why the summary answers nothing, after which the exit code is 1. Empty: it does."""
     filled: Collection[str] = ()
     """Required fields that rows may leave out, because ``apply`` fills them."""
+    models: Sequence[str] = ()
+    """Models that write a candidate for every row, beside those that the rows have."""
     max_missing_gold_answers: float | None = None
     """The share of samples that may be judged without a gold answer. None: as runs have it."""
 
@@ -185,11 +200,13 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     with checked as (rows, total):
         requests = _requests(job, evaluation, rows)
         if job.rows is not None:
+            if evaluation.models:
+                fail("--rows: a row names no models that write candidates; leave out --model")
             check_writable(job.rows)
             write_messages(job.rows, (row.request for row in requests))
             echo(f"{total * evaluation.spread_count} rows of {total} to {job.rows}")
             raise typer.Exit(0)
-        with run_rows(requests) as written:
+        with run_rows(requests, evaluation.models) as written:
             if job.dry_run:
                 raise typer.Exit(_estimate(job, evaluation, written))
             if job.detach:
@@ -234,10 +251,13 @@ def _requests(
 
 def _spec(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> RunSpec:
     spec = rows.spec()
-    spec.display_name = PurePath(job.file).name if job.file != STANDARD_INPUT else ""
+    of_file = PurePath(job.file).name if job.file != STANDARD_INPUT else ""
+    spec.display_name = of_file if job.name is None else job.name
+    spec.labels.update(job.labels)
     missing = evaluation.max_missing_gold_answers
-    spec.policy.CopyFrom(make_policy(0, job.timeout, max_missing_gold_answer_fraction=missing))
+    spec.policy.CopyFrom(job.policy(job.timeout, max_missing_gold_answer_fraction=missing))
     spec.limits.max_concurrent_samples = job.concurrency
+    spec.limits.priority = job.priority or 0
     if job.budget is not None:
         spec.budget.CopyFrom(job.budget)
     return spec

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 from array import array
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,14 +53,16 @@ class RunRows:
     """The member of ``RunSpec.evaluation``. Empty: there are no rows."""
     size: int = 0
     """The size of the file, in bytes."""
+    models: Sequence[str] = ()
+    """Models that write a candidate for every row, beside those that the rows have."""
     digest: bytes = b""
-    """The SHA-256 of the kind and of all rows."""
+    """The SHA-256 of the kind, of the models and of all rows."""
     lines: array[int] = field(default_factory=lambda: array("Q"))
     """The line of each request in the file that the user named."""
 
     def spec(self) -> RunSpec:
         """A spec with the rows, if they are small enough for a request; else without a source."""
-        spec = RunSpec()
+        spec = RunSpec(models=self.models)
         getattr(spec, self.kind).SetInParent()
         spec.dataset.format = run_pb2.DATASET_FORMAT_JSONL
         if self.size <= INLINE_BYTES:
@@ -73,11 +75,16 @@ class RunRows:
 
 
 @contextmanager
-def run_rows(rows: Iterable[Row[Any]]) -> Iterator[RunRows]:
-    """Writes the requests of a run to a temporary file, which is deleted at the end."""
+def run_rows(rows: Iterable[Row[Any]], models: Sequence[str] = ()) -> Iterator[RunRows]:
+    """Writes the requests of a run to a temporary file, which is deleted at the end.
+
+    Args:
+        rows: The requests.
+        models: Models that write a candidate for every row.
+    """
     with tempfile.TemporaryDirectory(prefix="dramaturg-") as folder:
-        written = RunRows(Path(folder) / "rows.jsonl")
-        digest = hashlib.sha256()
+        written = RunRows(Path(folder) / "rows.jsonl", models=models)
+        digest = hashlib.sha256("".join(f"model {model}\n" for model in models).encode())
         with written.path.open("wb") as file:
             for row in rows:
                 if not written.kind:

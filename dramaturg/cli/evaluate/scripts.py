@@ -17,13 +17,17 @@ from dramaturg.cli.options import (
     MaxMissingGoldAnswers,
     Mechanism,
     ModelGroups,
+    ModelsUnderTest,
     ShadowWait,
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
-from dramaturg.judge.roles import SCRIPT_JUDGE, SYNTHESIZE
+from dramaturg.judge.roles import AUTHOR, SCRIPT_JUDGE, SYNTHESIZE
+
+JUDGING_ROLES = ("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment")
+"""The roles that judge scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class ScriptOptions:
 def scripts(
     own: ScriptOptions,
     job: Job,
+    model: ModelsUnderTest = None,
     judge: Judges = None,
     judge_model: JudgeModels = None,
     max_missing_gold_answers: MaxMissingGoldAnswers = None,
@@ -56,7 +61,8 @@ def scripts(
 
     Each row is an EvaluateScriptsRequest (docs/datasets.md). All rows are checked before the first call.
     DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both in
-    the order of the rows.
+    the order of the rows. Each --model writes a script for the task of every row, beside the candidates that
+    the row brings.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, or more samples than --max-missing-gold-answers permits
@@ -65,6 +71,8 @@ def scripts(
     For example:
 
         dramaturg eval tasks.jsonl
+
+        dramaturg eval tasks.jsonl --kind scripts --model gpt-4o --model my-model --label team=a
 
         dramaturg eval tasks.jsonl --judge critic=llm --judge critic=offline --judge-model gpt-4o
 
@@ -86,9 +94,11 @@ def scripts(
         job,
         Evaluation(
             request=EvaluateScriptsRequest,
-            roles=("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment"),
+            roles=(*JUDGING_ROLES, AUTHOR.name) if model else JUDGING_ROLES,
             apply=apply,
             options=summary_options(group_by, model_groups=model_group),
+            filled=("candidates",) if model else (),
+            models=model or (),
             max_missing_gold_answers=max_missing_gold_answers,
         ),
     )

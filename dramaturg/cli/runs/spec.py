@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
 
@@ -24,9 +25,67 @@ RunConcurrency = Annotated[
     int | None,
     typer.Option("--concurrency", min=0, max=1024, help="Samples evaluated at once, by all gateways. 0: 16."),
 ]
+PANEL = "Runs"
+"""The panel of a command's help with the options of its run."""
+Name = Annotated[
+    str | None,
+    typer.Option(help="Display name of the run. Default: the name of FILE.", rich_help_panel=PANEL),
+]
+RunLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="KEY=VALUE", help="A label of the run; repeatable.", rich_help_panel=PANEL
+    ),
+]
 Priority = Annotated[
     int | None,
-    typer.Option(min=-100, max=100, help="Runs of a tenant with a higher priority are served first."),
+    typer.Option(
+        min=-100,
+        max=100,
+        help="Runs of a tenant with a higher priority are served first.",
+        rich_help_panel=PANEL,
+    ),
+]
+Attempts = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=20,
+        help="Attempts of a sample that fails with a transient error. 0: 3.",
+        rich_help_panel=PANEL,
+    ),
+]
+MaxFailed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Number of failed samples above which the run fails.", rich_help_panel=PANEL),
+]
+MaxFailedFraction = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="Share of failed samples above which the run fails.", rich_help_panel=PANEL
+    ),
+]
+MaxAbstainedFraction = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Share of abstentions above which the run fails.", rich_help_panel=PANEL),
+]
+MinCoverage = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Share of judgements under which the run is partial. Default: 0.9.",
+        rich_help_panel=PANEL,
+    ),
+]
+FailFast = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help="First samples that pause the run if one permanent reason fails all. 0: never. Default: 3.",
+        rich_help_panel=PANEL,
+    ),
 ]
 MaxCost = Annotated[
     float | None,
@@ -54,6 +113,43 @@ _FORMATS = {
     Format.CSV: run_pb2.DATASET_FORMAT_CSV,
     Format.PARQUET: run_pb2.DATASET_FORMAT_PARQUET,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of the run of a command. What is not set is as the gateway has it."""
+
+    name: Name = None
+    """The display name. None: the name of the file."""
+    label: RunLabels = None
+    """Labels, as KEY=VALUE."""
+    priority: Priority = None
+    """The priority among the runs of a tenant."""
+    attempts: Attempts = 0
+    """The attempts of a sample."""
+    max_failed: MaxFailed = None
+    """The number of failed samples above which the run fails."""
+    max_failed_fraction: MaxFailedFraction = None
+    """The share of failed samples above which the run fails."""
+    max_abstained_fraction: MaxAbstainedFraction = None
+    """The share of abstentions above which the run fails."""
+    min_coverage: MinCoverage = None
+    """The share of judgements under which the run is partial."""
+    fail_fast: FailFast = None
+    """The number of first samples that pause the run if one permanent reason fails all."""
+
+    def policy(self, sample_timeout: float | None, **limits: float | None) -> RunPolicy:
+        """The failure policy with these options. The arguments are those of ``make_policy``."""
+        return make_policy(
+            self.attempts,
+            sample_timeout,
+            max_failed_count=self.max_failed,
+            max_failed_fraction=self.max_failed_fraction,
+            max_abstained_fraction=self.max_abstained_fraction,
+            min_coverage=self.min_coverage,
+            fail_fast_sample_count=self.fail_fast,
+            **limits,
+        )
 
 
 def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: int | None) -> Dataset:

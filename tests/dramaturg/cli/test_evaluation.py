@@ -7,14 +7,18 @@ import json
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from dramaturg.api.evaluation.v1.run_pb2 import RunPolicy
+from dramaturg.api.evaluation.v1.run_service_pb2 import ListRunsResponse
 from dramaturg.cli.main import app
 from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.openai_server import Answer, Body, OpenAIServer, in_thread
+from tests.support.run_service import ScriptedRuns, run_service
 from tests.support.scripted_model import approve
 
 
@@ -67,6 +71,85 @@ def test_where_no_model_can_be_called_the_provider_s_words_are_told(
     # The first samples are not kept as they are.
     assert again.exit_code == 0, again.stderr
     assert json.loads(again.stdout)["judgement_count"] == 35
+
+
+class NoRuns(ScriptedRuns):
+    """Runs of which none is there yet."""
+
+    async def ListRuns(self, request: Any, context: Any) -> ListRunsResponse:
+        return ListRunsResponse()
+
+
+@pytest.mark.slow
+async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> None:
+    options = (
+        "--model m1 --model m2 --name pilot --label team=x=y --label stage=1 --priority -3 --attempts 5 "
+        "--max-failed 0 --max-failed-fraction 0.5 --max-abstained-fraction 0.25 --min-coverage 0.75 "
+        "--fail-fast 0 --max-missing-gold-answers 0.5 --timeout 1.5 --concurrency 4"
+    )
+    scripted = NoRuns(1)  # type: ignore[abstract]  # other methods answer UNIMPLEMENTED
+    command = ("eval", "--kind", "scripts", rows(tmp_path), "--detach", "--target")
+    async with run_service(scripted) as target:
+        for given in (options.split(), ["--name", ""], ["--model", "m1"]):
+            done = await dramaturg(*command, target, *given)
+            assert done.code == 0, done.err
+    spec, bare, other = (request.spec for request in scripted.created)
+    assert (list(spec.models), spec.display_name) == (["m1", "m2"], "pilot")
+    found_by = spec.labels.pop("evaluation")
+    assert dict(spec.labels) == {"team": "x=y", "stage": "1"}
+    assert (spec.limits.max_concurrent_samples, spec.limits.priority) == (4, -3)
+    policy = RunPolicy(
+        sample_attempt_count=5,
+        max_failed_count=0,
+        max_failed_fraction=0.5,
+        max_abstained_fraction=0.25,
+        min_coverage=0.75,
+        fail_fast_sample_count=0,
+        max_missing_gold_answer_fraction=0.5,
+    )
+    policy.sample_timeout.FromMilliseconds(1500)
+    assert spec.policy == policy
+    policy = RunPolicy()
+    policy.sample_timeout.FromSeconds(600)
+    assert (bare.policy, bare.display_name, list(bare.models)) == (policy, "", [])
+    # A command with other models is another run.
+    assert len({found_by, bare.labels["evaluation"], other.labels["evaluation"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--label", "team"), "--label 'team' is not of the form KEY=VALUE"),
+        (("--label", "evaluation=x"), "--label evaluation: the command sets this label itself"),
+        (("--rows", "ROWS", "--model", "m"), "--rows: a row names no models that write candidates"),
+    ],
+)
+def test_what_a_run_cannot_have_is_told(options: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    given = (str(tmp_path / "rows.jsonl") if one == "ROWS" else one for one in options)
+    done = CliRunner().invoke(app, ["eval", "--kind", "scripts", rows(tmp_path), *given])
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert told in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+@pytest.mark.slow
+def test_models_write_the_scripts_that_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": {"goal": "Paint a wall"}}\n')
+    out = tmp_path / "out"
+
+    def respond(body: Body) -> Answer | str:
+        return approve(body) if "response_format" in body else "1. Buy paint.\n2. Paint."
+
+    command = ["eval", "--kind", "scripts", str(tasks), "--out", str(out), "--json"]
+    with in_thread(OpenAIServer(respond)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        unwritten = CliRunner().invoke(app, command)
+        done = CliRunner().invoke(app, [*command, "--model", "ours", "--model", "theirs"])
+    assert (unwritten.exit_code, "candidates" in unwritten.stderr) == (2, True)
+    assert done.exit_code == 0, done.stderr
+    (result,) = read_jsonl(out / "results.jsonl")
+    assert {one["model"] for one in result["candidates"]} == {"ours", "theirs"}
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])

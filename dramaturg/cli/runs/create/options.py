@@ -26,14 +26,22 @@ from dramaturg.cli.options import (
 )
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
-from dramaturg.cli.runs.overview import Labels, print_run
+from dramaturg.cli.runs.overview import print_run
 from dramaturg.cli.runs.spec import (
     INLINE_BYTES,
+    Attempts,
     EstimateUsage,
+    FailFast,
+    MaxAbstainedFraction,
     MaxCost,
+    MaxFailed,
+    MaxFailedFraction,
     MaxTokens,
+    MinCoverage,
+    Name,
     Priority,
     RunConcurrency,
+    RunLabels,
     check_rows,
     make_budget,
     make_dataset,
@@ -81,41 +89,19 @@ def _create(
     reasoning_effort: ReasoningEffort = "",
     seed: Annotated[int | None, typer.Option(help="Sampling seed of judges and models.")] = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
-    name: Annotated[
-        str | None, typer.Option(help="Display name of the run. Default: the name of FILE.")
-    ] = None,
-    label: Labels = None,
+    name: Name = None,
+    label: RunLabels = None,
     concurrency: RunConcurrency = None,
     priority: Priority = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
     estimate_usage: EstimateUsage = False,
-    max_failed: Annotated[
-        int | None, typer.Option(min=0, help="Number of failed samples above which the run fails.")
-    ] = None,
-    max_failed_fraction: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of failed samples above which the run fails.")
-    ] = None,
-    max_abstained_fraction: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Share of abstentions above which the run fails."),
-    ] = None,
-    min_coverage: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Share of judgements under which the run is partial. Default: 0.9."),
-    ] = None,
-    fail_fast: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1_000_000,
-            help="First samples that pause the run if one permanent reason fails all. 0: never. Default: 3.",
-        ),
-    ] = None,
-    attempts: Annotated[
-        int,
-        typer.Option(min=0, max=20, help="Attempts of a sample that fails with a transient error. 0: 3."),
-    ] = 0,
+    max_failed: MaxFailed = None,
+    max_failed_fraction: MaxFailedFraction = None,
+    max_abstained_fraction: MaxAbstainedFraction = None,
+    min_coverage: MinCoverage = None,
+    fail_fast: FailFast = None,
+    attempts: Attempts = 0,
     sample_timeout: Annotated[
         float | None, typer.Option(min=0.1, help="Timeout of one attempt, in seconds. Default: 600.")
     ] = None,

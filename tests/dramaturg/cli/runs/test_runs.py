@@ -256,6 +256,20 @@ async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
     assert (await runs("resume", run, "--watch", "--json", code=4)).json["outcome"] == "LOW_COVERAGE"
 
 
+async def test_an_evaluation_has_the_limits_and_labels_of_its_run(
+    target: str, rows: Path, tmp_path: Path
+) -> None:
+    command = ("eval", "--kind", "scripts", rows, "--target", target, "--json", "--out")
+    enough = await dramaturg(*command, tmp_path / "enough", "--name", "enough", "--label", "team=a")
+    assert enough.code == 0, enough
+    low = await dramaturg(*command, tmp_path / "low", "--min-coverage", "0.99", "--label", "team=b")
+    assert low.code == 4, low
+    too_many = await dramaturg(*command, tmp_path / "many", "--max-abstained-fraction", "0")
+    assert too_many.code == 1, too_many
+    (listed,) = (await runs("list", "--label", "team=a", "--json")).json["runs"]
+    assert listed["name"] == "enough"
+
+
 async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, judges: Judges) -> None:
     judges.declines = True
     words = f"1 of {SAMPLES} samples were judged without the gold answer that they asked for (REFUSED 1)"
