@@ -12,10 +12,12 @@ import grpc
 import typer
 
 from dramaturg import conformance as kit
+from dramaturg.cli.judges.listing import TIMEOUT
 from dramaturg.cli.options import AsJson
-from dramaturg.cli.platform import fail
+from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
 from dramaturg.tables.model import Table, columns
 
@@ -26,9 +28,15 @@ app = typer.Typer()
 def certify_judge(
     role: Annotated[
         str,
-        typer.Argument(help="The role of the judge. judge: a judge of texts, for any role."),
+        typer.Argument(
+            metavar="ROLE[=NAME]",
+            help="The role of the judge. judge: a judge of texts, for any role. With a name: the judge that "
+            "a gateway lists by it.",
+        ),
     ],
-    target: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")] = "",
+    target: Annotated[
+        str, typer.Option(help="Address of the judge, HOST:PORT; with a name, that of the gateway.")
+    ] = "",
     command: Annotated[
         str,
         typer.Option(
@@ -55,8 +63,18 @@ def certify_judge(
     other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
     answers 60 to 1,000 requests.
 
-    Example: dramaturg judges certify critic --target localhost:50099 --page critic.html
+    Examples:
+        dramaturg judges certify critic --target localhost:50099 --page critic.html
+
+        dramaturg judges certify critic=theirs --target localhost:50051
     """
+    role, separator, name = role.partition("=")
+    if separator and (command or not target):
+        raise typer.BadParameter("a judge by name needs the gateway's address alone", param_hint="--target")
+    if separator:
+        target = run(_registered_target(target, role, name))
+        # Further roles of a gateway are those of judges of texts.
+        role = role if role in kit.CHECKED_ROLES else kit.JUDGE
     try:
         checked = kit.checked_role(role)
     except ValueError as error:
@@ -82,6 +100,21 @@ def certify_judge(
         failed = [f"{len(certificate.errors)} requests failed"] if certificate.errors else []
         print_tables(Terminal(), _table(certificate), *failed)
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
+
+
+async def _registered_target(gateway: str, role: str, name: str) -> str:
+    """The address of a judge that a gateway lists."""
+    try:
+        async with DramaturgClient(gateway) as client:
+            listed = await client.list_judges(timeout=TIMEOUT)
+    except ServiceError as error:
+        fail(f"{gateway}: {error.code.name}: {error.message}", 1)
+    targets = {f"{one.role}={one.name}": one.target for one in listed if not one.HasField("panel")}
+    found = targets.get(f"{role}={name}")
+    if found is None:
+        known = ", ".join(sorted(targets)) or "none"
+        raise typer.BadParameter(f"{gateway} has no judge {role}={name}; it has {known}", param_hint="ROLE")
+    return found
 
 
 def _tolerances(written: Iterable[str]) -> Mapping[str, float]:
