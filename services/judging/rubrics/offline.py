@@ -1,6 +1,6 @@
 """The rubric judge without a language model: it abstains from every criterion.
 
-What can be decided without one is a rule of the rubric (``dramaturg.judge.rules``): the rule judge applies it.
+The rule judge decides what needs none: the rules of a rubric (``dramaturg.judge.rules``).
 """
 
 from __future__ import annotations
