@@ -13,8 +13,9 @@ from dramaturg.testing import serve
 from gateway.app import App
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
-from tests.dramaturg.cli.align.test_align import people_and_judge, write
+from tests.dramaturg.cli.align.test_align import people_and_judge
 from tests.dramaturg.conformance.services import rate_seven, service
+from tests.support.align import write
 from tests.support.command_line import dramaturg
 
 CERTIFICATE = Certificate(
