@@ -9,6 +9,7 @@ tolerance, for example how many planted faults it misses.
 """
 
 from dramaturg.conformance.certificate import (
+    MAY_REPLACE,
     NOT_APPLICABLE,
     NOT_SHOWN,
     OUTSIDE,
@@ -28,6 +29,7 @@ __all__ = [
     "CHECKED_ROLES",
     "GENERATION",
     "JUDGE",
+    "MAY_REPLACE",
     "NOT_APPLICABLE",
     "NOT_SHOWN",
     "OUTSIDE",

@@ -33,6 +33,7 @@ ERROR = 0.05
 CONCURRENCY = 8
 """The requests at once."""
 WITHIN, OUTSIDE, NOT_SHOWN, NOT_APPLICABLE = "within", "outside", "not shown", "not applicable"
+MAY_REPLACE = "may replace"
 """The conclusions of a test."""
 
 TOLERANCES: Mapping[str, float] = {
@@ -69,22 +70,25 @@ class Property:
     """The equivalence test of one property."""
 
     name: str
-    """One of ``TOLERANCES``, or "self-preference"."""
+    """One of ``TOLERANCES``, "self-preference", or "replacement": the test whether the judge may take the
+    place of people."""
     figure: str
     """What the value is a share or a difference of."""
     conclusion: str
     """``WITHIN``: both bounds are within the tolerance. ``OUTSIDE``: both are beyond it, on one side.
-    ``NOT_SHOWN``: neither is shown with this number of cases. ``NOT_APPLICABLE``: it was not tested."""
+    ``NOT_SHOWN``: neither is shown with this number of cases. ``NOT_APPLICABLE``: it was not tested.
+    Of "replacement" ``MAY_REPLACE``: the value is a half or more; else ``NOT_SHOWN``."""
     tolerance: float = 0.0
-    """The tolerated size of the value."""
+    """The tolerated size of the value; of "replacement" epsilon, by how much the judge may be worse."""
     value: float | None = None
     """The figure, in [-1, 1]. None: there are no cases."""
     lower: float | None = None
-    """The lower bound, with a one-sided error of ``ERROR``."""
+    """The lower bound, with a one-sided error of ``ERROR``. None: no value, or "replacement"."""
     upper: float | None = None
     """The upper bound, likewise."""
     case_count: int = 0
-    """The cases that the figure rests on; of a difference of two groups, those of the smaller one."""
+    """The cases that the figure rests on; of a difference of two groups, those of the smaller one; of
+    "replacement" the most items that one person shares with the judge and others."""
 
 
 @dataclass(frozen=True)
