@@ -4,11 +4,12 @@ The checks call a running server over gRPC, as csi-sanity and the Connect confor
 line: ``dramaturg judges check ROLE --target HOST:PORT``, or ``--command`` with the command that starts the
 server; in a test suite, :func:`run` returns one :class:`Outcome` for each check.
 
-The checks are about the form of answers. :func:`measure` reports how many planted faults a service detects,
-and :func:`certify` tests which of a judge's properties hold within a tolerance.
+The checks are about the form of answers. :func:`certify` tests which of a judge's properties hold within a
+tolerance, for example how many planted faults it misses.
 """
 
 from dramaturg.conformance.certificate import (
+    MAY_REPLACE,
     NOT_APPLICABLE,
     NOT_SHOWN,
     OUTSIDE,
@@ -21,7 +22,6 @@ from dramaturg.conformance.certificate import (
 from dramaturg.conformance.junit import junit_xml
 from dramaturg.conformance.kit import BURST, Check, Outcome, Subject
 from dramaturg.conformance.processes import StartError
-from dramaturg.conformance.quality import Quality, measure
 from dramaturg.conformance.suites import CHECKED_ROLES, GENERATION, JUDGE, checked_role, checks_of, run
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "CHECKED_ROLES",
     "GENERATION",
     "JUDGE",
+    "MAY_REPLACE",
     "NOT_APPLICABLE",
     "NOT_SHOWN",
     "OUTSIDE",
@@ -38,13 +39,11 @@ __all__ = [
     "Check",
     "Outcome",
     "Property",
-    "Quality",
     "StartError",
     "Subject",
     "certify",
     "checked_role",
     "checks_of",
     "junit_xml",
-    "measure",
     "run",
 ]

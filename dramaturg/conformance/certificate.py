@@ -19,10 +19,10 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
 from dramaturg.conformance.processes import reached
-from dramaturg.conformance.quality import CONCURRENCY, labelled_items, measured_role
-from dramaturg.judge.roles import Role
+from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.roles import RUBRIC_JUDGE, SCRIPT_JUDGE, JudgeRole, Role
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
-from dramaturg.meta_evaluation.case import ENGLISH, Case
+from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.variants import VARIANTS
 from dramaturg.results.binomial import lower_bound, upper_bound
@@ -30,7 +30,10 @@ from dramaturg.service.channel import open_channel
 
 ERROR = 0.05
 """The one-sided error of each of the two tests of an equivalence test (Schuirmann 1987)."""
+CONCURRENCY = 8
+"""The requests at once."""
 WITHIN, OUTSIDE, NOT_SHOWN, NOT_APPLICABLE = "within", "outside", "not shown", "not applicable"
+MAY_REPLACE = "may replace"
 """The conclusions of a test."""
 
 TOLERANCES: Mapping[str, float] = {
@@ -67,22 +70,25 @@ class Property:
     """The equivalence test of one property."""
 
     name: str
-    """One of ``TOLERANCES``, or "self-preference"."""
+    """One of ``TOLERANCES``, "self-preference", or "replacement": the test whether the judge may take the
+    place of people."""
     figure: str
     """What the value is a share or a difference of."""
     conclusion: str
     """``WITHIN``: both bounds are within the tolerance. ``OUTSIDE``: both are beyond it, on one side.
-    ``NOT_SHOWN``: neither is shown with this number of cases. ``NOT_APPLICABLE``: it was not tested."""
+    ``NOT_SHOWN``: neither is shown with this number of cases. ``NOT_APPLICABLE``: it was not tested.
+    Of "replacement" ``MAY_REPLACE``: the value is a half or more; else ``NOT_SHOWN``."""
     tolerance: float = 0.0
-    """The tolerated size of the value."""
+    """The tolerated size of the value; of "replacement" epsilon, by how much the judge may be worse."""
     value: float | None = None
     """The figure, in [-1, 1]. None: there are no cases."""
     lower: float | None = None
-    """The lower bound, with a one-sided error of ``ERROR``."""
+    """The lower bound, with a one-sided error of ``ERROR``. None: no value, or "replacement"."""
     upper: float | None = None
     """The upper bound, likewise."""
     case_count: int = 0
-    """The cases that the figure rests on; of a difference of two groups, those of the smaller one."""
+    """The cases that the figure rests on; of a difference of two groups, those of the smaller one; of
+    "replacement" the most items that one person shares with the judge and others."""
 
 
 @dataclass(frozen=True)
@@ -230,16 +236,30 @@ def conclude(lower: float, upper: float, tolerance: float) -> str:
 
 def _cases(role: Role, identity: Identity, sets: Sequence[BenchSet]) -> tuple[str, list[Case]]:
     """The role of the cases, and the cases with the labels of the criteria that are measured."""
-    name, criteria = measured_role(role, identity)
+    name, criteria = _measured(role, identity)
     found = []
     for number, one in enumerate(sets):
         for case in one.cases([name]):
-            labels = {item: case.faults[item] for item in labelled_items(case, criteria)}
+            labels = {
+                item: fault for item, fault in case.faults.items() if criteria is None or item in criteria
+            }
             if labels and isinstance(case.request, JudgeRequest | ComparePairRequest | RateReplyRequest):
                 found.append(Case(**{**vars(case), "id": f"{number}/{case.id}", "faults": labels}))
     if not found:
         raise ValueError(f"there are no cases for the role {role.name!r} and the criteria of the server")
     return name, found
+
+
+def _measured(role: Role, identity: Identity) -> tuple[str, Sequence[str] | None]:
+    """The role of the cases for a judge, and its criteria. None: all items of the cases."""
+    if not isinstance(role, JudgeRole):
+        return role.name, None
+    any_criterion = ANY_CRITERION in identity.capabilities
+    if role.name in JUDGES and role.name != RUBRIC_JUDGE.name:
+        return role.name, [one for one in role.criteria if any_criterion or one in identity.criteria]
+    if any_criterion:
+        return RUBRIC_JUDGE.name, None
+    return SCRIPT_JUDGE.name, list(identity.criteria)
 
 
 def _answers_of(

@@ -7,24 +7,21 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from dramaturg.conformance.kit import Outcome
-from dramaturg.conformance.quality import Quality
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that XML 1.0 does not have, for example U+0000."""
 
 
-def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Quality | None = None) -> str:
+def junit_xml(role: str, target: str, outcomes: Sequence[Outcome]) -> str:
     """A document with one ``testsuite`` and one ``testcase`` for each check.
 
     The message of a failure is the requirement. Its text says what was seen and the remedy. A character
-    that XML does not have is replaced by U+FFFD. Rates are properties, for example ``quality.detected.all``
-    with the value "12/20".
+    that XML does not have is replaced by U+FFFD.
 
     Args:
         role: The role that was checked.
         target: The address of the server.
         outcomes: The outcomes, in the order of the test cases.
-        quality: The rates of the server on planted faults, if they were measured.
     """
     suite = ET.Element(
         "testsuite",
@@ -36,9 +33,7 @@ def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Qual
         time=f"{sum(one.seconds for one in outcomes):.3f}",
     )
     properties = ET.SubElement(suite, "properties")
-    facts = {"target": target, **(_rates(quality) if quality is not None else {})}
-    for name, value in facts.items():
-        ET.SubElement(properties, "property", name=name, value=_text(value))
+    ET.SubElement(properties, "property", name="target", value=_text(target))
     for one in outcomes:
         case = ET.SubElement(
             suite,
@@ -56,14 +51,6 @@ def junit_xml(role: str, target: str, outcomes: Sequence[Outcome], quality: Qual
     suites.append(suite)
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
-
-
-def _rates(quality: Quality) -> dict[str, str]:
-    return {
-        f"quality.{name}.{one.item}": getattr(one, name).text or "0/0"
-        for one in quality.rates
-        for name in ("detected", "false_alarms", "abstained")
-    }
 
 
 def _text(value: str) -> str:

@@ -20,7 +20,7 @@ th, td { text-align: left; vertical-align: top; padding: var(--gap-1) var(--gap-
 .note { color: var(--soft); font-size: var(--text-note); }
 .within { color: var(--pass); } .outside { color: var(--fail); } .other { color: var(--abstain); }
 """
-_MARKS = {"within": "\u25a0", "outside": "\u2501"}
+_MARKS = {"within": "\u25a0", "may replace": "\u25a0", "outside": "\u2501"}
 _UNDECIDED = "\u25a1"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _FOOT = (
@@ -57,13 +57,13 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 
 def _row(one: Mapping[str, Any]) -> str:
     conclusion = one["conclusion"]
-    style = conclusion if conclusion in _MARKS else "other"
+    style = {"may replace": "within"}.get(conclusion, conclusion if conclusion in _MARKS else "other")
     measured = one["value"] is not None
     cells = [
         f"{escape(one['name'])}<br><span class='note'>{escape(one['figure'])}</span>",
         f"<span class='{style}'>{_MARKS.get(conclusion, _UNDECIDED)} {escape(conclusion)}</span>",
         f"{one['value']:.3f}" if measured else "",
-        f"{one['lower']:.3f} to {one['upper']:.3f}" if measured else "",
+        f"{one['lower']:.3f} to {one['upper']:.3f}" if one["lower"] is not None else "",
         f"{one['tolerance']:g}" if one["tolerance"] else "",
         str(one["case_count"] or ""),
     ]

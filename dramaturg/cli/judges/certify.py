@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,16 @@ import grpc
 import typer
 
 from dramaturg import conformance as kit
+from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.labels import Epsilon, Judge
+from dramaturg.cli.align.table import Rows, add_annotations, group_column
+from dramaturg.cli.judges.listing import TIMEOUT
 from dramaturg.cli.options import AsJson
-from dramaturg.cli.platform import fail
+from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
 from dramaturg.tables.model import Table, columns
 
@@ -26,9 +33,15 @@ app = typer.Typer()
 def certify_judge(
     role: Annotated[
         str,
-        typer.Argument(help="The role of the judge. judge: a judge of texts, for any role."),
+        typer.Argument(
+            metavar="ROLE[=NAME]",
+            help="The role of the judge. judge: a judge of texts, for any role. With a name: the judge that "
+            "a gateway lists by it.",
+        ),
     ],
-    target: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")] = "",
+    target: Annotated[
+        str, typer.Option(help="Address of the judge, HOST:PORT; with a name, that of the gateway.")
+    ] = "",
     command: Annotated[
         str,
         typer.Option(
@@ -44,6 +57,18 @@ def certify_judge(
             "--tolerance", metavar="PROPERTY=SHARE", help="The tolerance of a property, e.g. injection=0.05."
         ),
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Labels of people and of the judge, as those of `labels align labels`. Tests whether the "
+            "judge, which --judge names, may take the place of people.",
+        ),
+    ] = None,
+    judge: Judge = "",
+    epsilon: Epsilon = 0.2,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE.html", dir_okay=False, help="Writes an HTML page.")
     ] = None,
@@ -55,8 +80,22 @@ def certify_judge(
     other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
     answers 60 to 1,000 requests.
 
-    Example: dramaturg judges certify critic --target localhost:50099 --page critic.html
+    Examples:
+        dramaturg judges certify critic --target localhost:50099 --page critic.html
+
+        dramaturg judges certify critic=theirs --target localhost:50051
+
+        dramaturg judges certify critic --target localhost:50099 --labels labels.csv --judge gpt
     """
+    if (labels is None) == bool(judge):
+        raise typer.BadParameter("--labels and --judge go together", param_hint="--labels")
+    role, separator, name = role.partition("=")
+    if separator and (command or not target):
+        raise typer.BadParameter("a judge by name needs the gateway's address alone", param_hint="--target")
+    if separator:
+        target = run(_registered_target(target, role, name))
+        # Further roles of a gateway are those of judges of texts.
+        role = role if role in kit.CHECKED_ROLES else kit.JUDGE
     try:
         checked = kit.checked_role(role)
     except ValueError as error:
@@ -64,6 +103,7 @@ def certify_judge(
     if bool(target) == bool(command):
         raise typer.BadParameter("give one of --target and --command", param_hint="--target")
     tolerated = _tolerances(tolerances or ())
+    tested = [_replacement(labels, judge, epsilon)] if labels else []
     try:
         certificate = asyncio.run(
             kit.certify(checked, target, command=command, model=model, timeout=timeout, tolerances=tolerated)
@@ -74,6 +114,7 @@ def certify_judge(
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
     except grpc.aio.AioRpcError as error:
         fail(f"{target or command}: {error.code().name}: {error.details()}")
+    certificate = replace(certificate, properties=[*certificate.properties, *tested])
     if page:
         page.write_text(certificate_page(certificate.to_json()), encoding="utf-8")
     if as_json:
@@ -82,6 +123,21 @@ def certify_judge(
         failed = [f"{len(certificate.errors)} requests failed"] if certificate.errors else []
         print_tables(Terminal(), _table(certificate), *failed)
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
+
+
+async def _registered_target(gateway: str, role: str, name: str) -> str:
+    """The address of a judge that a gateway lists."""
+    try:
+        async with DramaturgClient(gateway) as client:
+            listed = await client.list_judges(timeout=TIMEOUT)
+    except ServiceError as error:
+        fail(f"{gateway}: {error.code.name}: {error.message}", 1)
+    targets = {f"{one.role}={one.name}": one.target for one in listed if not one.HasField("panel")}
+    found = targets.get(f"{role}={name}")
+    if found is None:
+        known = ", ".join(sorted(targets)) or "none"
+        raise typer.BadParameter(f"{gateway} has no judge {role}={name}; it has {known}", param_hint="ROLE")
+    return found
 
 
 def _tolerances(written: Iterable[str]) -> Mapping[str, float]:
@@ -101,6 +157,28 @@ def _tolerances(written: Iterable[str]) -> Mapping[str, float]:
     return found
 
 
+def _replacement(labels: Path, judge: str, epsilon: float) -> kit.Property:
+    """The alternative annotator test of an annotator (Calderon et al. 2025)."""
+    rows = Rows.read(labels).one_label_a_row()
+    # The labels of one item by several criteria depend on each other.
+    request = MeasureAgreementRequest(
+        group_tag=group_column(rows), cluster_tag="item", judge=judge, epsilon=epsilon
+    )
+    add_annotations(request, rows)
+    # The first group is all items together.
+    found = call_alignment(None, lambda stub: stub.MeasureAgreement(request)).groups[0].replacement
+    if found.undefined:
+        return kit.Property("replacement", found.undefined, kit.NOT_APPLICABLE, epsilon)
+    return kit.Property(
+        "replacement",
+        f"people whose place {judge} may take, by the labels of {labels.name}",
+        kit.MAY_REPLACE if found.passed else kit.NOT_SHOWN,
+        epsilon,
+        found.winning_rate,
+        case_count=max(one.item_count for one in found.annotators),
+    )
+
+
 def _table(certificate: kit.Certificate) -> Table:
     title = f"{certificate.role}: {certificate.name} {certificate.version}"
     table = Table(
@@ -112,8 +190,8 @@ def _table(certificate: kit.Certificate) -> Table:
             if one.value is None
             else (
                 f"{one.value:.3f}",
-                f"{one.lower:.3f}",
-                f"{one.upper:.3f}",
+                "" if one.lower is None else f"{one.lower:.3f}",
+                "" if one.upper is None else f"{one.upper:.3f}",
                 f"{one.tolerance:g}",
                 str(one.case_count),
             )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from dramaturg import conformance as kit
@@ -46,9 +44,6 @@ def check_server(
     burst: Annotated[
         int, typer.Option(min=1, max=10_000, help="Calls at once of the check of overload.")
     ] = kit.BURST,
-    quality: Annotated[
-        bool, typer.Option(help="Whether detection and false alarms on planted faults are measured.")
-    ] = True,
     as_json: AsJson = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Writes a JUnit XML file, a test case for each check.")
@@ -56,8 +51,8 @@ def check_server(
 ) -> None:
     """Checks a server against its contract. Exit code 1: a requirement is broken.
 
-    Each failure names the requirement, what was seen, and the remedy. Detection and false alarms on
-    planted faults are reported and do not change the exit code.
+    Each failure names the requirement, what was seen, and the remedy. What a judge misses and what
+    misleads it: dramaturg judges certify.
 
     Examples:
         dramaturg judges check critic --target localhost:50099
@@ -85,33 +80,26 @@ def check_server(
             console.print(Text(f"        {outcome.failure}", style="red"))
             console.print(Text(f"        Remedy: {outcome.check.remedy}"))
 
-    async def check() -> tuple[Sequence[kit.Outcome], kit.Quality | None]:
-        outcomes = await kit.run(
-            checked,
-            target,
-            command=command,
-            model=model,
-            timeout=timeout,
-            burst=burst,
-            on_outcome=show,
-        )
-        # A server without health may not answer at all, and every call would wait for it.
-        if not quality or outcomes[0].broken:
-            return outcomes, None
-        return outcomes, await kit.measure(checked, target, command=command, model=model, timeout=timeout)
-
     try:
-        outcomes, measured = asyncio.run(check())
+        outcomes = asyncio.run(
+            kit.run(
+                checked,
+                target,
+                command=command,
+                model=model,
+                timeout=timeout,
+                burst=burst,
+                on_outcome=show,
+            )
+        )
     except kit.StartError as error:
         raise typer.BadParameter(str(error), param_hint="--target" if target else "--command") from error
     broken, skipped = sum(one.broken for one in outcomes), sum(bool(one.skipped) for one in outcomes)
     tried = len(outcomes) - skipped
     console.print(f"{tried - broken} of {tried} requirements hold, {skipped} are not tried")
-    if measured is not None:
-        console.print(_table(measured))
     server = target or command
     if junit:
-        junit.write_text(kit.junit_xml(role, server, outcomes, measured), encoding="utf-8")
+        junit.write_text(kit.junit_xml(role, server, outcomes), encoding="utf-8")
     if as_json:
         checks = [
             {
@@ -125,15 +113,6 @@ def check_server(
             }
             for one in outcomes
         ]
-        found = None if measured is None else measured.to_json()
-        whole = {"role": role, "target": server, "broken": broken, "checks": checks, "quality": found}
+        whole = {"role": role, "target": server, "broken": broken, "checks": checks}
         print(json.dumps(whole))  # noqa: T201
     raise typer.Exit(1 if broken else 0)
-
-
-def _table(quality: kit.Quality) -> Table:
-    """Detection and false alarms by item."""
-    table = Table("planted faults", "detected", "false alarms", "abstained")
-    for one in quality.rates:
-        table.add_row(one.item, one.detected.text, one.false_alarms.text, one.abstained.text)
-    return table

@@ -1,7 +1,7 @@
 """``make conformance``: the kit against our own services and against services with a fault each, as tables.
 
-Judges that call models have a generation service with scripted answers, so that their rates on planted faults
-mean nothing; the offline agents have the real embedding service. A judge of the examples is started by its
+Judges that call models have a generation service with scripted answers; the offline agents have the real
+embedding service. A judge of the examples is started by its
 command, and stopped. The exit code is 1 if a service of ours breaks a requirement, or a faulty judge does not
 fail exactly what it breaks.
 """
@@ -57,7 +57,6 @@ class Row:
     role: str
     outcomes: Sequence[conformance.Outcome]
     expected: AbstractSet[str]
-    quality: conformance.Quality | None = None
 
     @property
     def failing(self) -> AbstractSet[str]:
@@ -67,15 +66,13 @@ class Row:
     @property
     def cells(self) -> Sequence[str]:
         """The cells of the table."""
-        outcomes, rates = self.outcomes, self.quality and self.quality.total
+        outcomes = self.outcomes
         return [
             self.service,
             self.role,
             str(sum(one.passed for one in outcomes)),
             str(len(self.failing)),
             str(sum(bool(one.skipped) for one in outcomes)),
-            rates.detected.text if rates else "",
-            rates.false_alarms.text if rates else "",
             f"{sum(one.seconds for one in outcomes):.1f}",
             "yes" if self.as_expected else "NO",
         ]
@@ -112,9 +109,8 @@ async def _check(role: str, opened: AbstractAsyncContextManager[Any]) -> Row:
     checked = conformance.checked_role(role)
     async with opened as contracts, serve(*contracts) as server:
         outcomes = await conformance.run(checked, server.target, timeout=TIMEOUT)
-        quality = await conformance.measure(checked, server.target, timeout=TIMEOUT)
     (tested,) = [one for one in contracts if one.full_name == checked.contract]
-    return Row(tested.identity.name, role, outcomes, frozenset(), quality)
+    return Row(tested.identity.name, role, outcomes, frozenset())
 
 
 async def _check_command() -> Row:
@@ -122,8 +118,7 @@ async def _check_command() -> Row:
     command = [sys.executable, str(ROOT / "examples" / "judges" / "terse_critic.py")]
     role = conformance.checked_role(CRITIC.name)
     outcomes = await conformance.run(role, command=command, timeout=TIMEOUT)
-    quality = await conformance.measure(role, command=command, timeout=TIMEOUT)
-    return Row("terse-critic", role.name, outcomes, frozenset(), quality)
+    return Row("terse-critic", role.name, outcomes, frozenset())
 
 
 async def _check_faulty(role: str, contract: Contract, check: str) -> Row:
@@ -161,7 +156,7 @@ async def faulty_rows() -> list[Row]:
 def main() -> int:
     logging.disable()
     ours, theirs = asyncio.run(rows()), asyncio.run(faulty_rows())
-    names = ("holds", "broken", "skipped", "detected", "false alarms", "seconds", "as expected")
+    names = ("holds", "broken", "skipped", "seconds", "as expected")
     table, faulty = Table("service", "role", *names), Table("fault", "role", "broken", "as expected")
     for row in ours:
         table.add_row(*row.cells)

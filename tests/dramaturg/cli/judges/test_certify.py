@@ -9,6 +9,14 @@ from typer.testing import CliRunner
 from dramaturg import conformance as kit
 from dramaturg.cli.judges import certify
 from dramaturg.conformance.certificate import Certificate, Property
+from dramaturg.testing import serve
+from gateway.app import App
+from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings
+from tests.dramaturg.cli.align.test_align import people_and_judge
+from tests.dramaturg.conformance.services import rate_seven, service
+from tests.support.align import write
+from tests.support.command_line import dramaturg
 
 CERTIFICATE = Certificate(
     role="critic",
@@ -62,6 +70,9 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     [
         (["critic"], "give one of"),
         (["nobody", "--target", "localhost:1"], "has no checks"),
+        (["critic", "--target", "localhost:1", "--judge", "gpt"], "go together"),
+        (["critic=theirs"], "needs the gateway's address"),
+        (["critic=theirs", "--command", "true"], "needs the gateway's address"),
         (["critic", "--target", "localhost:1", "--tolerance", "charm=0.1"], "PROPERTY=SHARE"),
         (["critic", "--target", "localhost:1", "--tolerance", "injection=2"], "PROPERTY=SHARE"),
     ],
@@ -71,3 +82,45 @@ def test_wrong_arguments(asked: list[object], arguments: list[str], message: str
     assert done.exit_code == 2
     assert message in done.output
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong", "value", "conclusion"),
+    [
+        ("gpt", 13, 1.0, kit.MAY_REPLACE),
+        ("gpt", 2, 0.0, kit.NOT_SHOWN),
+        ("nobody", 13, None, kit.NOT_APPLICABLE),
+    ],
+)
+def test_labels_add_whether_the_judge_may_replace_people(
+    asked: list[object], tmp_path: Path, judge: str, wrong: int, value: float | None, conclusion: str
+) -> None:
+    labels, page = write(tmp_path / "labels.jsonl", people_and_judge(120, wrong)), tmp_path / "critic.html"
+    arguments = ["critic", "--target", "localhost:1", "--labels", str(labels), "--judge", judge]
+    done = CliRunner().invoke(certify.app, [*arguments, "--epsilon", "0.1", "--page", str(page), "--json"])
+    found = json.loads(done.stdout)["properties"][-1]
+    assert (found["name"], found["value"], found["tolerance"]) == ("replacement", value, 0.1)
+    assert found["conclusion"] == conclusion
+    table = CliRunner().invoke(certify.app, arguments).stdout
+    assert conclusion in next(line for line in table.splitlines() if "replacement" in line)
+    assert f"{conclusion}</span>" in page.read_text(encoding="utf-8").split("replacement<br>")[1]
+    assert asked
+
+
+@pytest.mark.slow
+async def test_a_registered_judge_is_certified_by_its_name(tmp_path: Path) -> None:
+    settings = GatewaySettings(judge_targets=("127.0.0.1:*",))
+    app = App(settings, RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3"))
+    async with (
+        serve(service("rating-judge", rate_seven, "theirs")) as theirs,
+        app.open() as contracts,
+        serve(*contracts) as server,
+    ):
+        at = ("--target", server.target)
+        made = await dramaturg("judges", "register", "rating-judge=theirs", theirs.target, *at)
+        assert made.code == 0, made.err
+        done = await dramaturg("judges", "certify", "rating-judge=theirs", *at, "--json")
+        assert (done.code, done.json["role"], done.json["name"]) == (1, "rating-judge", "theirs"), done.err
+        unknown = await dramaturg("judges", "certify", "rating-judge=ours", *at)
+        assert unknown.code == 2
+        assert "rating-judge=theirs" in unknown.err
