@@ -36,10 +36,14 @@ fails = "The question is avoided, or the reader is only sent elsewhere."
 id = "says_what_to_do_next"
 passes = "The text says what the reader does next, or that nothing needs to be done."
 
-# A length needs no model.
+# A rule decides without a model.
 [[criteria]]
 id = "at_most_60_words"
-passes = "The text has at most 60 words."
+rule = { length = { at_most = 60, unit = "LENGTH_UNIT_WORDS" } }
+
+[[criteria]]
+id = "says_when"
+rule = { matches = '(?i)\\b(today|tomorrow|[0-9]+ days|monday)\\b' }
 
 # A criterion may have a scale in place of passes and fails.
 [[criteria]]
@@ -75,8 +79,7 @@ anchors = [
 # [generation.providers.ours]
 # base_url = "http://localhost:8000/v1"
 
-# With the file of a model: serve it, for example by "llama-server -m model.gguf --port 8000", and take the
-# table above.
+# With the file of a model: add --judge-model ./model.gguf to the command; its extra is "local".
 """,
 }
 """The content of the files, by their names."""

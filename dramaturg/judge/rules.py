@@ -115,7 +115,7 @@ def describe_rule(rule: CriterionRule) -> str:
     said = ""
     if condition in ("equals", "contains", "matches"):
         verb = {"equals": "is", "contains": "contains", "matches": "has a match of the regular expression"}
-        said = f"{verb[condition]} {getattr(rule, condition)!r}"
+        said = f"{verb[condition]} {_quoted(getattr(rule, condition))}"
     elif condition == "json_schema":
         said = f"is JSON that is valid by the JSON Schema {_schema_text(rule)}"
     elif condition == "number":
@@ -278,7 +278,12 @@ def _trimmed(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    return _quoted(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def _quoted(text: str) -> str:
+    # A regular expression is shown as it is written: repr doubles its backslashes.
+    return f"'{text}'" if text.isprintable() else repr(text)
 
 
 def _range_problem(length: pb.LengthCondition) -> str:

@@ -24,8 +24,8 @@ from gateway.settings import GatewaySettings, JudgeEntry
 NO_MODEL = (
     "No model is configured, so the offline judges serve: they judge what rules and embeddings can, and "
     "abstain from the rest. Set MODEL, and OPENAI_API_KEY for the key of a provider, or OPENAI_BASE_URL for "
-    "the address of a server, which may serve the file of a model of yours; or name a provider in the file "
-    'that DRAMATURG_CONFIG names, as "dramaturg init" writes one.'
+    "the address of a server; or name the file of a model, --judge-model ./model.gguf; or a provider in the "
+    'file that DRAMATURG_CONFIG names, as "dramaturg init" writes one.'
 )
 
 DRAIN_SECONDS = 5.0

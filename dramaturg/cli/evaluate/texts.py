@@ -40,7 +40,7 @@ def texts(
     judge_model: JudgeModels = None,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="Judge only lengths and quoted words, without a model."),
+        typer.Option("--offline", help="Judge only criteria with a rule, without a model."),
     ] = False,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     shadow_wait: ShadowWait = 0,

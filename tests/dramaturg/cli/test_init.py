@@ -26,6 +26,13 @@ async def test_the_printed_command_evaluates_what_was_written(tmp_path: Path) ->
     assert done.code == 0, done.err
     assert done.json["texts"]
     assert done.json["sample_count"] == 2
+    # Without a model the rules decide.
+    rates = {
+        (one["criterion"], one["model"]): one["pass_rate"]["value"]
+        for one in done.json["texts"]["verdicts"]
+        if one["criterion"] == "says_when" and one["model"]
+    }
+    assert rates == {("says_when", "first"): 1.0, ("says_when", "second"): 0.0}
     assert done.err.splitlines()[-1] == f"next: dramaturg report {shlex.quote(str(tmp_path / 'out'))}"
 
 

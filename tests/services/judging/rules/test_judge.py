@@ -160,6 +160,9 @@ def test_every_rule_has_words() -> None:
     said = [describe_rule(ParseDict(rule, CriterionRule())) for rule, _, _ in DECIDED]
     assert all(one.startswith(("The text ", "It is not so that the text ")) for one in said)
     assert describe_rule(CriterionRule(contains="refund")) == "The text contains 'refund'."
+    expression = CriterionRule(matches=r"\d+\.$")
+    assert describe_rule(expression) == r"The text has a match of the regular expression '\d+\.$'."
+    assert apply_rule(expression, "none", "").reason == r"The text has no match of '\d+\.$'."
 
 
 async def test_it_conforms() -> None:
