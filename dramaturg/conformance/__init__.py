@@ -18,6 +18,7 @@ from dramaturg.conformance.certificate import (
     Certificate,
     Property,
     certify,
+    changes_since,
 )
 from dramaturg.conformance.junit import junit_xml
 from dramaturg.conformance.kit import BURST, Check, Outcome, Subject
@@ -42,6 +43,7 @@ __all__ = [
     "StartError",
     "Subject",
     "certify",
+    "changes_since",
     "checked_role",
     "checks_of",
     "junit_xml",

@@ -18,7 +18,7 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
-from dramaturg.conformance.processes import reached
+from dramaturg.conformance.processes import StartError, reached
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import RUBRIC_JUDGE, SCRIPT_JUDGE, JudgeRole, Role
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
@@ -193,8 +193,8 @@ async def certify(
         role=role.name,
         name=identity.name,
         version=identity.version,
-        models=sorted({call.answered_model for one in answers for call in one.provenance.completions} - {""}),
-        prompts={p.name: p.sha256 for one in answers for p in one.provenance.prompts},
+        models=_models(answers),
+        prompts=_prompts(answers),
         sets=[one.sha256 for one in sets],
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         request_count=len(answers),
@@ -202,6 +202,61 @@ async def certify(
         errors=[f"{one.case.id}: {one.error}" for one in answers if one.error],
         properties=properties,
     )
+
+
+async def changes_since(
+    earlier: Mapping[str, Any],
+    role: Role,
+    target: str = "",
+    *,
+    command: str | Sequence[str] = "",
+    model: str = "",
+    timeout: float = 60.0,
+) -> Sequence[str]:
+    """What is different now from an earlier certificate, as text; empty: nothing.
+
+    Compares the name and the version that the judge states, and the models and prompts of its answer to one
+    case. A prompt that it uses for other cases alone is not compared.
+
+    Args:
+        earlier: The certificate as its JSON object (``Certificate.to_json``).
+        role: The role that the certificate is for.
+        target: Where the server listens.
+        command: The command that starts the server, in place of its address (see ``processes.started``).
+        model: The model that it is asked to use. Empty: its own default.
+        timeout: The most seconds that its answer may take.
+
+    Raises:
+        grpc.aio.AioRpcError: The server does not tell its identity.
+        ValueError: It is the certificate of another role, the sets have no cases for the judge, or not one of
+            address and command is given.
+        StartError: The command does not start a server, or the judge does not answer.
+    """
+    if earlier["role"] != role.name:
+        raise ValueError(f"the certificate is of the role {earlier['role']!r}, not {role.name!r}")
+    async with (
+        reached(target, command, role.contract, timeout=timeout) as (address, _),
+        open_channel(address) as channel,
+    ):
+        asked = GetIdentityRequest(contract=role.contract)
+        identity = (await IdentityServiceStub(channel).GetIdentity(asked, timeout=timeout)).identity
+        name, cases = _cases(role, identity, [BenchSet()])
+        connections = Connections(None, {name: channel})
+        answers = await ask_all(
+            cases[:1], connections, JudgeOptions(model=model), concurrency=1, timeout=timeout
+        )
+    if answers[0].error:
+        raise StartError(f"the judge does not answer: {answers[0].error}")
+    now = {"name": identity.name, "version": identity.version}
+    changes = [f"{key} {earlier[key]}, now {value}" for key, value in now.items() if earlier[key] != value]
+    before, models = set(earlier["models"]), set(_models(answers))
+    if models - before or (before and not models):
+        changes.append(
+            f"models {', '.join(sorted(before)) or 'none'}, now {', '.join(sorted(models)) or 'none'}"
+        )
+    known = earlier["prompts"]
+    changes += [f"prompt {key}" for key, digest in _prompts(answers).items() if known.get(key) != digest]
+    return changes
 
 
 def share_bounds(hits: int, total: int) -> tuple[float, float]:
@@ -232,6 +287,14 @@ def conclude(lower: float, upper: float, tolerance: float) -> str:
     if -tolerance <= lower and upper <= tolerance:
         return WITHIN
     return OUTSIDE if lower > tolerance or upper < -tolerance else NOT_SHOWN
+
+
+def _models(answers: Iterable[CaseAnswer]) -> Sequence[str]:
+    return sorted({call.answered_model for one in answers for call in one.provenance.completions} - {""})
+
+
+def _prompts(answers: Iterable[CaseAnswer]) -> Mapping[str, str]:
+    return {prompt.name: prompt.sha256 for one in answers for prompt in one.provenance.prompts}
 
 
 def _cases(role: Role, identity: Identity, sets: Sequence[BenchSet]) -> tuple[str, list[Case]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import grpc
 import typer
@@ -21,7 +21,7 @@ from dramaturg.cli.judges.listing import TIMEOUT
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
 from dramaturg.tables.model import Table, columns
@@ -69,6 +69,16 @@ def certify_judge(
     ] = None,
     judge: Judge = "",
     epsilon: Epsilon = 0.2,
+    stale: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            exists=True,
+            dir_okay=False,
+            help="Certifies nothing, and says by one request what is different now from that certificate. "
+            "Exit code 1: it is stale.",
+        ),
+    ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE.html", dir_okay=False, help="Writes an HTML page.")
     ] = None,
@@ -86,6 +96,8 @@ def certify_judge(
         dramaturg judges certify critic=theirs --target localhost:50051
 
         dramaturg judges certify critic --target localhost:50099 --labels labels.csv --judge gpt
+
+        dramaturg judges certify critic --target localhost:50099 --stale critic.json
     """
     if (labels is None) == bool(judge):
         raise typer.BadParameter("--labels and --judge go together", param_hint="--labels")
@@ -103,8 +115,15 @@ def certify_judge(
     if bool(target) == bool(command):
         raise typer.BadParameter("give one of --target and --command", param_hint="--target")
     tolerated = _tolerances(tolerances or ())
-    tested = [_replacement(labels, judge, epsilon)] if labels else []
+    earlier = _earlier(stale) if stale else None
+    tested = [_replacement(labels, judge, epsilon)] if labels and not stale else []
     try:
+        if earlier is not None:
+            changes = asyncio.run(
+                kit.changes_since(earlier, checked, target, command=command, model=model, timeout=timeout)
+            )
+            echo(json.dumps({"changes": changes}) if as_json else _told(changes))
+            raise typer.Exit(1 if changes else 0)
         certificate = asyncio.run(
             kit.certify(checked, target, command=command, model=model, timeout=timeout, tolerances=tolerated)
         )
@@ -155,6 +174,21 @@ def _tolerances(written: Iterable[str]) -> Mapping[str, float]:
                 param_hint="--tolerance",
             )
     return found
+
+
+def _earlier(file: Path) -> Mapping[str, Any]:
+    """A certificate that was written before."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not {"role", "name", "version", "models", "prompts"} <= found.keys():
+        raise typer.BadParameter(f"{file.name} is no certificate as JSON", param_hint="--stale")
+    return found
+
+
+def _told(changes: Sequence[str]) -> str:
+    return f"stale: {'; '.join(changes)}" if changes else "not stale"
 
 
 def _replacement(labels: Path, judge: str, epsilon: float) -> kit.Property:

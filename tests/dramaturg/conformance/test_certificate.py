@@ -102,6 +102,39 @@ async def test_an_abstention_from_one_form_alone_is_not_within() -> None:
     assert bandwagon.upper == pytest.approx(1)
 
 
+class Prompted(Knowing):
+    """States a prompt and a model."""
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        found = await super().judge(item)
+        found.provenance.prompts.add(name="execute", sha256="ab" * 32)
+        found.provenance.completions.add(answered_model="small")
+        return found
+
+
+async def test_a_certificate_is_stale_when_the_judge_changes() -> None:
+    now = {
+        "role": EXECUTE.name,
+        "name": "knowing",
+        "version": "2.1.0",
+        "models": ["other", "small"],
+        "prompts": {"execute": "ab" * 32, "more": "00"},
+    }
+    cases: list[tuple[dict[str, object], list[str]]] = [
+        ({}, []),
+        ({"version": "2.0.0"}, ["version 2.0.0, now 2.1.0"]),
+        ({"models": ["other"]}, ["models other, now small"]),
+        ({"prompts": {"execute": "cd" * 32}}, ["prompt execute"]),
+    ]
+    async with serve(judge_contract(Prompted())) as server:
+        for changed, told in cases:
+            earlier = {**now, **changed}
+            found = await conformance.changes_since(earlier, checked_role(EXECUTE.name), server.target)
+            assert found == told
+        with pytest.raises(ValueError, match="of the role 'critic'"):
+            await conformance.changes_since({**now, "role": "critic"}, checked_role(EXECUTE.name), "x:1")
+
+
 @pytest.mark.parametrize(
     ("role", "method", "case_count", "outside"),
     [

@@ -107,6 +107,33 @@ def test_labels_add_whether_the_judge_may_replace_people(
     assert asked
 
 
+@pytest.mark.parametrize(
+    ("changes", "code", "told"), [([], 0, "not stale"), (["version 1, now 2"], 1, "stale: version 1, now 2")]
+)
+def test_a_stale_certificate_is_told(
+    asked: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    changes: list[str],
+    code: int,
+    told: str,
+) -> None:
+    async def compared(earlier: object, *arguments: object, **options: object) -> list[str]:
+        assert earlier == json.loads(json.dumps(CERTIFICATE.to_json()))
+        return changes
+
+    monkeypatch.setattr(kit, "changes_since", compared)
+    file = tmp_path / "critic.json"
+    file.write_text(json.dumps(CERTIFICATE.to_json()), encoding="utf-8")
+    arguments = ["critic", "--target", "localhost:1", "--stale", str(file)]
+    done = CliRunner().invoke(certify.app, arguments)
+    assert (done.exit_code, done.stdout.strip()) == (code, told)
+    assert json.loads(CliRunner().invoke(certify.app, [*arguments, "--json"]).stdout) == {"changes": changes}
+    file.write_text("{}", encoding="utf-8")
+    assert "is no certificate" in CliRunner().invoke(certify.app, arguments).output
+    assert not asked
+
+
 @pytest.mark.slow
 async def test_a_registered_judge_is_certified_by_its_name(tmp_path: Path) -> None:
     settings = GatewaySettings(judge_targets=("127.0.0.1:*",))
