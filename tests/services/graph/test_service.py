@@ -186,12 +186,9 @@ async def test_more_than_forty_events_are_too_many(graph_service: rpc.GraphServi
 
 async def test_at_the_time_limit_there_are_bounds(graph_service: rpc.GraphServiceAsyncStub) -> None:
     first, second = hard_pair(36)
-    limit = Duration(seconds=1)
-    start = time.monotonic()
-    response = await graph_service.MeasureEditDistance(
-        pb.MeasureEditDistanceRequest(first=first, second=second, time_limit=limit)
-    )
-    assert time.monotonic() - start < 4
+    # Without the limit this pair takes far longer than the call has.
+    request = pb.MeasureEditDistanceRequest(first=first, second=second, time_limit=Duration(seconds=1))
+    response = await graph_service.MeasureEditDistance(request, timeout=60)
     assert not response.proven
     assert response.lower_bound < response.upper_bound == response.distance
     # The pool of one is free again.
