@@ -199,17 +199,22 @@ class BluntLimit:
 
     def __init__(self) -> None:
         self._calls = 0
+        self._arrived = 0
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
-        """Counts a call, which takes a while."""
+        """Counts a call, which lasts until no other one arrives: a slow burst is at once too."""
         self._calls += 1
+        self._arrived += 1
         try:
             if self._calls > BUSY_ABOVE:
                 raise ServiceError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED, ERROR_REASON_UNSPECIFIED, "limit exceeded"
                 )
-            await asyncio.sleep(0.05)
+            seen = 0
+            while seen < self._arrived:
+                seen = self._arrived
+                await asyncio.sleep(0.05)
             yield
         finally:
             self._calls -= 1
