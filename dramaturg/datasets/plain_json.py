@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 Request = TypeVar("Request", bound=Message)
 
@@ -24,6 +25,7 @@ Read = Callable[[Any], Any]
 
 
 _DURATION = "google.protobuf.Duration"
+_TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,9})(?:\.(?P<nanos>[0-9]{1,9}))?s")
 
 
@@ -98,6 +100,8 @@ def _value_reader(field: FieldDescriptor) -> Read | None:
         assert field.message_type is not None
         if field.message_type.full_name == _DURATION:
             return _read_duration
+        if field.message_type.full_name == _TIMESTAMP:
+            return _read_timestamp
         return _message_reader(field.message_type)
     if field.enum_type is not None:
         if _is_protobufs_own(field.enum_type.full_name):
@@ -150,6 +154,14 @@ def _read_number(value: Any) -> float:
     if type(value) in {float, int, str} and math.isfinite(number := float(value)):
         return number
     raise _NotPlainError
+
+
+def _read_timestamp(value: Any) -> Timestamp:
+    if type(value) is not str:
+        raise _NotPlainError
+    read = Timestamp()
+    read.FromJsonString(value)
+    return read
 
 
 def _read_duration(value: Any) -> Mapping[str, int]:
