@@ -6,6 +6,7 @@ The process writes one line with its address when the model is loaded, and ends 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 
@@ -15,6 +16,8 @@ def main() -> None:
     Raises:
         Exception: llama.cpp cannot load it.
     """
+    # Ctrl-C on a terminal is for the service, which ends this process after its drain.
+    os.setpgrp()
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("--context", type=int, required=True)

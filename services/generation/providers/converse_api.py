@@ -133,10 +133,6 @@ class ConverseApi(Api):
                 calls.append(
                     {"function": {"name": block["toolUse"]["name"], "input": block["toolUse"]["input"]}}
                 )
-        if finish == "tool_use" and len(calls) == 1 and not any(part["type"] == "text" for part in content):
-            # The one tool that is ever sent is the form of the answer.
-            content.append({"type": "text", "text": json.dumps(calls.pop()["function"]["input"])})
-            finish = "end_turn"
         usage = body.get("usage")
         counts = None
         if usage:

@@ -19,6 +19,7 @@ from services.generation.providers.packages import (
     of_stainless,
     sampling,
     schema,
+    stainless,
     token_counts,
     wants_object,
 )
@@ -39,15 +40,7 @@ class MessagesApi(Api):
 
     def __init__(self, connection: Connection) -> None:
         self._headers = connection.headers
-        self._client = anthropic.AsyncAnthropic(
-            # The headers of each request carry the key.
-            api_key="none",
-            base_url=connection.base_url or None,
-            max_retries=0,
-            timeout=None,
-            default_query=dict(connection.query),
-            http_client=connection.http_client(),
-        )
+        self._client = anthropic.AsyncAnthropic(**stainless(connection))
 
     async def send(self, call: Call, dialect: Dialect) -> Reply:
         instructions, messages = conversation(call, dialect)
@@ -97,10 +90,6 @@ class MessagesApi(Api):
                 content.append(block)
             elif block["type"] == "tool_use":
                 calls.append({"function": {"name": block["name"], "input": block["input"]}})
-        if finish == "tool_use" and len(calls) == 1 and not any(part["type"] == "text" for part in content):
-            # The one tool that is ever sent is the form of the answer.
-            content.append({"type": "text", "text": json.dumps(calls.pop()["function"]["input"])})
-            finish = "end_turn"
         usage = body.get("usage")
         counts = None
         if usage:

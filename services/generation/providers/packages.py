@@ -6,6 +6,7 @@ Refusals, truncation, reasoning, token counts and limits are therefore read by t
 
 from __future__ import annotations
 
+import json
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -198,6 +199,19 @@ def _refusal(reply: Reply) -> Refusal:
     )
 
 
+def stainless(connection: Connection) -> dict[str, Any]:
+    """The arguments of a client of the packages that Stainless generates: openai and anthropic."""
+    return {
+        # The headers of each request carry the key.
+        "api_key": "none",
+        "base_url": connection.base_url or None,
+        "max_retries": 0,
+        "timeout": None,
+        "default_query": dict(connection.query),
+        "http_client": connection.http_client(),
+    }
+
+
 async def of_stainless(request: Awaitable[Any], package: Any) -> Reply:
     """The response to a request of the packages that Stainless generates: openai and anthropic.
 
@@ -282,11 +296,17 @@ def completion(
     model: str = "",
     usage: Mapping[str, Any] | None = None,
     logprobs: Sequence[Mapping[str, Any]] = (),
+    tool_calls: Sequence[Mapping[str, Any]] = (),
     **message: Any,
 ) -> dict[str, Any]:
     """The body of a chat completion of these parts."""
+    content = list(content)
+    if finish == "tool_use" and len(tool_calls) == 1 and not any(part["type"] == "text" for part in content):
+        # The one tool that is ever sent is the form of the answer.
+        content.append({"type": "text", "text": json.dumps(tool_calls[0]["function"]["input"])})
+        finish, tool_calls = "end_turn", ()
     choice: dict[str, Any] = {
-        "message": {"content": list(content), **message},
+        "message": {"content": content, "tool_calls": list(tool_calls), **message},
         "finish_reason": finish,
     }
     if logprobs:

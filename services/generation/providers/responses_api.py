@@ -19,6 +19,7 @@ from services.generation.providers.packages import (
     of_stainless,
     sampling,
     schema,
+    stainless,
     token_counts,
     wants_object,
 )
@@ -33,15 +34,7 @@ class ResponsesApi(Api):
 
     def __init__(self, connection: Connection) -> None:
         self._headers = connection.headers
-        self._client = openai.AsyncOpenAI(
-            # The headers of each request carry the key.
-            api_key="none",
-            base_url=connection.base_url or None,
-            max_retries=0,
-            timeout=None,
-            default_query=dict(connection.query),
-            http_client=connection.http_client(),
-        )
+        self._client = openai.AsyncOpenAI(**stainless(connection))
 
     async def send(self, call: Call, dialect: Dialect) -> Reply:
         instructions, messages = conversation(call, dialect)

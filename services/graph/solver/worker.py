@@ -6,8 +6,15 @@ false``. The first line is ``READY``. The process ends when standard input close
 
 from __future__ import annotations
 
-import json
 import os
+
+if __name__ == "__main__":
+    # Ctrl-C on a terminal is for the service, which ends this process after its drain, also while the modules
+    # below are loaded. In a session of its own, Linux would schedule it as the service's equal despite its
+    # niceness.
+    os.setpgrp()
+
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -48,9 +55,6 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
 
 def main() -> None:
     """Processes tasks until standard input closes."""
-    # Ctrl-C on a terminal is for the service, which ends this process after its drain. In a session of its
-    # own, Linux would schedule it as the service's equal despite its niceness.
-    os.setpgrp()
     os.nice(NICENESS)
     # HiGHS may write to standard output; results use a duplicate descriptor.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
