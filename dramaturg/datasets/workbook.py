@@ -16,7 +16,8 @@ _RELATIONS = "{http://schemas.openxmlformats.org/package/2006/relationships}"
 _OFFICE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _STRICT = "http://purl.oclc.org/ooxml/"
 _COLUMN = re.compile(r"[A-Z]+")
-_MAX_COLUMNS = 16_384
+_MAX_COLUMNS, _MAX_ROWS = 16_384, 1_048_576
+"""Of a sheet, by the format."""
 
 
 def read_workbook(file: BinaryIO) -> Iterator[list[str]]:
@@ -38,9 +39,9 @@ def read_workbook(file: BinaryIO) -> Iterator[list[str]]:
                 for _, row in ElementTree.iterparse(sheet):  # noqa: S314 - expat limits expansion
                     if row.tag == f"{_SHEET}row":
                         number += 1
-                        while number < int(row.get("r") or number):
-                            yield []
-                            number += 1
+                        place = _row_number(row, number)
+                        yield from ([] for _ in range(number, place))
+                        number = place
                         yield _cells(row, shared)
                         row.clear()
     except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, IndexError, ValueError) as error:
@@ -72,6 +73,14 @@ def _part(book: zipfile.ZipFile, name: str) -> Element:
     if _STRICT.encode() in data:
         raise ValueError("it is a Strict Open XML workbook: save it as an ordinary one")
     return ElementTree.fromstring(data)  # noqa: S314 - expat limits expansion
+
+
+def _row_number(row: Element, least: int) -> int:
+    """The number of a row, from 1."""
+    number = int(row.get("r") or least)
+    if not least <= number <= _MAX_ROWS:
+        raise ValueError(f"it has a row {number} after the row {least - 1}")
+    return number
 
 
 def _cells(row: Element, shared: list[str]) -> list[str]:

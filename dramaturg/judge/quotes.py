@@ -7,7 +7,8 @@ any length counting as one space. Letter case, punctuation and omissions count.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
@@ -18,12 +19,46 @@ TEXT, CONTEXT, REFERENCE, TASK, INSTRUCTIONS = "text", "context", "reference", "
 """The parts that a quote may be from (``Span.part``)."""
 PARTS = (TEXT, CONTEXT, REFERENCE, TASK, INSTRUCTIONS)
 """All of them."""
+MAX_PLACED_CHARACTERS = 200_000
+"""The most characters of a candidate's sources in which the places of quotes in another form are looked for,
+which takes a second of a processor for some two million. Beyond it a quote is found without its place.
+"""
 
 
-def sources_of(
-    task: Task, texts: Sequence[str], context: Sequence[Document], reference: str
-) -> Mapping[str, Sequence[str]]:
-    """The texts of each part.
+class _Source:
+    """A text and the forms of it that quotes are looked for in, each made once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def normalized(self) -> str:
+        return normalized(self.text)
+
+    @cached_property
+    def shown(self) -> str:
+        """As judges see it: invisible characters and control tokens as code points. Empty: it has none."""
+        shown, escaped = visible(self.text)
+        return normalized(shown) if escaped else ""
+
+    @cached_property
+    def places(self) -> tuple[str, Sequence[tuple[int, int]]]:
+        """The characters that normalization makes of its parts, and where each of them is from."""
+        characters: list[str] = []
+        places: list[tuple[int, int]] = []
+        for begin, end in _clusters(self.text):
+            for character in unicodedata.normalize("NFKC", self.text[begin:end]):
+                if character.isspace():
+                    if not characters or characters[-1] == " ":
+                        continue
+                    character = " "
+                characters.append(character)
+                places.append((begin, end))
+        return "".join(characters), places
+
+
+class Sources:
+    """The texts that quotes about a candidate may be from.
 
     Args:
         task: The task.
@@ -31,65 +66,59 @@ def sources_of(
         context: The documents of the text, besides those of the task.
         reference: The reference. Empty: none.
     """
-    documents = [*task.context, *context]
-    return {
-        TEXT: texts,
-        CONTEXT: [one.text for one in documents],
-        REFERENCE: [reference],
-        TASK: [task.goal, *task.constraints],
-        INSTRUCTIONS: [task.instructions],
-    }
 
+    def __init__(self, task: Task, texts: Sequence[str], context: Sequence[Document], reference: str) -> None:
+        parts = {
+            TEXT: texts,
+            CONTEXT: [one.text for one in (*task.context, *context)],
+            REFERENCE: [reference],
+            TASK: [task.goal, *task.constraints],
+            INSTRUCTIONS: [task.instructions],
+        }
+        self._parts = {part: [_Source(text) for text in each] for part, each in parts.items()}
+        self._placeable = MAX_PLACED_CHARACTERS
+        self._placed: set[_Source] = set()
 
-def locate(span: Span, sources: Mapping[str, Sequence[str]]) -> None:
-    """Finds the words of a span in its part: sets ``found``, ``index``, ``start`` and ``end``.
+    def locate(self, span: Span) -> None:
+        """Finds the words of a span in its part: sets ``found``, ``index``, ``start`` and ``end``.
 
-    Args:
-        span: Its ``part`` and ``quote`` are given; everything else is replaced.
-        sources: The texts of each part (``sources_of``).
-    """
-    part, quote = span.part or TEXT, span.quote
-    span.Clear()
-    span.part, span.quote = part, quote
-    wanted = normalized(quote)
-    if not wanted:
-        return
-    for index, source in enumerate(sources.get(part, ())):
-        if (place := _place(wanted, source)) is not None:
-            span.found, span.index, (span.start, span.end) = True, index, place
+        Args:
+            span: Its ``part`` and ``quote`` are given; everything else is replaced.
+        """
+        part, quote = span.part or TEXT, span.quote
+        span.Clear()
+        span.part, span.quote = part, quote
+        wanted = normalized(quote)
+        if not wanted:
             return
-        # Judges see invisible characters and control tokens as code points.
-        shown, escaped = visible(source)
-        if escaped and wanted in normalized(shown):
-            span.found, span.index = True, index
-            return
+        for index, source in enumerate(self._parts.get(part, ())):
+            start = source.text.find(wanted)
+            if start >= 0:
+                span.found, span.index, span.start, span.end = True, index, start, start + len(wanted)
+                return
+            if wanted in source.normalized:
+                span.found, span.index, (span.start, span.end) = True, index, self._place(wanted, source)
+                return
+            if wanted in source.shown:
+                span.found, span.index = True, index
+                return
+
+    def _place(self, wanted: str, source: _Source) -> tuple[int, int]:
+        """The place of normalized words, in code points of the text. Zeros: it is not known."""
+        if source not in self._placed:
+            if len(source.text) > self._placeable:
+                return 0, 0
+            self._placeable -= len(source.text)
+            self._placed.add(source)
+        characters, places = source.places
+        start = characters.find(wanted)
+        # Normalization of the parts may differ from that of the whole where scripts compose across clusters.
+        return (0, 0) if start < 0 else (places[start][0], places[start + len(wanted) - 1][1])
 
 
 def normalized(text: str) -> str:
     """A text in the form that quotes are compared in."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
-
-
-def _place(wanted: str, source: str) -> tuple[int, int] | None:
-    """The place of normalized words in a text, in code points. None: they are not in it."""
-    start = source.find(wanted)
-    if start >= 0:
-        return start, start + len(wanted)
-    if wanted not in normalized(source):
-        return None
-    characters: list[str] = []
-    places: list[tuple[int, int]] = []
-    for begin, end in _clusters(source):
-        for character in unicodedata.normalize("NFKC", source[begin:end]):
-            if character.isspace():
-                if not characters or characters[-1] == " ":
-                    continue
-                character = " "
-            characters.append(character)
-            places.append((begin, end))
-    start = "".join(characters).find(wanted)
-    # Normalization of the parts may differ from that of the whole where scripts compose across clusters.
-    return None if start < 0 else (places[start][0], places[start + len(wanted) - 1][1])
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.client import request_for, result_of
 from dramaturg.judge.conversations import kinds_of_parts, turn_texts
 from dramaturg.judge.protocols import CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS, USES_POOL
-from dramaturg.judge.quotes import sources_of
+from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.concurrency import gather_all
@@ -290,16 +290,16 @@ class _Call:
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
 
-    def _sources(self, candidate_id: str) -> Callable[[], Mapping[str, Sequence[str]]]:
+    def _sources(self, candidate_id: str) -> Callable[[], Sources]:
         """The texts that quotes about a candidate may be from."""
         request = self._request
 
-        def sources() -> Mapping[str, Sequence[str]]:
+        def sources() -> Sources:
             candidate = next(one for one in request.candidates if one.id == candidate_id)
             steps = (step.text for step in candidate.script.steps)
             reference = "\n".join(step.text for step in request.reference.steps)
             texts = turn_texts(candidate.conversation) or [candidate.text or "\n".join(steps)]
-            return sources_of(request.task, texts, candidate.context, reference)
+            return Sources(request.task, texts, candidate.context, reference)
 
         return sources
 

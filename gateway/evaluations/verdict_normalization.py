@@ -17,7 +17,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.protocols import ANY_CRITERION
-from dramaturg.judge.quotes import locate
+from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
 from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
@@ -25,6 +25,8 @@ from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 _INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
+MAX_QUOTES = 100
+"""The most quotes of an assessment that are looked for."""
 _SHOWN_QUOTE = 200
 _UNIT = CriterionScale(lowest=0, highest=1)
 """The scale of scores beside an outcome."""
@@ -107,31 +109,38 @@ def normalize(
     return normalized
 
 
-def check_quotes(assessment: Assessment, sources: Callable[[], Mapping[str, Sequence[str]]]) -> None:
+def check_quotes(assessment: Assessment, make_sources: Callable[[], Sources]) -> None:
     """Finds the quotes of all findings in their parts, and marks what was found.
 
-    A verdict whose finding rests on words that are not there becomes an abstention (CONTRADICTORY).
+    A verdict whose finding rests on words that are not there becomes an abstention (CONTRADICTORY), as does
+    one with a quote beyond the ``MAX_QUOTES`` of the assessment: that many are looked for, since a judge may
+    send any number and all callers wait meanwhile.
 
     Args:
         assessment: The assessment, normalized.
-        sources: The texts of each part, made where there is a quote.
+        make_sources: Makes the texts that quotes may be from; called where there is a quote.
     """
-    texts: Mapping[str, Sequence[str]] | None = None
+    sources: Sources | None = None
+    count = 0
     for verdict in assessment.verdicts:
-        fabricated = ""
+        fault = ""
         for finding in verdict.findings:
+            count += len(finding.spans)
+            if count > MAX_QUOTES:
+                fault = f"The judge quotes more than {MAX_QUOTES} times, which is not checked"
+                del finding.spans[:]
             for span in finding.spans:
-                texts = sources() if texts is None else texts
-                locate(span, texts)
-                if not span.found and not fabricated:
-                    fabricated = f"The judge quotes words that the {span.part} does not have: "
-                    fabricated += repr(span.quote[:_SHOWN_QUOTE])
-        if fabricated and verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN:
+                sources = sources or make_sources()
+                sources.locate(span)
+                if not span.found and not fault:
+                    words = repr(span.quote[:_SHOWN_QUOTE])
+                    fault = f"The judge quotes words that the {span.part} does not have: {words}"
+        if fault and verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN:
             verdict.CopyFrom(
                 abstained(
                     verdict.criterion,
                     verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
-                    f"{fabricated}. {verdict.rationale}".rstrip(),
+                    f"{fault}. {verdict.rationale}".rstrip(),
                     list(verdict.findings),
                 )
             )

@@ -84,6 +84,8 @@ def test_cells_of_a_workbook_are_texts(tmp_path: Path) -> None:
         ("a.xlsx", b"PK no zip", "cannot be read as XLSX"),
         ("a.xlsx", workbook('<row><c t="s"><v>9</v></c></row>'), "cannot be read as XLSX"),
         ("a.xlsx", workbook('<row><c r="ZZZZ1"><v>9</v></c></row>'), "it has a column ZZZZ"),
+        ("a.xlsx", workbook('<row r="9999999999"/>'), "it has a row 9999999999 after the row 0"),
+        ("a.xlsx", workbook('<row r="3"/><row r="2"/>'), "it has a row 2 after the row 3"),
         ("a.json", b'[{"a": 1},', "is not JSON"),
         ("a.json", b"[1]", "line 1: is not a JSON object but int"),
         ("a.tsv", b"a\tb\n\xff\t1\n", "is not UTF-8"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Span
-from dramaturg.judge.quotes import CONTEXT, REFERENCE, TEXT, locate, normalized, sources_of
+from dramaturg.judge.quotes import CONTEXT, MAX_PLACED_CHARACTERS, REFERENCE, TEXT, Sources, normalized
 
 PROSE = (
     "Die Bestellung\u00a0wird am Montag, dem 3. Mai, verschickt; \u201esofort\u201c hei\u00dft: am selben "
@@ -28,9 +27,9 @@ def spaced(rng: random.Random, words: list[str]) -> str:
     return "".join(word + rng.choice((" ", "  ", "\n", " \t")) for word in words).strip()
 
 
-def found(part: str, quote: str, sources: Mapping[str, Sequence[str]]) -> Span:
+def found(part: str, quote: str, sources: Sources) -> Span:
     span = Span(part=part, quote=quote)
-    locate(span, sources)
+    sources.locate(span)
     return span
 
 
@@ -40,7 +39,7 @@ def test_true_quotes_are_found_and_fabricated_spliced_and_misattributed_ones_are
     for _ in range(100):
         texts = [rng.sample(WORDS, len(WORDS)) for _ in range(3)]
         text, document, reference = (spaced(rng, words) for words in texts)
-        sources = sources_of(
+        sources = Sources(
             Task(goal="g", context=[Document(text="other")]), [text], [Document(text=document)], reference
         )
         begin = rng.randrange(len(WORDS) - 8)
@@ -71,15 +70,25 @@ def test_true_quotes_are_found_and_fabricated_spliced_and_misattributed_ones_are
 )
 def test_a_span_says_where_it_was_found(part: str, quote: str, place: tuple[bool, int, int, int]) -> None:
     task = Task(goal="g", context=[Document(text="none")])
-    sources = sources_of(task, ["It ships  on Monday\u202e!"], [Document(text="Orders ship.")], "")
+    sources = Sources(task, ["It ships  on Monday\u202e!"], [Document(text="Orders ship.")], "")
     span = Span(part=part, quote=quote, found=True, index=9, start=9, end=9)
-    locate(span, sources)
+    sources.locate(span)
     assert (span.found, span.index, span.start, span.end) == place
     assert (span.part, span.quote) == (part or TEXT, quote)
 
 
 def test_a_long_text_is_searched_in_little_time() -> None:
-    sources = sources_of(Task(goal="g"), ["e\u0301 " * 60_000 + "end"], [], "")
+    sources = Sources(Task(goal="g"), ["e\u0301 " * 60_000 + "end"], [], "")
     span = found(TEXT, "\u00e9 end", sources)
     assert span.found
     assert span.end == 180_003
+
+
+def test_places_are_looked_for_in_a_bounded_number_of_characters() -> None:
+    documents = [Document(text=f"{number}  " * (MAX_PLACED_CHARACTERS // 8)) for number in range(1, 9)]
+    sources = Sources(Task(goal="g"), [""], documents, "")
+    spans = [found(CONTEXT, f"{number} {number}", sources) for number in range(1, 9)]
+    assert all(span.found for span in spans)
+    # Three characters a word: two documents have less than the bound together, the third one exceeds it.
+    assert [bool(span.end) for span in spans] == [True, True, *[False] * 6]
+    assert found(CONTEXT, "1 1", sources).end == spans[0].end

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Finding, StepNote, Verdict
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Finding, Span, StepNote, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import COMMONSENSE, CRITIC
-from dramaturg.judge.verdicts import passed
+from dramaturg.judge.verdicts import failed, passed
 from gateway.evaluations.judge_answers import CORRECTIONS
-from gateway.evaluations.verdict_normalization import expected_criteria, normalize
+from gateway.evaluations.verdict_normalization import MAX_QUOTES, check_quotes, expected_criteria, normalize
 
 STEPS = 3
 UNSPECIFIED = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
@@ -130,6 +132,19 @@ def test_a_pass_with_findings_is_contradictory() -> None:
     assert normalized.outcome == verdict_pb2.OUTCOME_ABSTAIN
     assert normalized.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
     assert len(normalized.findings) == 1
+
+
+def test_quotes_beyond_the_limit_are_no_evidence() -> None:
+    spans = [Span(quote="words")] * MAX_QUOTES
+    verdicts = [failed("first", [Finding(spans=spans)]), failed("second", [Finding(spans=spans[:1])])]
+    assessment = Assessment(verdicts=verdicts)
+    check_quotes(assessment, lambda: Sources(Task(goal="g"), ["some words"], [], ""))
+    first, second = assessment.verdicts
+    assert first.outcome == verdict_pb2.OUTCOME_FAIL
+    assert all(span.found for span in first.findings[0].spans)
+    assert second.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    assert "more than 100 times" in second.rationale
+    assert not second.findings[0].spans
 
 
 def test_what_is_sound_stays_as_it_is() -> None:
