@@ -26,6 +26,8 @@ MAX_SCHEMA_SIZE = 5_000
 """The most subschemas of a JSON Schema, each reference counted as what it refers to."""
 MAX_SCHEMA_CHARACTERS = 50_000
 """The most characters of a JSON Schema as JSON."""
+MAX_SCHEMA_CHECKS = 500_000
+"""The most checks of a text by a JSON Schema: its subschemas times the values in the text."""
 MAX_NUMBER_CHARACTERS = 300
 """The most characters of a number in a text; a longer one is not read."""
 
@@ -54,7 +56,7 @@ class Decision(NamedTuple):
     """What a rule decides of a text."""
 
     passes: bool | None
-    """Whether the criterion passes. None: the rule cannot be applied, for lack of a reference."""
+    """Whether the criterion passes. None: the rule cannot be applied."""
     reason: str
     """What the text has, in a sentence."""
 
@@ -188,11 +190,14 @@ def _matches(rule: CriterionRule, text: str) -> tuple[bool, str]:
     return meets, f"The text has {'a' if meets else 'no'} match of {_short(rule.matches)}."
 
 
-def _fits_schema(rule: CriterionRule, text: str) -> tuple[bool, str]:
+def _fits_schema(rule: CriterionRule, text: str) -> tuple[bool | None, str]:
     fenced = _FENCED.fullmatch(text)
+    validator, size = _validator(_schema_text(rule))
     try:
         value = json.loads(fenced["json"] if fenced else text, parse_constant=_refuse_constant)
-        error = next(_validator(_schema_text(rule)).iter_errors(value), None)
+        if size * _value_count(value) > MAX_SCHEMA_CHECKS:
+            return None, f"The JSON has too many values for the schema: at most {MAX_SCHEMA_CHECKS // size}."
+        error = next(validator.iter_errors(value), None)
     except (ValueError, RecursionError) as broken:
         return False, f"The text is not JSON: {str(broken)[:_SHOWN]}."
     if error is None:
@@ -330,8 +335,8 @@ def _schema_text(rule: CriterionRule) -> str:
 
 
 @lru_cache(maxsize=64)
-def _validator(schema: str) -> Any:
-    """Compiles a JSON Schema, given as JSON.
+def _validator(schema: str) -> tuple[Any, int]:
+    """Compiles a JSON Schema, given as JSON. Returns the validator and the number of subschemas.
 
     Raises:
         ValueError: It is invalid, too large, recursive, or refers to another document.
@@ -350,7 +355,8 @@ def _validator(schema: str) -> Any:
         raise ValueError(f"is no JSON Schema: {error.message[:200]}") from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-    if _expanded(parsed, parsed, (), {}) > MAX_SCHEMA_SIZE:
+    size = _expanded(parsed, parsed, (), {})
+    if size > MAX_SCHEMA_SIZE:
         raise ValueError(f"has more than {MAX_SCHEMA_SIZE} parts, references expanded")
 
     def pattern(validator: Any, expression: str, instance: Any, schema: Any) -> Iterator[Any]:
@@ -358,8 +364,35 @@ def _validator(schema: str) -> Any:
         if isinstance(instance, str) and not _expression(expression).isinstance_python(instance):
             yield ValidationError(f"{_short(instance)} does not match {_short(expression)}")
 
+    def unique(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
+        # The package compares every pair.
+        del validator, schema
+        if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
+            yield ValidationError("has equal elements")
+
     extend: Any = validators.extend
-    return extend(Draft202012Validator, {"pattern": pattern})(parsed, registry=Registry())
+    keywords = {"pattern": pattern, "uniqueItems": unique}
+    return extend(Draft202012Validator, keywords)(parsed, registry=Registry()), size
+
+
+def _value_count(value: Any) -> int:
+    """The number of values of JSON, those in lists and objects counted too."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_value_count, value.values()))
+    return 1 + sum(map(_value_count, value)) if isinstance(value, list) else 1
+
+
+def _canonical(value: Any) -> str:
+    """A text that equal values of JSON share: 1 is 1.0, and true is not 1."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: plain(one) for name, one in part.items()}
+        if isinstance(part, list):
+            return [plain(one) for one in part]
+        return int(part) if isinstance(part, float) and part.is_integer() else part
+
+    return json.dumps(plain(value), sort_keys=True)
 
 
 def _expanded(part: Any, root: Any, path: tuple[str, ...], known: dict[str, int]) -> int:

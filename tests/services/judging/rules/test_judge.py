@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -46,6 +47,8 @@ DECIDED: list[tuple[dict[str, Any], str, bool]] = [
     ({"json_schema": PERSON}, '{"name": "Ada", "age": -1}', False),
     ({"json_schema": PERSON}, 'Here it is: {"name": "Ada"}', False),
     ({"json_schema": {"type": "number"}}, "NaN", False),
+    ({"json_schema": {"uniqueItems": True}}, '[1, true, "1", [1], {"a": 1}]', True),
+    ({"json_schema": {"uniqueItems": True}}, '[{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]', False),
     ({"json_schema": {"type": "array"}}, "[" * 100_000, False),
     ({"number": {"value": 1234.5}}, "First 3, so it is $1,234.50.", True),
     ({"number": {"value": 0.3, "tolerance": 0.1}}, "0.4", True),
@@ -139,9 +142,22 @@ def test_a_schema_that_doubles_with_each_reference_is_refused_at_once() -> None:
     assert time.perf_counter() - started < 1
 
 
+def test_a_text_with_too_many_values_for_its_schema_is_not_checked() -> None:
+    schema = {"items": {"anyOf": [{"const": number} for number in range(1, 1500)]}}
+    rule = ParseDict({"json_schema": schema}, CriterionRule())
+    assert apply_rule(rule, "[1]", "").passes
+    decision = apply_rule(rule, f"[{'1499,' * 20_000}1]", "")
+    assert decision.passes is None
+    assert "too many values" in decision.reason
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
+        (
+            {"json_schema": {"uniqueItems": True}},
+            json.dumps([{"a": number % 13_999} for number in range(14_000)]),
+        ),
         ({"matches": r"(?:a+)+$"}, "a" * 199_999 + "b"),
         ({"matches": r"(?:[ab]{0,2000}a)z"}, "ab" * 100_000),
         ({"number": {"value": 1}}, "1,000" + ",000" * 49_000 + "0"),
