@@ -49,7 +49,9 @@ def certify_judge(
             "DRAMATURG_SERVER_PORT are the port."
         ),
     ] = "",
-    model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
+    model: Annotated[
+        str, typer.Option("--judge-model", metavar="MODEL", help="The model requested from the judge.")
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
     tolerances: Annotated[
         list[str] | None,
@@ -90,7 +92,8 @@ def certify_judge(
     other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
     answers 60 to 1,000 requests.
 
-    Examples:
+    For example:
+
         dramaturg judges certify critic --target localhost:50099 --page critic.html
 
         dramaturg judges certify critic=theirs --target localhost:50051

@@ -54,7 +54,8 @@ def check_server(
     Each failure names the requirement, what was seen, and the remedy. What a judge misses and what
     misleads it: dramaturg judges certify.
 
-    Examples:
+    For example:
+
         dramaturg judges check critic --target localhost:50099
 
         dramaturg judges check critic --command "python judge.py --port {port}"
