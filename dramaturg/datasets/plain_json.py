@@ -15,7 +15,9 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 Request = TypeVar("Request", bound=Message)
@@ -25,6 +27,10 @@ Read = Callable[[Any], Any]
 
 
 _DURATION = "google.protobuf.Duration"
+_STRUCT, _STRUCT_DEPTH = "google.protobuf.Struct", 50
+"""A free object, such as a JSON Schema, which the parser checks. The parser limits the depth of the whole value:
+a deep object is not plain.
+"""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,9})(?:\.(?P<nanos>[0-9]{1,9}))?s")
 
@@ -39,6 +45,7 @@ _NOT_PLAIN = (
     TypeError,  # a list or an object in place of such a name
     ValueError,  # half a surrogate pair, or a number out of its type's range
     OverflowError,  # an integer beyond all floats
+    ParseError,  # what is no free object
 )
 
 
@@ -102,6 +109,8 @@ def _value_reader(field: FieldDescriptor) -> Read | None:
             return _read_duration
         if field.message_type.full_name == _TIMESTAMP:
             return _read_timestamp
+        if field.message_type.full_name == _STRUCT:
+            return _read_struct
         return _message_reader(field.message_type)
     if field.enum_type is not None:
         if _is_protobufs_own(field.enum_type.full_name):
@@ -156,12 +165,19 @@ def _read_number(value: Any) -> float:
     raise _NotPlainError
 
 
-def _read_timestamp(value: Any) -> Timestamp:
+def _read_struct(value: Any) -> Mapping[str, Any]:
+    if type(value) is not dict:
+        raise _NotPlainError
+    ParseDict(value, Struct(), max_recursion_depth=_STRUCT_DEPTH)
+    return value
+
+
+def _read_timestamp(value: Any) -> Mapping[str, int]:
     if type(value) is not str:
         raise _NotPlainError
     read = Timestamp()
     read.FromJsonString(value)
-    return read
+    return {"seconds": read.seconds, "nanos": read.nanos}
 
 
 def _read_duration(value: Any) -> Mapping[str, int]:
