@@ -28,8 +28,8 @@ Read = Callable[[Any], Any]
 
 _DURATION = "google.protobuf.Duration"
 _STRUCT, _STRUCT_DEPTH = "google.protobuf.Struct", 50
-"""A free object, such as a JSON Schema, which the parser checks. The parser limits the depth of the whole value:
-a deep object is not plain.
+"""A free object, such as a JSON Schema: the parser checks it. It limits the depth of the whole value, so a
+deep object is not plain.
 """
 _TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,9})(?:\.(?P<nanos>[0-9]{1,9}))?s")
