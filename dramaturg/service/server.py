@@ -365,8 +365,8 @@ def _check_authentication(app: App, host: str, auth: AuthSettings) -> None:
         raise SettingsError(
             f"{app.name} listens on {host} and authenticates no callers: set "
             f"{AuthSettings.variable('tokens_file')} or another source of identities "
-            f"(docs/operate/security.md), or {AuthSettings.variable('allow_anonymous')}=true to let all callers "
-            "call everything"
+            "(docs/operate/security.md), or "
+            f"{AuthSettings.variable('allow_anonymous')}=true to let everybody call everything"
         )
 
 
