@@ -107,7 +107,11 @@ def test_without_two_labels_in_a_stratum_the_probabilities_correct_alone() -> No
     strata = [np.repeat([0, 1], [19, 1]), np.zeros(20, int)]
     found = [
         estimate_means(
-            {"m": Predictions(predicted, labels, np.arange(20), probability, one)}, "", 0.95, None, int
+            {"m": Predictions(predicted, labels, np.arange(20), probability, one)},
+            "",
+            0.95,
+            None,
+            lambda: None,
         )
         for one in strata
     ]
