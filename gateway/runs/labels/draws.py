@@ -24,7 +24,7 @@ Index = NDArray[np.int64]
 UNIFORM_SHARE = 0.5
 """The share of uniform probability in an active draw: no weight is more than its inverse times the mean."""
 _FEWEST = 2
-"""The items of a stratum, where it has so many: two have a variance."""
+"""The least items of a stratum, or all that it has: two have a variance."""
 
 
 @dataclass(frozen=True)

@@ -148,5 +148,5 @@ def test_a_draw_that_the_judgements_do_not_allow_is_refused() -> None:
             choose(unknown, draw, 3, 1)
         assert raised.value.violations[0][0] == "draw"
         assert needed in raised.value.violations[0][1]
-    with pytest.raises(ServiceError, match="sample_size: is 3; 2 strata need 4 items"):
+    with pytest.raises(ServiceError, match="sample_size is 3; 2 strata need 4 items"):
         choose(verdicts(np.random.default_rng(2))[1], LABEL_DRAW_STRATIFIED, 3, 1)
