@@ -142,7 +142,7 @@ async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.Monk
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collecting.target}")
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
-                shared = {"kind": "long", "judges": ("a", "b")}
+                shared: dict[str, str | tuple[str, ...]] = {"kind": "long", "judges": ("a", "b")}
                 own = {name: attributes[name] for name in ("one", "true", "share")}
                 events.emit("happened", [(shared, attributes), ({}, own)])
     first, second = (event.attributes for event in collecting.events)
