@@ -72,7 +72,7 @@ class RoleEntry(BaseModel):
         )
 
 
-PanelRule = Literal["majority", "unanimous", "any-fail", "mean", "weighted"]
+PanelRule = Literal["majority", "unanimous", "any-fail", "mean", "weighted", "cascade"]
 """How the votes of a panel become one verdict."""
 VersionPolicy = Literal["fail", "pause", "warn"]
 """The reaction of a run to a judge of an unexpected version."""
@@ -126,6 +126,9 @@ class PanelMember(BaseModel):
     """The model of the judge. Empty: that of the request."""
     weight: float = Field(default=1, gt=0, le=1e6)
     """The weight, for the rule "weighted"."""
+    threshold: float = Field(default=0, ge=0, le=1)
+    """The confidence from which on the verdict of a stage stands, for the rule "cascade": above 0 for every
+    member but the last."""
 
 
 class PanelTable(BaseModel):
@@ -136,7 +139,8 @@ class PanelTable(BaseModel):
     rule: PanelRule = "majority"
     """How the votes of the members become one verdict."""
     members: tuple[PanelMember, ...] = Field(min_length=2, max_length=20)
-    """The members, as names or as tables of ``judge``, ``model`` and ``weight``."""
+    """The members, as names or as tables of ``judge``, ``model``, ``weight`` and ``threshold``; of the rule
+    "cascade" in the order in which they are asked."""
     quorum: int | None = Field(default=None, ge=1)
     """The least number of members that do not abstain. Absent: more than half."""
     weights_file: Path | None = None
@@ -178,11 +182,21 @@ class PanelTable(BaseModel):
             raise ValueError(f"has a quorum of {self.quorum} and {len(self.members)} members")
         if self.rule != "weighted" and any(one.weight != 1 for one in self.members):
             raise ValueError(f"has weights, which the rule {self.rule!r} does not use")
+        *earlier, last = (one.threshold for one in self.members)
+        if self.rule == "cascade":
+            if last or not all(earlier):
+                raise ValueError("must have a threshold of every member but the last, as a cascade")
+            if self.quorum is not None:
+                raise ValueError("has a quorum, which the rule 'cascade' does not use")
+        elif last or any(earlier):
+            raise ValueError(f"has thresholds, which the rule {self.rule!r} does not use")
         return self
 
     @property
     def least_votes(self) -> int:
         """The quorum, its default applied."""
+        if self.rule == "cascade":
+            return len(self.members)
         return self.quorum or len(self.members) // 2 + 1
 
 

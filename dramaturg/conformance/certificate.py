@@ -1,6 +1,7 @@
 """A certificate of a judge: what it is, and which properties are shown to hold within a tolerance.
 
-Every property is an equivalence test on the two shipped sets of planted faults. The unit is a case, that is
+Every property is an equivalence test on the two shipped sets of planted faults, and for judges of pairs and
+replies on dialogues whose right reply is computed. The unit is a case, that is
 one request; bounds are those of Clopper and Pearson (1934), which hold for every number of cases.
 """
 
@@ -24,6 +25,7 @@ from dramaturg.judge.roles import RUBRIC_JUDGE, SCRIPT_JUDGE, JudgeRole, Role
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
+from dramaturg.meta_evaluation.computed import computed_cases, sha256_of
 from dramaturg.meta_evaluation.variants import VARIANTS
 from dramaturg.results.binomial import lower_bound, upper_bound
 from dramaturg.service.channel import open_channel
@@ -105,7 +107,7 @@ class Certificate:
     prompts: Mapping[str, str]
     """The SHA-256 of each prompt by its name."""
     sets: Sequence[str]
-    """The SHA-256 of each set of cases."""
+    """The SHA-256 of each set of cases; of computed ones that of their requests."""
     measured_at: str
     """The time of the measurement, RFC 3339 in UTC."""
     request_count: int
@@ -195,7 +197,7 @@ async def certify(
         version=identity.version,
         models=_models(answers),
         prompts=_prompts(answers),
-        sets=[one.sha256 for one in sets],
+        sets=[*(one.sha256 for one in sets), *([sha256_of(made)] if (made := computed_cases(name)) else ())],
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         request_count=len(answers),
         abstained=sum(any(item.reported is None for item in one.judgements) for one in plain),
@@ -301,8 +303,8 @@ def _cases(role: Role, identity: Identity, sets: Sequence[BenchSet]) -> tuple[st
     """The role of the cases, and the cases with the labels of the criteria that are measured."""
     name, criteria = _measured(role, identity)
     found = []
-    for number, one in enumerate(sets):
-        for case in one.cases([name]):
+    for number, some in enumerate([*(one.cases([name]) for one in sets), computed_cases(name)]):
+        for case in some:
             labels = {
                 item: fault for item, fault in case.faults.items() if criteria is None or item in criteria
             }

@@ -91,15 +91,15 @@ class BenchSet:
             injected = first["worse"] + self._data["vote_injection"]
             yield _pair(first, "injection", injected, by_roles)
             for data in self._data["dialogues"]:
-                yield _reply_pair(data, by_roles)
+                yield reply_pair(data, by_roles=by_roles)
 
     def _dialogue_cases(self) -> Iterator[Case]:
         injection = self._data["vote_injection"]
         for number, data in enumerate(self._data["dialogues"]):
-            yield _rating(data, "better", data["better"], fault=False)
-            yield _rating(data, "worse", data["worse"], fault=True)
+            yield rating_case(data, "better", data["better"], fault=False)
+            yield rating_case(data, "worse", data["worse"], fault=True)
             if number == 0:
-                yield _rating(data, "injection", data["worse"] + injection, fault=True, injected=True)
+                yield rating_case(data, "injection", data["worse"] + injection, fault=True, injected=True)
 
     def _turn_cases(self) -> Iterator[Case]:
         for data in self._data["turns"]:
@@ -157,7 +157,8 @@ def _pair(data: Mapping[str, Any], name: str, worse: str, by_roles: bool) -> Cas
     return _comparison(request, data, name, "summarisation" if by_roles else "")
 
 
-def _reply_pair(data: Mapping[str, Any], by_roles: bool) -> Case:
+def reply_pair(data: Mapping[str, Any], *, by_roles: bool) -> Case:
+    """The case of the two replies of a dialogue, for one judge or for the roles of dialogues."""
     subject = DialogueSubject(task=simulation_task(data), utterances=utterances_of(data))
     request = ComparePairRequest(dialogue=subject, first=data["better"], second=data["worse"])
     return _comparison(request, data, "", "dialogue" if by_roles else "")
@@ -175,9 +176,10 @@ def _comparison(request: ComparePairRequest, data: Mapping[str, Any], name: str,
     )
 
 
-def _rating(
+def rating_case(
     data: Mapping[str, Any], name: str, response: str, *, fault: bool, injected: bool = False
 ) -> Case:
+    """The case of one reply of a dialogue."""
     request = RateReplyRequest(task=simulation_task(data), utterances=utterances_of(data), response=response)
     return Case(
         roles.RATING_JUDGE.name,

@@ -40,7 +40,7 @@ def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
                 row.confidence = verdict.confidence
             by = judged.get(verdict.criterion, [])
             if len(by) == 1:
-                row.role, row.judge = by[0].role, by[0].judge
+                row.role, row.judge = by[0].role, by[0].panel or by[0].judge
             elif by and by[0].panel and len({(one.role, one.panel) for one in by}) == 1:
                 row.role, row.judge = by[0].role, by[0].panel
             if texts:

@@ -41,7 +41,7 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
                 row.confidence = verdict.confidence
             row.failure_reason = text.failure_reason
             if alone is not None:
-                row.role, row.judge = alone.role, alone.judge
+                row.role, row.judge = alone.role, alone.panel or alone.judge
             elif len(panels) == 1:
                 ((row.role, row.judge),) = panels
             if texts:

@@ -72,7 +72,8 @@ def _rule(panel: JudgePanel) -> str:
 def _member(member: pb.PanelMember) -> str:
     model = f" with {member.model}" if member.model else ""
     weight = f", weight {member.weight:g}" if member.weight not in {0, 1} else ""
-    return f"{member.judge}{model}{weight}"
+    threshold = f", from a confidence of {member.threshold:g}" if member.threshold else ""
+    return f"{member.judge}{model}{weight}{threshold}"
 
 
 async def list_judges(visit: Visit) -> web.StreamResponse:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,6 +42,7 @@ from gateway.evaluations.failures import (
     unsupported,
 )
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
+from gateway.evaluations.panels import stands
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
 from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
@@ -76,6 +78,10 @@ FindReference = Callable[[JudgeRole, Identity | None], Awaitable[Script | None]]
 """Waits for the reference of a judge; None where it gets none."""
 
 
+Assessed = Sequence[tuple[JudgeAssignment, CandidateAssessment]]
+"""The assessments of one candidate with their judges, in the order of the judges."""
+
+
 class Assessor:
     """Has judges assess the candidates of one task.
 
@@ -98,6 +104,49 @@ class Assessor:
         self._request = request
         self._directory = directory
 
+    async def assess_all(
+        self,
+        assignments: Sequence[JudgeAssignment],
+        scope: EvaluationScope,
+        ask: Ask,
+        find_reference: FindReference,
+        emit: Emit,
+    ) -> Mapping[str, Assessed]:
+        """The assessments of each candidate by all judges; see ``assess``.
+
+        Judges are asked at once. A later stage of a cascade is asked after the one before, for the candidates
+        that have a criterion without a verdict that stands.
+        """
+        stages: defaultdict[object, list[int]] = defaultdict(list)
+        for place, one in enumerate(assignments):
+            stages[one.panel if one.cascades else place].append(place)
+        found: dict[tuple[str, int], CandidateAssessment] = {}
+
+        async def ask_stages(places: Sequence[int]) -> None:
+            pending: dict[str, set[str] | None] = {one.id: None for one in self._candidates}
+            for place in places:
+                judge = assignments[place]
+                assessed = await self.assess(judge, scope, ask, find_reference, emit, only=pending)
+                for one in assessed:
+                    found[one.candidate_id, place] = one
+                    verdicts = one.assessment.verdicts
+                    left = {each.criterion for each in verdicts if not stands(each, judge.threshold)}
+                    before = pending.pop(one.candidate_id)
+                    if left := left if before is None else before & left:
+                        pending[one.candidate_id] = left
+                if not pending:
+                    break
+
+        await gather_all([ask_stages(places) for places in stages.values()])
+        return {
+            one.id: [
+                (judge, found[one.id, place])
+                for place, judge in enumerate(assignments)
+                if (one.id, place) in found
+            ]
+            for one in self._candidates
+        }
+
     async def assess(
         self,
         assignment: JudgeAssignment,
@@ -105,8 +154,10 @@ class Assessor:
         ask: Ask,
         find_reference: FindReference,
         emit: Emit,
+        *,
+        only: Collection[str] | None = None,
     ) -> Sequence[CandidateAssessment]:
-        """The assessments of all candidates by one judge, in their order.
+        """The assessments of candidates by one judge, in their order.
 
         A judge that fails makes the criteria of the candidates concerned abstain. Each assessment is emitted
         as soon as it is known.
@@ -117,7 +168,9 @@ class Assessor:
             ask: The criteria of the judge.
             find_reference: Waits for the reference.
             emit: Hands on events.
+            only: The ids of the candidates. None: all.
         """
+        candidates = [one for one in self._candidates if only is None or one.id in only]
         role = assignment.role
         assert isinstance(role, JudgeRole)
         identity = assignment.judge.identity.known or await self._identity(assignment.judge, scope)
@@ -129,14 +182,14 @@ class Assessor:
             options=judge_options(assignment, self._request),
         )
         withheld = self._withheld(identity)
-        shown = [one for one in self._candidates if one.id not in withheld]
+        shown = [one for one in candidates if one.id not in withheld]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)
         parts = [
             [shown[index] for index in part]
             for part in split_by_size([one.ByteSize() for one in shown], MAX_CANDIDATES, room)
         ]
         if withheld:
-            parts.append([one for one in self._candidates if one.id in withheld])
+            parts.append([one for one in candidates if one.id in withheld])
         calls = [
             _Call(
                 assignment,
@@ -154,7 +207,7 @@ class Assessor:
         ]
         assessed = [one for part in await gather_all([call.assess() for call in calls]) for one in part]
         by_id = {one.candidate_id: one for one in assessed}
-        return [by_id[one.id] for one in self._candidates]
+        return [by_id[one.id] for one in candidates]
 
     def _withheld(self, identity: Identity | None) -> Mapping[str, Failure]:
         """The candidates with parts that a judge does not take: it is not asked about them."""

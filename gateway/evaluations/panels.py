@@ -23,6 +23,8 @@ class _Ballot:
     weight: float = 1.0
     model: str = ""
     """Its model, where several members are one judge with different models."""
+    threshold: float = 0.0
+    """The confidence from which on it stands in a cascade; 0 for the last stage."""
 
     @property
     def vote(self) -> PanelVote:
@@ -44,8 +46,23 @@ class _Ballot:
             vote = outcome_name(self.verdict.outcome)
         if self.verdict.abstain_reason:
             vote = f"{vote} ({reason_name(self.verdict.abstain_reason)})"
+        if self.threshold:
+            vote += f" ({_confidence(self.verdict)} for {self.threshold:g})"
         name = f"{self.judge}@{self.model}" if self.model else self.judge
         return f"{name} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
+
+
+def stands(verdict: Verdict, threshold: float) -> bool:
+    """Whether no later stage of a cascade is asked about a verdict.
+
+    Args:
+        verdict: The verdict of a stage.
+        threshold: The confidence that it must reach; 0 for the last stage.
+    """
+    if not threshold or verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE:
+        return True
+    judged = verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN and verdict.HasField("confidence")
+    return judged and verdict.confidence >= threshold
 
 
 def decide(
@@ -59,9 +76,10 @@ def decide(
     panels included, decide by majority.
 
     Args:
-        assessments: The normalized assessments of one candidate, judges in the order of the assignments.
+        assessments: The normalized assessments of one candidate, stages of a cascade in their order. A stage
+            that was not asked has none.
         order: The criteria in the order of the verdicts.
-        assignments: The judges of the assessments. Empty: none is a member of a registered panel.
+        assignments: The judge of each assessment. Empty: none is a member of a registered panel.
 
     Returns:
         One verdict for each criterion, in the given order, then others by name. A criterion that one judge
@@ -77,7 +95,8 @@ def decide(
         weight = 1.0 if assignment is None else assignment.weight
         for verdict in assessed.assessment.verdicts:
             model = "" if assignment is None or len(models[assessed.judge]) < 2 else assignment.model
-            ballot = _Ballot(assessed.judge, verdict, weight, model)
+            threshold = 0.0 if assignment is None else assignment.threshold
+            ballot = _Ballot(assessed.judge, verdict, weight, model, threshold)
             key: object = index if panel is None else panel
             seats.setdefault(verdict.criterion, {}).setdefault(key, (panel, []))[1].append(ballot)
     standard = [criterion for criterion in order if criterion in seats]
@@ -94,8 +113,28 @@ def _of_seats(seats: Sequence[tuple[Judge | None, Sequence[_Ballot]]]) -> Verdic
             ballots += votes
         else:
             table = panel.entry.panel
+            if table.rule == "cascade":
+                ballots.append(_Ballot(panel.name, _of_stages(votes, panel.name)))
+                continue
             ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, panel.name)))
     return ballots[0].verdict if len(ballots) == 1 else _count(ballots, "majority", 1)
+
+
+def _of_stages(ballots: Sequence[_Ballot], name: str) -> Verdict:
+    """The first verdict that stands, else that of the last stage that was asked."""
+    place = next(
+        (place for place, one in enumerate(ballots) if stands(one.verdict, one.threshold)), len(ballots) - 1
+    )
+    asked, verdict = ballots[: place + 1], Verdict()
+    verdict.CopyFrom(asked[-1].verdict)
+    stages = ", ".join(one.describe() for one in asked)
+    verdict.rationale = f"Panel {name!r} (cascade): {stages}. {verdict.rationale}".rstrip()
+    verdict.votes.extend(one.vote for one in asked)
+    return verdict
+
+
+def _confidence(verdict: Verdict) -> str:
+    return f"{verdict.confidence:.2f}" if verdict.HasField("confidence") else "no confidence"
 
 
 def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, name: str = "") -> Verdict:

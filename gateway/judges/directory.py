@@ -204,9 +204,10 @@ class JudgeDirectory:
             panel=JudgePanel(
                 rule=PanelRule.Value(f"PANEL_RULE_{table.rule.upper().replace('-', '_')}"),
                 members=[
-                    PanelMember(judge=one.judge, model=one.model, weight=one.weight) for one in table.members
+                    PanelMember(judge=one.judge, model=one.model, weight=one.weight, threshold=one.threshold)
+                    for one in table.members
                 ],
-                quorum=table.least_votes,
+                quorum=0 if table.rule == "cascade" else table.least_votes,
             ),
         )
         if serving < table.least_votes:

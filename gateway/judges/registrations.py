@@ -451,7 +451,13 @@ def _panel(panel: JudgePanel) -> dict[str, object]:
     return {
         "rule": rule.lower().replace("_", "-"),
         "members": [
-            {"judge": one.judge, "model": one.model, "weight": one.weight or 1} for one in panel.members
+            {
+                "judge": one.judge,
+                "model": one.model,
+                "weight": one.weight or 1,
+                "threshold": one.threshold,
+            }
+            for one in panel.members
         ],
         "quorum": panel.quorum or None,
     }

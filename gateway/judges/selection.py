@@ -26,11 +26,26 @@ class JudgeAssignment:
     """The registered panel that it is a member of. None: none."""
     weight: float = 1.0
     """Its weight in that panel."""
+    threshold: float = 0.0
+    """The confidence from which on its verdicts stand in a cascade; 0 for the last stage."""
 
     @property
     def role(self) -> Role:
         """The role of the judge."""
         return self.judge.role
+
+    @property
+    def cascades(self) -> bool:
+        """Whether it is a stage of a cascade."""
+        table = None if self.panel is None else self.panel.entry.panel
+        return table is not None and table.rule == "cascade"
+
+    @property
+    def assumption(self) -> str:
+        """What a number of its calls supposes, as a sentence. Empty: nothing."""
+        if self.panel is None or not self.cascades:
+            return ""
+        return f"every stage of the cascade {self.panel.name} is asked about everything, which is the most"
 
     def describe(self) -> JudgeSelection:
         """The selection that results in this assignment."""
@@ -182,7 +197,7 @@ def _seats(judge: Judge, model: str, registry: Registry) -> Sequence[JudgeAssign
         if found is None or found.entry.panel is not None:
             field = f"the panel {judge.name!r}: a member"
             raise judge_unknown(judge.role.name, member.judge, registry, field)
-        seats.append(JudgeAssignment(found, member.model or model, judge, member.weight))
+        seats.append(JudgeAssignment(found, member.model or model, judge, member.weight, member.threshold))
     return seats
 
 

@@ -12,6 +12,7 @@ from dramaturg.cli.align import (
     aggregate,
     bias,
     calibration,
+    cascade,
     estimate,
     preferences,
     ranks,
@@ -141,5 +142,6 @@ app.command("preferences")(preferences.preferences)
 app.command("aggregate")(aggregate.aggregate)
 app.command("verdicts")(verdicts.verdicts)
 app.command("calibration")(calibration.calibration)
+app.command("cascade")(cascade.cascade)
 app.command("bias")(bias.bias)
 app.command("ranks")(ranks.ranks)

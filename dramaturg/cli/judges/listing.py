@@ -117,7 +117,13 @@ def _describe_panel(panel: JudgePanel) -> dict[str, Any]:
         "rule": _rule(panel),
         "quorum": panel.quorum,
         "members": [
-            {"judge": one.judge, "model": one.model, "weight": one.weight or 1} for one in panel.members
+            {
+                "judge": one.judge,
+                "model": one.model,
+                "weight": one.weight or 1,
+                "threshold": one.threshold or None,
+            }
+            for one in panel.members
         ],
     }
 
@@ -126,9 +132,10 @@ def _panel_text(panel: JudgePanel) -> str:
     members = ", ".join(
         f"{one.judge}{f'@{one.model}' if one.model else ''}"
         + (f" x {one.weight:g}" if one.weight not in {0, 1} else "")
+        + (f" from {one.threshold:g}" if one.threshold else "")
         for one in panel.members
     )
-    return f"{_rule(panel)} of {members}; quorum {panel.quorum}"
+    return f"{_rule(panel)} of {members}" + (f"; quorum {panel.quorum}" if panel.quorum else "")
 
 
 def _rule(panel: JudgePanel) -> str:

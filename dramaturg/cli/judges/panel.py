@@ -9,7 +9,12 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, PanelMember, PanelRule
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    PANEL_RULE_CASCADE,
+    Judge,
+    PanelMember,
+    PanelRule,
+)
 from dramaturg.cli.judges.registration import (
     Description,
     Name,
@@ -35,6 +40,7 @@ class Rule(StrEnum):
     ANY_FAIL = "any-fail"
     MEAN = "mean"
     WEIGHTED = "weighted"
+    CASCADE = "cascade"
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,11 @@ class Panel(Description):
 
     member: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[@MODEL][=WEIGHT]", help="A judge of the role; repeatable, at least two."),
+        typer.Option(
+            metavar="NAME[@MODEL][=NUMBER]",
+            help="A judge of the role; repeatable, at least two. The number is the weight; of a cascade the "
+            "confidence from which on the verdict stands, for all but the last.",
+        ),
     ] = None
     rule: Annotated[Rule | None, typer.Option(help="How votes become one verdict. Default: majority.")] = None
     quorum: Annotated[
@@ -67,13 +77,15 @@ def add(judge: Name, panel: Panel, target: RunTarget = DEFAULT_TARGET, as_json: 
         dramaturg judges panel add critic=trio --member llm --member theirs --member offline --quorum 2
 
         dramaturg judges panel add critic=duo --member llm=2 --member theirs@gpt-4o --rule weighted
+
+        dramaturg judges panel add critic=steps --member small=0.9 --member large --rule cascade
     """
     made = named(judge)
     describe_registration(made, panel)
     if not panel.member:
         fail("name the members with --member")
-    made.panel.members.extend(_members(panel))
     made.panel.rule = _rule(panel.rule or (Rule.WEIGHTED if panel.weights else Rule.MAJORITY))
+    made.panel.members.extend(_members(panel, made.panel.rule))
     made.panel.quorum = panel.quorum or 0
     show_answer(target, lambda client: client.register_judge(made), as_json=as_json)
 
@@ -91,19 +103,18 @@ def update(judge: Name, panel: Panel, target: RunTarget = DEFAULT_TARGET, as_jso
     paths = describe_registration(made, panel)
     if panel.weights and not panel.member:
         fail("--weights needs all members: name them with --member")
-    members = _members(panel)
-    if not paths and not members and not panel.rule and not panel.quorum:
+    if not paths and not panel.member and not panel.rule and not panel.quorum:
         fail("nothing to change: name an option")
 
     async def work(client: DramaturgClient) -> Judge:
         # The contract has no panel without members: what stays as it is is sent again.
         found = await client.check_judge(made.role, made.name)
         made.panel.CopyFrom(found.registration.panel)
-        if members:
-            del made.panel.members[:]
-            made.panel.members.extend(members)
         if panel.rule:
             made.panel.rule = _rule(panel.rule)
+        if panel.member:
+            del made.panel.members[:]
+            made.panel.members.extend(_members(panel, made.panel.rule))
         if panel.quorum:
             made.panel.quorum = panel.quorum
         return await client.update_judge(made, [*paths, "panel"])
@@ -115,8 +126,9 @@ def _rule(rule: Rule) -> PanelRule.ValueType:
     return PanelRule.Value(f"PANEL_RULE_{rule.upper().replace('-', '_')}")
 
 
-def _members(panel: Panel) -> list[PanelMember]:
-    members = [_member(text) for text in panel.member or ()]
+def _members(panel: Panel, rule: PanelRule.ValueType) -> list[PanelMember]:
+    number = "threshold" if rule == PANEL_RULE_CASCADE else "weight"
+    members = [_member(text, number) for text in panel.member or ()]
     if panel.weights is None:
         return members
     if any(one.weight for one in members):
@@ -133,13 +145,15 @@ def _members(panel: Panel) -> list[PanelMember]:
     return members
 
 
-def _member(text: str) -> PanelMember:
+def _member(text: str, number: str) -> PanelMember:
     name, equals, written = text.partition("=")
     judge, _, model = name.partition("@")
     try:
-        weight = float(written) if equals else 0.0
+        value = float(written) if equals else 0.0
     except ValueError:
-        weight = -1.0
-    if not judge or (equals and not weight > 0):
-        fail(f"--member {text!r} is not of the form NAME[@MODEL][=WEIGHT]")
-    return PanelMember(judge=judge, model=model, weight=weight)
+        value = -1.0
+    if not judge or (equals and not value > 0):
+        fail(f"--member {text!r} is not of the form NAME[@MODEL][={number.upper()}]")
+    made = PanelMember(judge=judge, model=model)
+    setattr(made, number, value)
+    return made

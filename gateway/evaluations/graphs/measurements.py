@@ -113,17 +113,15 @@ class EventJudges:
             for index, event in enumerate(events)
         ]
         assessor = Assessor(task, candidates, self._options, self._directory)
-        columns = await gather_all(
-            [
-                assessor.assess(one, self._scope, self._ask, _no_reference, _discard)
-                for one in self._assignments
-            ]
+        assessed = await assessor.assess_all(
+            self._assignments, self._scope, self._ask, _no_reference, _discard
         )
         found = {}
         for index, event in enumerate(events):
-            assessments = [column[index] for column in columns]
+            row = assessed[str(index)]
+            assessments = [one for _, one in row]
             matches.provenances.extend(one.assessment.provenance for one in assessments)
-            found[event.id] = decide(assessments, list(self._reference), self._assignments)
+            found[event.id] = decide(assessments, list(self._reference), [judge for judge, _ in row])
         return found
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:

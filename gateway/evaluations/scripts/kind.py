@@ -7,7 +7,7 @@ ablations are those of Table 3 and Figure 4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     GOLD_ANSWER_SOURCE_GIVEN,
     GOLD_ANSWER_SOURCE_NONE,
     GOLD_ANSWER_SOURCE_POOLED,
-    CandidateAssessment,
     CandidateResult,
     EvaluateScriptsRequest,
     EvaluateScriptsResponse,
@@ -42,8 +41,7 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
 from dramaturg.results.scripts import SCRIPTS
-from dramaturg.service.concurrency import gather_all
-from gateway.evaluations.assessments import AskedCriteria, Assessor
+from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
@@ -197,7 +195,7 @@ class ScriptsEvaluation(Evaluation):
             self._leave_out_empty(judged)
         self._readings = [readings[place] for place in judged]
         if not judged:
-            return self._result(None, [])
+            return self._result(None, {})
         if self._plan.synthesizer is None:
             answer = await self._find_gold_answer(emit)  # needs no call
 
@@ -225,8 +223,8 @@ class ScriptsEvaluation(Evaluation):
             emit(gold_answer=answer)
         return answer
 
-    async def _assess_all(self, find: FindGoldAnswer, emit: Emit) -> Sequence[Sequence[CandidateAssessment]]:
-        """The assessments by judge, then by candidate."""
+    async def _assess_all(self, find: FindGoldAnswer, emit: Emit) -> Mapping[str, Assessed]:
+        """The assessments by candidate."""
         request = self._plan.request
         candidates = [
             encode_candidate(candidate, read)
@@ -244,12 +242,7 @@ class ScriptsEvaluation(Evaluation):
             [candidate.id for candidate in candidates],
             lambda shadow, scope, emit: assessor.assess(shadow, scope, self._ask, find_reference, emit),
         )
-        return await gather_all(
-            [
-                assessor.assess(assignment, self._scope, self._ask, find_reference, emit)
-                for assignment in self._plan.assignments
-            ]
-        )
+        return await assessor.assess_all(self._plan.assignments, self._scope, self._ask, find_reference, emit)
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
         expected = expected_criteria(role, identity, self._plan.role_criteria)
@@ -259,11 +252,9 @@ class ScriptsEvaluation(Evaluation):
         ]
         return AskedCriteria(expected, requested)
 
-    def _result(
-        self, gold_answer: GoldAnswer | None, assessments: Sequence[Sequence[CandidateAssessment]]
-    ) -> ScriptsResult:
+    def _result(self, gold_answer: GoldAnswer | None, assessed: Mapping[str, Assessed]) -> ScriptsResult:
         request = self._plan.request
-        usages = [one.assessment.provenance.usage for column in assessments for one in column]
+        usages = [one.assessment.provenance.usage for row in assessed.values() for _, one in row]
         if gold_answer is not None:
             usages.append(gold_answer.provenance.usage)
         result = ScriptsResult(
@@ -274,8 +265,8 @@ class ScriptsEvaluation(Evaluation):
             mechanism=self._plan.mechanism,
         )
         judged = {
-            candidate.id: (reading, [column[index] for column in assessments])
-            for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True))
+            candidate.id: (reading, assessed[candidate.id])
+            for candidate, reading in zip(request.candidates, self._readings, strict=True)
         }
         for candidate in self._given.candidates:
             made = result.candidates.add(candidate_id=candidate.id, model=candidate.model)
@@ -284,8 +275,9 @@ class ScriptsEvaluation(Evaluation):
                 self._fail(made, candidate.failure_reason or verdict_pb2.ABSTAIN_REASON_EMPTY)
                 continue
             reading, row = judged[candidate.id]
-            made.verdicts.extend(decide(row, ABSEVAL, self._plan.assignments))
-            made.assessments.extend(row)
+            assessments = [one for _, one in row]
+            made.verdicts.extend(decide(assessments, ABSEVAL, [judge for judge, _ in row]))
+            made.assessments.extend(assessments)
             made.reading = reading.reading
             for text in reading.steps:
                 made.script.steps.add(text=text)
@@ -378,7 +370,13 @@ class ScriptsKind(RunKind):
         scripts, count = sum(given) + len(written) * mean, len(planned.candidates)
         reference = 0 if plan.source == GOLD_ANSWER_SOURCE_NONE else mean
         calls = [
-            PlannedCalls(one.judge, one.model, count, scripts + count * (task + reference))
+            PlannedCalls(
+                one.judge,
+                one.model,
+                count,
+                scripts + count * (task + reference),
+                assumption=one.assumption,
+            )
             for one in (*plan.assignments, *counted_shadows(plan.shadows))
         ]
         if plan.synthesizer is not None:

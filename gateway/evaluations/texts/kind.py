@@ -9,7 +9,6 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_SCORED, OUTCOME_UNSPECIFIED, Verdict
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
     EvaluateTextsRequest,
@@ -24,9 +23,8 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
 from dramaturg.results.texts import TEXTS
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import Violation
-from gateway.evaluations.assessments import AskedCriteria, Assessor
+from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.checks import check_rubric
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
@@ -90,7 +88,7 @@ class TextsEvaluation(Evaluation):
             )
             for one in self._plan.judged
         ]
-        columns: Sequence[Sequence[CandidateAssessment]] = ()
+        assessed: Mapping[str, Assessed] = {}
         if candidates:
             assessor = Assessor(request.task, candidates, request, self._directory)
             self._shadows.start(
@@ -99,21 +97,15 @@ class TextsEvaluation(Evaluation):
                     shadow, scope, self._ask, self._find_reference, emit
                 ),
             )
-            columns = await gather_all(
-                [
-                    assessor.assess(assignment, self._scope, self._ask, self._find_reference, emit)
-                    for assignment in self._plan.assignments
-                ]
+            assessed = await assessor.assess_all(
+                self._plan.assignments, self._scope, self._ask, self._find_reference, emit
             )
-        assessed: Mapping[str, Sequence[CandidateAssessment]] = {
-            one.id: [column[index] for column in columns] for index, one in enumerate(self._plan.judged)
-        }
         return TextsResult(
             task=request.task,
             tags=request.tags,
             texts=[self._result(one, assessed.get(one.id)) for one in request.texts],
             criteria=request.criteria,
-            usage=total_usage(one.assessment.provenance.usage for column in columns for one in column),
+            usage=total_usage(one.assessment.provenance.usage for row in assessed.values() for _, one in row),
         )
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
@@ -129,17 +121,20 @@ class TextsEvaluation(Evaluation):
         text = self._plan.request.reference
         return Script(steps=[Step(text=text)]) if text else None
 
-    def _result(self, text: EvaluatedText, assessments: Sequence[CandidateAssessment] | None) -> TextResult:
+    def _result(self, text: EvaluatedText, assessed: Assessed | None) -> TextResult:
         result = TextResult(text_id=text.id, model=text.model, text=text.text, context=text.context)
         if text.HasField("conversation"):
             result.text = transcript(text.conversation)
             result.conversation.CopyFrom(text.conversation)
-        if assessments is None:
+        if assessed is None:
             if not self._plan.request.unusable_outputs_abstain:
                 result.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY
             result.verdicts.extend(self._empty(name) for name in self._plan.criteria)
         else:
-            result.verdicts.extend(decide(assessments, [*self._plan.criteria], self._plan.assignments))
+            assessments = [one for _, one in assessed]
+            result.verdicts.extend(
+                decide(assessments, [*self._plan.criteria], [judge for judge, _ in assessed])
+            )
             result.assessments.extend(assessments)
         return result
 
@@ -195,7 +190,7 @@ class TextsKind(RunKind):
         shared = sum(map(text_length, (request.task, *plan.criteria.values()))) + len(request.reference)
         count, texts = len(plan.judged), sum(map(text_length, plan.judged))
         return [
-            PlannedCalls(one.judge, one.model, count, texts + count * shared)
+            PlannedCalls(one.judge, one.model, count, texts + count * shared, assumption=one.assumption)
             for one in (*plan.assignments, *counted_shadows(plan.shadows))
         ]
 

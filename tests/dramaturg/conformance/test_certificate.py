@@ -139,9 +139,9 @@ async def test_a_certificate_is_stale_when_the_judge_changes() -> None:
     ("role", "method", "case_count", "outside"),
     [
         # Prefers the first text, also of two equal ones, and in both orders.
-        ("pair-judge", services.compare_pair, 40, {"false alarms"}),
+        ("pair-judge", services.compare_pair, 76, {"false alarms"}),
         # Rates everything 7, which reports no fault.
-        ("rating-judge", services.rate_seven, 18, {"missed faults"}),
+        ("rating-judge", services.rate_seven, 90, {"missed faults"}),
     ],
 )
 async def test_judges_of_pairs_and_replies(
@@ -153,6 +153,10 @@ async def test_judges_of_pairs_and_replies(
     assert {name for name, one in properties.items() if one.conclusion == OUTSIDE} == outside
     assert properties["repeatability"].case_count == case_count
     assert (properties["position"].conclusion == WITHIN) == (role == "pair-judge")
+    # The cases suffice to show that a form changes nothing.
+    for name in ("verbosity", "authority", "bandwagon", "formatting", "injection", "repeatability"):
+        assert properties[name].conclusion == WITHIN, name
+    assert len(found.sets) == 3
 
 
 def test_bounds_of_hand_computed_cases() -> None:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
+from pydantic import ValidationError
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import PANEL_RULE_UNANIMOUS, JudgeHealth
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunSample, RunSpec
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.roles import CRITIC
-from dramaturg.judge.verdicts import failed
+from dramaturg.judge.verdicts import failed, passed
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import SettingsError
 from dramaturg.testing import serve, serve_gateway
+from gateway.evaluations.kinds import run_kind
 from gateway.judges.registry import open_registry
 from gateway.judges.selection import select_judges
-from gateway.settings import GatewaySettings, JudgeEntry
+from gateway.settings import GatewaySettings, JudgeEntry, PanelTable
 from tests.support.engines import judges_of, open_runs, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass, criteria_of, evaluate_result, scripts_request
 
@@ -184,3 +189,129 @@ async def test_a_gateway_with_a_panel_of_no_judges_does_not_start() -> None:
             ]
         ):
             raise AssertionError
+
+
+@dataclass
+class Stage:
+    """A critic that is as confident as a function says, and keeps what it is asked about."""
+
+    name: str
+    outcome: Callable[..., Verdict]
+    confidence: Callable[[str, str], float | None]
+    asked: list[str] = field(default_factory=list)
+
+    async def answer(self, request: Any) -> Assessment:
+        candidate = request.candidate.id
+        self.asked.append(candidate)
+        verdicts = [
+            self.outcome(criterion, confidence=self.confidence(candidate, criterion), rationale=self.name)
+            for criterion in criteria_of("critic")
+        ]
+        return Assessment(verdicts=verdicts)
+
+    @property
+    def fake(self) -> Fake:
+        return Fake("critic", self.answer, name=self.name)
+
+
+async def test_a_later_stage_of_a_cascade_is_asked_only_where_no_verdict_stands() -> None:
+    first, second, third = criteria_of("critic")
+    request = scripts_request(3)
+    sure, half, lost = (one.id for one in request.candidates)
+    small = Stage(
+        "small", passed, lambda candidate, name: 0.95 if candidate == sure or name == first else 0.5
+    )
+    # Of the candidate "half" it settles what is open.
+    middle = Stage(
+        "middle", failed, lambda candidate, name: 0.8 if candidate == half and name != first else None
+    )
+    large = Stage("large", failed, lambda candidate, name: None)
+    members = [{"judge": "small", "threshold": 0.9}, {"judge": "middle", "threshold": 0.7}, "large"]
+    fakes = [one.fake for one in (small, middle, large)]
+    async with gateway_with(*fakes, members=members, rule="cascade") as client:
+        result = await evaluate_result(client, request)
+        (listed,) = [one for one in await client.list_judges("critic") if one.name == "trio"]
+    assert (small.asked, middle.asked, large.asked) == ([sure, half, lost], [half, lost], [lost])
+    votes = {
+        (one.candidate_id, verdict.criterion): [vote.judge for vote in verdict.votes]
+        for one in result.candidates
+        for verdict in one.verdicts
+        if verdict.criterion in {first, second, third}
+    }
+    decided = {sure: ["small"], half: ["small", "middle"], lost: ["small", "middle", "large"]}
+    for (candidate, criterion), judges in votes.items():
+        assert judges == (["small"] if criterion == first else decided[candidate])
+    by_id = {one.candidate_id: one for one in result.candidates}
+    asked = {
+        name: [one.judge for one in found.assessments if one.role == "critic"]
+        for name, found in by_id.items()
+    }
+    assert asked == decided
+    verdict = next(one for one in by_id[half].verdicts if one.criterion == second)
+    assert verdict.outcome == verdict_pb2.OUTCOME_FAIL
+    assert verdict.rationale == (
+        "Panel 'trio' (cascade): small PASS (0.50 for 0.9), middle FAIL (0.80 for 0.7). middle"
+    )
+    assert listed.panel.quorum == 0
+    assert [one.threshold for one in listed.panel.members] == [0.9, 0.7, 0]
+    rows = [row for row in flatten(RunSample(scripts=result)) if row.measure == second]
+    assert {row.judge for row in rows} == {"trio"}
+
+
+async def test_an_estimate_counts_every_stage_for_every_candidate() -> None:
+    entries = [
+        JudgeEntry(role=role, name=name, target="127.0.0.1:1")
+        for role, name in (("critic", "a"), ("critic", "b"), *((one.role, one.name) for one in OTHERS))
+    ]
+    table = {"rule": "cascade", "members": [{"judge": "a", "threshold": 0.5}, "b"]}
+    cascade = JudgeEntry.model_validate({"role": "critic", "name": "p", "panel": table})
+    async with open_registry(entries, calls_per_judge=1) as registry:
+        registry.register([("", cascade)], {})
+        request = scripts_request(3, judges=[JudgeSelection(role="critic", judge="p")])
+        context: Any = SimpleNamespace(registry=registry)
+        calls = run_kind(scripts_spec()).planned_calls(request, RunSpec(), context)
+    found = {one.judge.name: one.call_count for one in calls if one.judge.role is CRITIC}
+    assert found == {"a": 3, "b": 3}
+    told = {one.assumption for one in calls if one.judge.role is CRITIC}
+    assert told == {"every stage of the cascade p is asked about everything, which is the most"}
+
+
+async def test_a_stage_that_fails_hands_over() -> None:
+    async def broken(request: Any) -> Assessment:
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT, error_reason_pb2.ERROR_REASON_FIELD_INVALID, "no"
+        )
+
+    large = Stage("large", failed, lambda candidate, name: None)
+    members = [{"judge": "small", "threshold": 0.9}, "large"]
+    fakes = [Fake("critic", broken, name="small"), large.fake]
+    async with gateway_with(*fakes, members=members, rule="cascade") as client:
+        result = await evaluate_result(client, scripts_request(2))
+    assert len(large.asked) == 2
+    for one in result.candidates:
+        verdict = next(each for each in one.verdicts if each.criterion == criteria_of("critic")[0])
+        assert [vote.judge for vote in verdict.votes] == ["small", "large"]
+        assert verdict.outcome == verdict_pb2.OUTCOME_FAIL
+
+
+@pytest.mark.parametrize(
+    ("panel", "problem"),
+    [
+        ({"rule": "cascade", "members": ["a", "b"]}, "threshold of every member but the last"),
+        (
+            {
+                "rule": "cascade",
+                "members": [{"judge": "a", "threshold": 0.5}, {"judge": "b", "threshold": 1}],
+            },
+            "threshold of every member but the last",
+        ),
+        ({"members": [{"judge": "a", "threshold": 0.5}, "b"]}, "has thresholds"),
+        (
+            {"rule": "cascade", "members": [{"judge": "a", "threshold": 0.5}, "b"], "quorum": 1},
+            "has a quorum",
+        ),
+    ],
+)
+def test_a_cascade_has_thresholds_and_no_quorum(panel: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        PanelTable.model_validate(panel)

@@ -35,6 +35,11 @@ async def test_a_panel_is_added_changed_listed_and_removed(tmp_path: Path) -> No
         assert (changed.json["panel"]["quorum"], changed.json["panel"]["rule"]) == (3, "weighted")
         used = await dramaturg("judges", "panel", "add", "critic=p", "--member", "a", "--member", "trio", *at)
         assert (used.code, "no judge of 'critic', or a panel" in used.err) == (2, True)
+        cascade = ("--member", "a=0.9", "--member", "c@big", "--rule", "cascade")
+        stages = await dramaturg("judges", "panel", "add", "critic=steps", *cascade, *at, "--json")
+        assert [one["threshold"] for one in stages.json["panel"]["members"]] == [0.9, None]
+        listed = await dramaturg("judges", *at)
+        assert "cascade of a from 0.9, c@big" in " ".join(listed.out.split())
         removed = await dramaturg("judges", "remove", "critic=trio", *at)
         assert removed.code == 0, removed.err
 
@@ -45,6 +50,7 @@ async def test_wrong_usage_is_told_before_a_gateway_is_asked() -> None:
         (("--member", "a=x"), "NAME[@MODEL][=WEIGHT]"),
         (("--member", "a=-1"), "NAME[@MODEL][=WEIGHT]"),
         (("--member", "=1"), "NAME[@MODEL][=WEIGHT]"),
+        (("--member", "a=x", "--rule", "cascade"), "NAME[@MODEL][=THRESHOLD]"),
     ):
         refused = await dramaturg("judges", "panel", "add", "critic=p", *options)
         assert (refused.code, words in refused.err) == (2, True), refused.err
