@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,19 @@ def target() -> Iterator[str]:
 def run(
     folder: Path, command: str, variables: Mapping[str, str], code: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command of a shell with the programs of the harnesses."""
+    """Runs a command of a shell with the programs of the harnesses and with this working tree."""
+    site = folder / "site"
+    site.mkdir(exist_ok=True)
+    for metadata in Path(str(distribution("dramaturg").locate_file(""))).glob("dramaturg-*.dist-info"):
+        if not (site / metadata.name).exists():
+            (site / metadata.name).symlink_to(metadata)
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
         env={
             **os.environ,
             "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{site}",
             "INSPECT_DISPLAY": "none",
             "INSPECT_LOG_FORMAT": "json",
             "MLFLOW_GENAI_EVAL_MAX_WORKERS": "1",  # SQLite has one writer
