@@ -177,4 +177,5 @@ async def test_a_span_names_the_provider_by_the_conventions() -> None:
         await provider.complete(calls.Call("m", ()), Until(None))
     (span,) = spans
     assert span.attributes["gen_ai.provider.name"] == "mistral_ai"
+    assert (span.attributes["server.address"], span.attributes["server.port"]) == ("api.mistral.ai", 443)
     assert span.attributes["dramaturg.provider.name"] == "primary"
