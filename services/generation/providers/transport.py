@@ -20,8 +20,8 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 MAX_REDIRECTS = 3
 
 _REQUEST_ID = "X-Client-Request-Id"
-"""The header of the request id. vLLM takes X-Request-Id as the identity of a call, and refuses one while another
-has it; the calls of a batch have one request id.
+"""The header of the request id. vLLM takes X-Request-Id as the identity of a call, and refuses a call while
+another has it; the calls of a batch have one request id.
 """
 _JSON = "application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
