@@ -46,7 +46,9 @@ Judges = Annotated[
 ]
 ShadowWait = Annotated[
     float,
-    typer.Option(min=0, help="Seconds that a result waits for shadows of its judges (docs/judges.md)."),
+    typer.Option(
+        min=0, help="Seconds that a result waits for shadows of its judges (docs/operate/judges.md)."
+    ),
 ]
 ModelsUnderTest = Annotated[
     list[str] | None,

@@ -81,11 +81,11 @@ def decisions(
 ) -> None:
     """Evaluates decisions: models choose between two options (Choice-75).
 
-    Each row is an EvaluateDecisionsRequest (docs/datasets.md), as "research convert choice75" writes
-    them. All rows are checked before the first call. DIR/results.jsonl gets one DecisionResult a line and
-    DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". A
-    refused, empty or cut-off answer is a wrong choice. Accuracy leaves abstentions out; two more columns
-    count all of them as wrong and as right.
+    Each row is an EvaluateDecisionsRequest (docs/reference/datasets.md), as "research convert choice75"
+    writes them. All rows are checked before the first call. DIR/results.jsonl gets one DecisionResult a
+    line and DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and
+    "level". A refused, empty or cut-off answer is a wrong choice. Accuracy leaves abstentions out; two more
+    columns count all of them as wrong and as right.
 
     Exit codes: 0 all decisions have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.

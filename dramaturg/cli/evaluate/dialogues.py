@@ -101,10 +101,10 @@ def dialogues(
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
-    Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg research convert simulbench" and
-    "research simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets
-    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. A refusal has the rating 1 and
-    loses; an empty or cut-off reply is judged as it stands. "--judge text-scorer=NAME"
+    Each row is an EvaluateDialoguesRequest (docs/reference/datasets.md), as "dramaturg research convert
+    simulbench" and "research simulate" write them. All rows are checked before the first call.
+    DIR/results.jsonl gets one DialogueResult a line and DIR/errors.jsonl the scripts that failed. A refusal
+    has the rating 1 and loses; an empty or cut-off reply is judged as it stands. "--judge text-scorer=NAME"
     also scores each reply with a text scorer, e.g. for toxicity. The platform has none of its own.
 
     Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,

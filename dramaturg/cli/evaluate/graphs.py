@@ -147,11 +147,11 @@ def graphs(
 ) -> None:
     """Evaluates script graphs that models predict or write (proScript).
 
-    Each row is an EvaluateGraphsRequest (docs/datasets.md), as "research convert proscript" writes them.
-    All rows are checked before the first call. DIR/results.jsonl gets one GraphsResult a line and
-    DIR/errors.jsonl the scripts that failed. A refused, empty or cut-off answer is measured as an
-    empty graph. Scores are macro and micro, without abstentions, which are counted; macro F1 with abstentions
-    as 0 is reported too.
+    Each row is an EvaluateGraphsRequest (docs/reference/datasets.md), as "research convert proscript"
+    writes them. All rows are checked before the first call. DIR/results.jsonl gets one GraphsResult a line
+    and DIR/errors.jsonl the scripts that failed. A refused, empty or cut-off answer is measured as an empty
+    graph. Scores are macro and micro, without abstentions, which are counted; macro F1 with abstentions as
+    0 is reported too.
 
     Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.

@@ -195,7 +195,7 @@ class PairOptions:
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A rubric in place of roles: one vote for each criterion (docs/texts.md).",
+            help="A rubric in place of roles: one vote for each criterion (docs/reference/texts.md).",
         ),
     ] = None
     """A rubric in place of roles."""

@@ -51,12 +51,12 @@ def pairs(
 ) -> None:
     """Evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
 
-    Each row is an EvaluatePairsRequest (docs/datasets.md), as "research convert goyal" writes them. Of a
-    table with a text a row (docs/texts.md), every two texts of a task are a pair. All rows are checked
-    before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for each number of
-    roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people with Wilson's
-    interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams' test against the best
-    baseline. "longer" prefers the longer text.
+    Each row is an EvaluatePairsRequest (docs/reference/datasets.md), as "research convert goyal" writes
+    them. Of a table with a text a row (docs/reference/texts.md), every two texts of a task are a pair. All
+    rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
+    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
+    people with Wilson's interval, Pearson, Spearman and Kendall with jackknife intervals, and Williams'
+    test against the best baseline. "longer" prefers the longer text.
 
     Exit codes: 0 all pairs have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.

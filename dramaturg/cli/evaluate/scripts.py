@@ -59,10 +59,10 @@ def scripts(
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
-    Each row is an EvaluateScriptsRequest (docs/datasets.md). All rows are checked before the first call.
-    DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both in
-    the order of the rows. Each --model writes a script for the task of every row, beside the candidates that
-    the row brings.
+    Each row is an EvaluateScriptsRequest (docs/reference/datasets.md). All rows are checked before the
+    first call. DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that
+    failed, both in the order of the rows. Each --model writes a script for the task of every row, beside
+    the candidates that the row brings.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, or more samples than --max-missing-gold-answers permits

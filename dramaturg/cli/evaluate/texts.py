@@ -25,7 +25,7 @@ Criteria = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help=f"The rubric: a TOML file (docs/texts.md), or {BUILTIN}NAME with one of "
+        help=f"The rubric: a TOML file (docs/reference/texts.md), or {BUILTIN}NAME with one of "
         f"{', '.join(ready_rubrics())}. Default: that of each row.",
     ),
 ]
@@ -50,9 +50,10 @@ def texts(
 
     FILE is a table with a text a row and optionally its task, model, reference, id and topic; other columns
     are tags, and rows of one task are one sample. Or each row is an EvaluateTextsRequest: a task and the
-    texts written for it (docs/texts.md). All rows are checked before the first call. DIR/results.jsonl gets
-    one TextsResult a line and DIR/errors.jsonl the samples that failed, both in the order of the rows.
-    Criteria with a rule need no model: their judges have the role rule-judge, those of others rubric-judge.
+    texts written for it (docs/reference/texts.md). All rows are checked before the first call.
+    DIR/results.jsonl gets one TextsResult a line and DIR/errors.jsonl the samples that failed, both in the
+    order of the rows. Criteria with a rule need no model: their judges have the role rule-judge, those of
+    others rubric-judge.
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.

@@ -81,7 +81,9 @@ class Settings(Description):
     ] = None
     shadow_of: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Shadow this judge or panel of the role, see docs/judges.md."),
+        typer.Option(
+            metavar="NAME", help="Shadow this judge or panel of the role, see docs/operate/judges.md."
+        ),
     ] = None
     shadow_model: Annotated[str | None, typer.Option(help="The model that it uses as a shadow.")] = None
     shadow_queue_size: Annotated[
