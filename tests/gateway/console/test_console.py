@@ -362,7 +362,9 @@ def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
     certificate.measure_time.FromJsonString("2026-01-02T03:04:05Z")
     judge = Judge(name="b", role="critic", certificate=certificate, certificate_changes=["version 1, now 2"])
     assert judge_view(judge).certificate == "1 within, 2 outside (2026-01-02)"
-    page = render("judges.html.j2", judges=[judge_view(judge)], checked=False)
+    page = render(
+        "judges.html.j2", judges=[judge_view(judge)], checked=False, links=[], path="", authenticates=False
+    )
     assert '<div class="fail">stale</div><div class="note text">version 1, now 2</div>' in page
 
 
