@@ -1,9 +1,11 @@
-"""Completes what `make dist` publishes: the Go module, the chart as an OCI archive, and the list of all files.
+"""Completes what `make dist` builds: the Go module, the chart as an OCI archive, and the list of all files.
 
     python .ci/dist.py DIST --go-module PATH --version VERSION
 
-DIST has the wheels, the npm package and the packaged chart. What cannot be built here is named, with what it needs.
+DIST has the wheels, the npm package and the packaged chart. What cannot be built is named, with what it needs.
 """
+
+# ruff: noqa: S603, S607, T201
 
 from __future__ import annotations
 
@@ -34,15 +36,15 @@ GO_REQUIREMENTS = {
 def go_module(dist: Path, path: str, version: str) -> Path | None:
     """The zip of the Go module, as the module proxy serves it; None where the generators are missing.
 
-    The package in the repository is named "dramaturg". The zip has the path under which it is published in its
-    place: in the contracts before they are generated, in the imports, and in go.mod with versions.
+    The module in the repository is named "dramaturg". In its place the zip has the path under which it is
+    published: in the contracts before they are generated, in the imports, and in go.mod with versions.
     """
     if not all(shutil.which(tool) for tool in ("protoc", "protoc-gen-go", "protoc-gen-go-grpc")):
         return None
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, "sdk", "go")
-        listed = subprocess.run(["git", "ls-files", "sdk/go"], cwd=ROOT, capture_output=True, text=True, check=True)
-        for name in listed.stdout.splitlines():
+        listed = subprocess.check_output(["git", "ls-files", "sdk/go"], cwd=ROOT, text=True)
+        for name in listed.splitlines():
             text = (ROOT / name).read_text(encoding="utf-8")
             if name.endswith(".go"):
                 text = re.sub(r'^(\s*(?:\w+ )?)"dramaturg(?=["/])', rf'\1"{path}', text, flags=re.MULTILINE)
@@ -50,7 +52,8 @@ def go_module(dist: Path, path: str, version: str) -> Path | None:
                 text = text.replace(f'\t"{path}"\n', f'\tdramaturg "{path}"\n')
             if name.endswith("go.mod"):
                 requirements = "".join(f"\t{module} {at}\n" for module, at in GO_REQUIREMENTS.items())
-                text = text.replace("module dramaturg\n", f"module {path}\n") + f"\nrequire (\n{requirements})\n"
+                text = text.replace("module dramaturg\n", f"module {path}\n")
+                text += f"\nrequire (\n{requirements})\n"
             (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).write_text(text, encoding="utf-8")
         protos = Path(folder, "protos")
@@ -58,9 +61,11 @@ def go_module(dist: Path, path: str, version: str) -> Path | None:
             target = protos / proto.relative_to(ROOT / "protos")
             target.parent.mkdir(parents=True, exist_ok=True)
             text = proto.read_text(encoding="utf-8")
-            target.write_text(text.replace('go_package = "dramaturg/', f'go_package = "{path}/'), encoding="utf-8")
+            text = text.replace('go_package = "dramaturg/', f'go_package = "{path}/')
+            target.write_text(text, encoding="utf-8")
         names = [str(proto.relative_to(protos)) for proto in sorted(protos.rglob("*.proto"))]
-        options = [f"--{kind}_{key}" for kind in ("go", "go-grpc") for key in (f"out={work}", f"opt=module={path}")]
+        flags = (f"out={work}", f"opt=module={path}")
+        options = [f"--{kind}_{flag}" for kind in ("go", "go-grpc") for flag in flags]
         subprocess.run(["protoc", f"-I{protos}", *options, *names], check=True)
         for file in ("LICENSE", "NOTICE"):
             shutil.copy(ROOT / file, work / file)
@@ -72,9 +77,12 @@ def go_module(dist: Path, path: str, version: str) -> Path | None:
 
 
 def chart_archive(dist: Path) -> Path | None:
-    """The packaged chart as an OCI archive, which `skopeo copy oci-archive:` pushes; None without a package."""
-    packages = sorted(dist.glob("dramaturg-*.tgz"))
-    charts = [package for package in packages if "package/package.json" not in tarfile.open(package).getnames()]
+    """The packaged chart as an OCI archive, for `skopeo copy oci-archive:`; None without a package."""
+    charts = []
+    for package in sorted(dist.glob("dramaturg-*.tgz")):
+        with tarfile.open(package) as archive:
+            if "dramaturg/Chart.yaml" in archive.getnames():
+                charts.append(package)
     if not charts:
         return None
     described = yaml.safe_load((ROOT / "k8s" / "chart" / "Chart.yaml").read_text(encoding="utf-8"))
@@ -105,6 +113,10 @@ def chart_archive(dist: Path) -> Path | None:
     return target
 
 
+def _warn(what: str) -> None:
+    print(f"not built: {what}", file=sys.stderr)
+
+
 def main() -> None:
     """Writes the archives and lists DIST."""
     parser = argparse.ArgumentParser()
@@ -113,13 +125,13 @@ def main() -> None:
     parser.add_argument("--version", required=True)
     given = parser.parse_args()
     if not given.go_module:
-        print("not built: the Go module, which needs its path: make dist GO_MODULE=HOST/PATH", file=sys.stderr)
+        _warn("the Go module, which needs its path: make dist GO_MODULE=HOST/PATH")
     elif "." not in given.go_module.partition("/")[0]:
-        sys.exit(f"GO_MODULE={given.go_module}: the path begins with a host, for example example.com/dramaturg")
+        sys.exit(f"GO_MODULE={given.go_module}: the path begins with a host, such as example.com/dramaturg")
     elif go_module(given.dist, given.go_module, given.version) is None:
-        print("not built: the Go module, which needs protoc, protoc-gen-go and protoc-gen-go-grpc", file=sys.stderr)
+        _warn("the Go module, which needs protoc, protoc-gen-go and protoc-gen-go-grpc")
     if chart_archive(given.dist) is None:
-        print("not built: the OCI archive of the chart, which needs the packaged chart", file=sys.stderr)
+        _warn("the OCI archive of the chart, which needs the packaged chart")
     sums = [
         f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
         for file in sorted(given.dist.iterdir())

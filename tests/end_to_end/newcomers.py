@@ -195,7 +195,7 @@ def labels(newcomer: Newcomer) -> None:
     newcomer.writes({"answers.csv": TEXTS, "rubric.toml": RULES})
     newcomer.starts("dramaturg up", "50051")
     newcomer.runs("dramaturg eval answers.csv --criteria rubric.toml --target localhost:50051 --detach > run")
-    output = newcomer.runs('dramaturg labels create "$(cat run)" --count 2 --target localhost:50051')
+    output = newcomer.runs('dramaturg labels create "$(cat run)" --size 2 --target localhost:50051')
     address, name = newcomer.address("50080"), output.split()[-1] if "next" not in output else ""
     found = re.search(r"labels show (\S+)", output)
     name = found[1] if found else name
