@@ -180,7 +180,8 @@ dist: $(VENV)/.helm $(RELEASE)/uv ## Builds what a release publishes into dist/r
 	@$(RELEASE)/twine check --strict dist/release/*.whl
 	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build \
 		&& npm pack --silent --pack-destination ../../dist/release
-	@$(BIN)/python -c 'import helm_python; helm_python.package("k8s/chart", destination="dist/release")'
+	@$(BIN)/python -c 'import helm_python; helm_python.package("k8s/chart", destination="dist")'
+	@mv dist/dramaturg-$(VERSION).tgz dist/release/dramaturg-chart-$(VERSION).tgz
 	@$(BIN)/python .ci/dist.py dist/release --go-module "$(GO_MODULE)" --version $(VERSION)
 	@if $(firstword $(BUILD)) info >/dev/null 2>&1; then $(MAKE) --no-print-directory images; \
 		else echo "not built: the images, which need Docker or buildah" >&2; fi

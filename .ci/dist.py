@@ -2,7 +2,7 @@
 
     python .ci/dist.py DIST --go-module PATH --version VERSION
 
-DIST has the wheels, the npm package and the packaged chart. What cannot be built is named, with what it needs.
+DIST has the wheels, the npm package and the packaged chart. What cannot be built is named.
 """
 
 # ruff: noqa: S603, S607, T201
@@ -78,12 +78,8 @@ def go_module(dist: Path, path: str, version: str) -> Path | None:
 
 def chart_archive(dist: Path) -> Path | None:
     """The packaged chart as an OCI archive, for `skopeo copy oci-archive:`; None without a package."""
-    charts = []
-    for package in sorted(dist.glob("dramaturg-*.tgz")):
-        with tarfile.open(package) as archive:
-            if "dramaturg/Chart.yaml" in archive.getnames():
-                charts.append(package)
-    if not charts:
+    packages = sorted(dist.glob("dramaturg-chart-*.tgz"))
+    if not packages:
         return None
     described = yaml.safe_load((ROOT / "k8s" / "chart" / "Chart.yaml").read_text(encoding="utf-8"))
     blobs: dict[str, bytes] = {}
@@ -94,7 +90,7 @@ def chart_archive(dist: Path) -> Path | None:
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content), **more}
 
     config = blob(json.dumps(described).encode(), "application/vnd.cncf.helm.config.v1+json")
-    layer = blob(charts[0].read_bytes(), "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
+    layer = blob(packages[0].read_bytes(), "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
     kind = "application/vnd.oci.image.manifest.v1+json"
     manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [layer]}
     name = {"org.opencontainers.image.ref.name": str(described["version"])}
