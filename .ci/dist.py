@@ -67,8 +67,8 @@ def go_module(dist: Path, path: str, version: str) -> Path | None:
         flags = (f"out={work}", f"opt=module={path}")
         options = [f"--{kind}_{flag}" for kind in ("go", "go-grpc") for flag in flags]
         subprocess.run(["protoc", f"-I{protos}", *options, *names], check=True)
-        for file in ("LICENSE", "NOTICE"):
-            shutil.copy(ROOT / file, work / file)
+        for name in ("LICENSE", "NOTICE"):
+            shutil.copy(ROOT / name, work / name)
         target = dist / f"{path.replace('/', '-')}-v{version}.zip"
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(one for one in work.rglob("*") if one.is_file()):
