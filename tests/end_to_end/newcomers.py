@@ -196,9 +196,8 @@ def labels(newcomer: Newcomer) -> None:
     newcomer.starts("dramaturg up", "50051")
     newcomer.runs("dramaturg eval answers.csv --criteria rubric.toml --target localhost:50051 --detach > run")
     output = newcomer.runs('dramaturg labels create "$(cat run)" --size 2 --target localhost:50051')
-    address, name = newcomer.address("50080"), output.split()[-1] if "next" not in output else ""
-    found = re.search(r"labels show (\S+)", output)
-    name = found[1] if found else name
+    name = re.findall(r"next: dramaturg labels \w+ (\S+)", output)[0]
+    address = newcomer.address("50080")
     for position in range(2):
         print(f"# in the browser: PASS for item {position + 1}")
         _post(address, "WriteLabel", labelSetId=name, annotator="ana", position=position, label="PASS")
