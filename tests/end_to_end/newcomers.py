@@ -175,9 +175,9 @@ def killed_run(newcomer: Newcomer) -> None:
     rows = "".join(f'row{number},Question {number},bot,"Answer {number}, today."\n' for number in range(3000))
     newcomer.writes({"answers.csv": "id,task,model,text\n" + rows, "rubric.toml": RULES})
     command = "dramaturg eval answers.csv --criteria rubric.toml --out out/v1"
-    newcomer.kills(command, r"^[1-9]\d* of 3000")
+    newcomer.kills(command, r"^[1-9][\d,]* of 3,000")
     output = newcomer.runs(command)
-    assert "3000 of 3000 samples" in output
+    assert "3,000 of 3,000 samples" in output
     newcomer.runs("dramaturg report out/v1 --out report.html")
 
 
