@@ -7,7 +7,7 @@ command line nothing:
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
 - ``dramaturg.tables.<name>``: ``lead`` and ``sections``, the tables and charts of its summary.
 - ``dramaturg.cli.evaluate.<name>``, unless ``Kind.command`` names another module: its options, and the
-  commands that evaluate a file of it and create a run of it, ``create``.
+  command that evaluates a file of it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ interruption. Results and errors are written once the run has ended or is interr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +37,7 @@ from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
+from dramaturg.cli.referenced_rows import referenced_rows
 from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.runs.overview import print_run
 from dramaturg.cli.runs.spec import (
@@ -55,7 +56,6 @@ from dramaturg.cli.summaries import as_json, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
-from dramaturg.datasets.row_file import RowFile
 from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.results.files import ERRORS, RESULTS, read_results
 
@@ -64,6 +64,13 @@ Result = TypeVar("Result")
 Detach = Annotated[
     bool,
     typer.Option("--detach", help="With --target: print the run's id and end; the run goes on there."),
+]
+ByReference = Annotated[
+    bool,
+    typer.Option(
+        "--by-reference",
+        help="With --target and --kind: the gateway reads FILE, a path or an address such as s3://bucket/a.jsonl.",
+    ),
 ]
 RowsFile = Annotated[
     Path | None,
@@ -115,6 +122,8 @@ class Job(RunOptions, RowsJob):
     """The number of samples that a dry run evaluates."""
     detach: Detach = False
     """Whether the command ends once the gateway has the run."""
+    by_reference: ByReference = False
+    """Whether the gateway reads the file."""
     rows: RowsFile = None
     """The file for the requests of all samples, which are then not evaluated. None: they are evaluated."""
 
@@ -196,6 +205,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             many gold answers are missing, or the budget is reached or too small for the planned calls, 130
             interrupted.
     """
+    if job.by_reference:
+        _finish(job, evaluation, _referenced(job, evaluation))
     checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
     with checked as (rows, total):
         requests = _requests(job, evaluation, rows)
@@ -207,14 +218,34 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             echo(f"{total * evaluation.spread_count} rows of {total} to {job.rows}")
             raise typer.Exit(0)
         with run_rows(requests, evaluation.models) as written:
-            if job.dry_run:
-                raise typer.Exit(_estimate(job, evaluation, written))
-            if job.detach:
-                _detach(job, written, _spec(job, evaluation, written))
-            folder = ResultFolder(job.out or default_folder(), written.digest, job.target)
-            folder.check(replace=job.replace)
-            spec = _spec(job, evaluation, written)
-            evaluated = _run(job, _evaluate(job, evaluation, written, spec, folder), len(written.lines))
+            _finish(job, evaluation, written)
+
+
+def _referenced(job: Job, evaluation: Evaluation[Request]) -> RunRows:
+    """The rows of a file that the gateway reads.
+
+    Raises:
+        typer.Exit: 2 with a message where the command has no gateway, or options of rows it does not read.
+    """
+    if job.target is None:
+        fail("--by-reference: name the gateway that reads the rows with --target")
+    if job.rows is not None:
+        fail("--by-reference excludes --rows: the command does not read the rows")
+    requests = _requests(job, evaluation, [Row(0, evaluation.request())])
+    made = [row.request for row in requests]
+    return referenced_rows(job.file, job.format, job.limit, made, evaluation.models)
+
+
+def _finish(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> NoReturn:
+    """Evaluates the rows of a run and reports. Errors and exit codes are those of ``evaluate_file``."""
+    if job.dry_run:
+        raise typer.Exit(_estimate(job, evaluation, rows))
+    if job.detach:
+        _detach(job, rows, _spec(job, evaluation, rows))
+    folder = ResultFolder(job.out or default_folder(), rows.digest, job.target)
+    folder.check(replace=job.replace)
+    spec = _spec(job, evaluation, rows)
+    evaluated = _run(job, _evaluate(job, evaluation, rows, spec, folder), len(rows.lines))
     if evaluated.done:
         _report(job, evaluation, folder.path, evaluated)
         tell_next("report", folder.path)
@@ -239,7 +270,7 @@ def conclude(evaluated: Evaluated) -> int:
 
 
 def _requests(
-    job: RowsJob, evaluation: Evaluation[Request], rows: RowFile[Request]
+    job: RowsJob, evaluation: Evaluation[Request], rows: Iterable[Row[Request]]
 ) -> Iterator[Row[Request]]:
     """The requests of all samples, with the settings of the command line."""
     for row in rows:
@@ -282,10 +313,10 @@ def _run(job: Job, work: Coroutine[Any, Any, Result], total: int) -> Result:
 def _estimate(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> int:
     """Prints what the evaluation is expected to take; returns the exit code."""
     spec = _spec(job, evaluation, rows)
-    if spec.dataset.WhichOneof("source") is None:
+    if spec.dataset.WhichOneof("source") is None and job.target is None:
         fail(
             f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "
-            "--limit, or a run with `dramaturg runs create --dry-run`"
+            "--limit, or name a gateway with --target, to which they are uploaded"
         )
 
     async def work() -> EstimateRunResponse:
@@ -293,6 +324,7 @@ def _estimate(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> int:
             gateway(job.target, evaluation.roles, quiet=True) as address,
             DramaturgClient(address) as client,
         ):
+            await upload_rows(client, spec, rows.path)
             return await client.estimate_run(spec, pilot_sample_count=job.pilot, timeout=job.timeout)
 
     return print_estimate(_run(job, work(), len(rows.lines)), as_json=job.as_json)

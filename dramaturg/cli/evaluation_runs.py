@@ -45,10 +45,10 @@ _POLLS, _POLL_SECONDS = 30, 0.1
 
 @dataclass
 class RunRows:
-    """The requests of a run as JSON Lines in a temporary file (``run_rows``)."""
+    """The requests of a run: JSON Lines in a temporary file (``run_rows``), or in the gateway's reach."""
 
-    path: Path
-    """The file."""
+    path: Path | None
+    """The file. None: the gateway reads the rows."""
     kind: str = ""
     """The member of ``RunSpec.evaluation``. Empty: there are no rows."""
     size: int = 0
@@ -58,11 +58,17 @@ class RunRows:
     digest: bytes = b""
     """The SHA-256 of the kind, of the models and of all rows."""
     lines: array[int] = field(default_factory=lambda: array("Q"))
-    """The line of each request in the file that the user named."""
+    """The line of each request in the file that the user named. Empty: the gateway counts them."""
+    referenced: RunSpec | None = None
+    """The spec of rows that the gateway reads. None: the command has read them."""
 
     def spec(self) -> RunSpec:
         """A spec with the rows, if they are small enough for a request; else without a source."""
         spec = RunSpec(models=self.models)
+        if self.path is None:
+            assert self.referenced is not None
+            spec.CopyFrom(self.referenced)
+            return spec
         getattr(spec, self.kind).SetInParent()
         spec.dataset.format = run_pb2.DATASET_FORMAT_JSONL
         if self.size <= INLINE_BYTES:
@@ -83,9 +89,10 @@ def run_rows(rows: Iterable[Row[Any]], models: Sequence[str] = ()) -> Iterator[R
         models: Models that write a candidate for every row.
     """
     with tempfile.TemporaryDirectory(prefix="dramaturg-") as folder:
-        written = RunRows(Path(folder) / "rows.jsonl", models=models)
+        path = Path(folder) / "rows.jsonl"
+        written = RunRows(path, models=models)
         digest = hashlib.sha256("".join(f"model {model}\n" for model in models).encode())
-        with written.path.open("wb") as file:
+        with path.open("wb") as file:
             for row in rows:
                 if not written.kind:
                     kind = find_request_kind(row.request.DESCRIPTOR.name)
@@ -141,7 +148,7 @@ class ResultFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with ResultFiles(self.path) as files:
                 async for sample in samples:
-                    files.add(sample, lines[sample.index])
+                    files.add(sample, lines[sample.index] if lines else sample.line)
             (self.path / ORIGIN).write_text(f"{json.dumps(self._origin)}\n", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror or error}") from error
@@ -250,9 +257,10 @@ def interruption(done: int, total: int) -> str:
 
     Args:
         done: The samples with a result or a failure.
-        total: All samples.
+        total: All samples. 0: it is not known yet.
     """
-    return f"interrupted: {done:,} of {total:,}; the same command goes on"
+    progress = f"interrupted: {done:,} of {total:,}" if total else "interrupted"
+    return f"{progress}; the same command goes on"
 
 
 async def evaluate_run(

@@ -61,7 +61,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "runs",
             "dramaturg.cli.runs.commands",
-            "Creates and manages runs: evaluations of many samples in a gateway.",
+            "Manages the runs of a gateway: evaluations that go on there.",
             group=True,
             panel=OPERATE,
         ),

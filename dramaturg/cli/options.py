@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, model_files
+from dramaturg.cli.terminal import echo
+from dramaturg.client import TARGET_VARIABLE
 from dramaturg.datasets import Format
 
 File = Annotated[
@@ -21,16 +23,29 @@ FileFormat = Annotated[
     Format | None,
     typer.Option("--format", help="Format of FILE. Default: by its extension, else JSON or JSON Lines."),
 ]
-Target = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Address of the gateway. Default: one in this process."),
-]
-AlignmentTarget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Address of a gateway or of AlignmentService. Default: one in this process."
-    ),
-]
+
+
+def _target(context: typer.Context, parameter: Any, given: str | None) -> str | None:
+    """The address of the gateway; says which one it is where the environment named it."""
+    named = context.get_parameter_source(parameter.name)
+    if given and named is not None and named.name == "ENVIRONMENT":
+        echo(f"gateway: {given} ({TARGET_VARIABLE})", err=True)
+    return given or None
+
+
+def _target_option(what: str) -> Any:
+    return typer.Option(
+        "--target",
+        metavar="HOST:PORT",
+        envvar=TARGET_VARIABLE,
+        show_envvar=False,
+        callback=_target,
+        help=f"Address of {what}. Default: {TARGET_VARIABLE}, else one in this process.",
+    )
+
+
+Target = Annotated[str | None, _target_option("the gateway")]
+AlignmentTarget = Annotated[str | None, _target_option("a gateway or of AlignmentService")]
 LargestTaskLoss = Annotated[
     float | None,
     typer.Option(

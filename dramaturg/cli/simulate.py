@@ -1,4 +1,4 @@
-"""``dramaturg research simulate`` and ``runs create simulations``."""
+"""``dramaturg research simulate``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ShadowWait, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
 from dramaturg.datasets.json_lines import json_objects
@@ -118,21 +117,6 @@ def simulate(
             spread_count=dialogues,
         ),
     )
-
-
-@command_of("simulations")
-def create(own: SimulationOptions) -> SimulateDialogueRequest:
-    """Creates a run that simulates dialogues and cuts test scripts from them (SimulBench).
-
-    A row is one dialogue; several dialogues of a task are rows with different dialogue_index.
-
-    For example:
-
-        dramaturg runs create simulations tasks.jsonl --simulator my-model --user my-model
-    """
-    row = SimulateDialogueRequest()
-    own.apply(row)
-    return row
 
 
 def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:

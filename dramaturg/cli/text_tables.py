@@ -75,6 +75,11 @@ class TableColumns:
         Raises:
             typer.Exit: 2 with the rows of the table that are invalid, or where a column does not exist.
         """
+        if job.by_reference:
+            if any(asdict(self).values()):
+                fail("--by-reference: a gateway reads rows and no table of texts; leave out the columns")
+            yield job
+            return
         if not any(asdict(self).values()) and not table.has_texts(table.first_cells(job.file, job.format)):
             yield job
             return

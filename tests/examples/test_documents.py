@@ -92,8 +92,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             return done.stdout
 
         command("eval", "--kind", "scripts", str(TASKS), "--limit", "2", "--out", "out/demo")
-        run = command("runs", "create", "scripts", str(TASKS), "--limit", "2", "--watch")
-        yield Gateway(port, json.loads(run)["id"], folder)
+        listed = json.loads(command("runs", "list"))
+        yield Gateway(port, listed["runs"][0]["id"], folder)
     finally:
         server.terminate()
         server.wait(60)

@@ -82,6 +82,13 @@ class ScriptedRuns(run_service_pb2_grpc.RunServiceServicer):
         return RunProgress(sample_count=self._samples, succeeded_count=done)
 
 
+class _NoRuns(ScriptedRuns):
+    """Runs of which none is there yet."""
+
+    async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
+        return pb.ListRunsResponse()
+
+
 @asynccontextmanager
 async def run_service(scripted: ScriptedRuns, port: int = 0) -> AsyncIterator[str]:
     """Serves it, on a free port where none is named; yields the address."""
@@ -99,3 +106,8 @@ async def run_service(scripted: ScriptedRuns, port: int = 0) -> AsyncIterator[st
 
 def scripted_runs(*arguments: Any, **options: Any) -> ScriptedRuns:
     return ScriptedRuns(*arguments, **options)  # type: ignore[abstract]  # other methods answer UNIMPLEMENTED
+
+
+def no_runs() -> ScriptedRuns:
+    """Runs of which none is there yet."""
+    return _NoRuns(1)  # type: ignore[abstract]  # other methods answer UNIMPLEMENTED

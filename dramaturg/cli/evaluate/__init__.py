@@ -24,7 +24,7 @@ __all__ = ["app"]
 
 FILE_KINDS = {kind.name: kind for kind in KINDS if not kind.command}
 """The kinds whose rows are evaluated as they are, by name."""
-_KIND, _FORMAT = "--kind", "--format"
+_KIND, _FORMAT, _BY_REFERENCE = "--kind", "--format", "--by-reference"
 _HELP = ("--help", "-h")
 
 
@@ -60,6 +60,8 @@ class _Kinds(LazyGroup):
             if one.param_type_name == "option" and not one.is_flag
             for option in one.opts
         }
+        if _BY_REFERENCE in args:
+            ctx.fail(f"{_BY_REFERENCE}: name the kind with {_KIND}: the gateway reads the rows")
         file, given = _file_of(args, valued)
         if file is None and not any(one in _HELP for one in args):
             ctx.fail("Missing argument 'FILE'.")

@@ -1,4 +1,4 @@
-"""The kind ``decisions`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``decisions`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
 
@@ -118,16 +117,3 @@ def decisions(
             options=summary_options(group_by),
         ),
     )
-
-
-@command_of("decisions")
-def create(own: DecisionOptions) -> EvaluateDecisionsRequest:
-    """Creates a run that evaluates decisions: models choose between two options (Choice-75).
-
-    For example:
-
-        dramaturg runs create decisions dev.csv --model my-model --prompt naive --prompt story
-    """
-    row = EvaluateDecisionsRequest()
-    own.apply(row)
-    return row

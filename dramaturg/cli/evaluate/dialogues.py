@@ -1,4 +1,4 @@
-"""The kind ``dialogues`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``dialogues`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from dramaturg.cli.options import (
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import AUTHOR, TEXT_SCORER
 
@@ -123,6 +122,8 @@ def dialogues(
         judge_models = models_of_roles("--judge-model", judge_model or ())
     except ValueError as error:
         fail(str(error))
+    if job.by_reference and EVERY_PAIR in (own.pair or ()) and len(model or ()) < 2:
+        fail("--pair all needs two models or more with --by-reference, named with --model")
 
     def apply(request: EvaluateDialoguesRequest) -> None:
         set_judges(request.judges, judges, judge_models)
@@ -144,21 +145,6 @@ def dialogues(
             options=summary_options(group_by, aced_kept=keep_aced),
         ),
     )
-
-
-@command_of("dialogues")
-def create(own: DialogueOptions, model: ModelsUnderTest = None) -> EvaluateDialoguesRequest:
-    """Creates a run that evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
-
-    For example:
-
-        dramaturg runs create dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
-    """
-    row = EvaluateDialoguesRequest(models=model)
-    own.apply(row)
-    if own.pair and not row.pairs:
-        raise ValueError("--pair all needs two models or more, named with --model")
-    return row
 
 
 def _rate_alone(request: EvaluateDialoguesRequest, _: str) -> None:

@@ -1,4 +1,4 @@
-"""The kind ``graphs`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``graphs`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 
 
@@ -168,6 +167,8 @@ def graphs(
         judges = tuple(parse_judges(judge or ()))
     except ValueError as error:
         fail(str(error))
+    if job.by_reference and own.reduce is False:
+        fail("--by-reference excludes --no-reduce: rows may have reduce, and a run cannot unset it")
 
     def apply(request: EvaluateGraphsRequest) -> None:
         own.apply(request)
@@ -186,21 +187,6 @@ def graphs(
             options=summary_options(group_by),
         ),
     )
-
-
-@command_of("graphs")
-def create(own: GraphOptions) -> EvaluateGraphsRequest:
-    """Creates a run that evaluates script graphs that models predict or write (proScript).
-
-    For example:
-
-        dramaturg runs create graphs dev.jsonl --model my-model --task pipeline
-    """
-    if own.reduce is False:
-        raise ValueError("--no-reduce: a run has no such option; without --reduce rows keep their own")
-    row = EvaluateGraphsRequest()
-    own.apply(row)
-    return row
 
 
 def _constant(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The kind ``pairs`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``pairs`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from dramaturg.cli.judge_selection import parse_judges, parse_models, set_shadow
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.cli.text_tables import TableColumns
-from dramaturg.datasets import Row
 from dramaturg.formats import texts as table
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 
@@ -85,6 +83,8 @@ def pairs(
         fail(str(error))
     if no_judge and (judge or judge_model or own.baseline or sweep or own.k is not None):
         fail("--no-judge excludes --judge, --judge-model, --baseline, --k and --sweep")
+    if job.by_reference and seed is not None:
+        fail("--by-reference excludes --seed: the gateway keeps the order of each row")
     if own.criteria and sweep:
         fail("--criteria excludes --sweep")
     with columns.as_requests(job, lambda requests: _compared(requests, variants.criteria)) as of_requests:
@@ -100,17 +100,6 @@ def pairs(
                 spread_count=max(1, len(variants.counts)),
             ),
         )
-
-
-@command_of("pairs")
-def create(own: PairOptions) -> EvaluatePairsRequest:
-    """Creates a run that evaluates pairs of texts: roles or a rubric, baselines, human labels (DRPE).
-
-    For example:
-
-        dramaturg runs create pairs pairs.jsonl --k 6 --baseline llm
-    """
-    return own.variants().spread(Row(0, EvaluatePairsRequest()))[0]
 
 
 def _compared(

@@ -1,4 +1,4 @@
-"""The kind ``scripts`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``scripts`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from dramaturg.cli.options import (
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import AUTHOR, SCRIPT_JUDGE, SYNTHESIZE
 
@@ -102,23 +101,6 @@ def scripts(
             max_missing_gold_answers=max_missing_gold_answers,
         ),
     )
-
-
-@command_of("scripts", max_missing_gold_answer_fraction=MaxMissingGoldAnswers)
-def create(own: ScriptOptions) -> EvaluateScriptsRequest:
-    """Creates a run that evaluates scripts (ABSEval): seven verdicts a candidate.
-
-    Each --model writes a script for the task of every row, beside the candidates that the row brings.
-
-    For example:
-
-        dramaturg runs create scripts tasks.jsonl --model gpt-4o --model my-model --watch
-
-        dramaturg runs create scripts s3://bucket/tasks.parquet --judge critic=llm --max-cost-usd 20
-    """
-    row = EvaluateScriptsRequest()
-    own.apply(row)
-    return row
 
 
 def _judge_by(request: EvaluateScriptsRequest, role: str) -> None:

@@ -1,4 +1,4 @@
-"""The kind ``texts`` of ``dramaturg eval`` and ``runs create``."""
+"""The kind ``texts`` of ``dramaturg eval``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.summaries import summary_options
 from dramaturg.cli.text_tables import TableColumns
 from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
@@ -100,21 +99,6 @@ def texts(
                 filled=("criteria",) if rubric else (),
             ),
         )
-
-
-@command_of("texts")
-def create(criteria: Criteria = None) -> EvaluateTextsRequest:
-    """Creates a run that evaluates any texts by a rubric: criteria that pass, fail or have a scale.
-
-    For example:
-
-        dramaturg runs create texts answers.jsonl --criteria rubric.toml --watch
-
-        dramaturg runs create texts s3://bucket/answers.parquet --criteria rubric.toml --max-cost-usd 20
-    """
-    row = EvaluateTextsRequest()
-    set_rubric(row, rubric_of(criteria))
-    return row
 
 
 def rubric_of(source: str | None) -> Sequence[RubricCriterion]:

@@ -7,7 +7,6 @@ import typer
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 from dramaturg.cli.runs import agreement, leaderboard, results, summary
 from dramaturg.cli.runs import control as steering
-from dramaturg.cli.runs import create as kinds
 from dramaturg.cli.runs import export as files
 from dramaturg.cli.runs import overview as listing
 from dramaturg.cli.runs import watch as watching
@@ -27,7 +26,7 @@ class _Commands(LazyGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    help="Creates and manages runs: evaluations of many samples in a gateway.\n\n"
+    help="Manages the runs of a gateway: evaluations that go on there.\n\n"
     "Exit codes: 0 fine, 1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or "
     "refused, 4 the run ended at its budget, 130 interrupted.",
 )
@@ -38,6 +37,5 @@ def runs() -> None:
     """Evaluates many samples in a gateway that stays."""
 
 
-app.add_typer(kinds.app, name="create")
 for group in (listing, watching, steering, results, summary, leaderboard, agreement, files):
     app.add_typer(group.app)

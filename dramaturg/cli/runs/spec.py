@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated
 
 import typer
-from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.dataset_service_pb2 import DATASET_STATE_READY, UploadedDataset
@@ -18,7 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, R
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient
-from dramaturg.datasets import DatasetError, DatasetReader, Format, format_of, local_path
+from dramaturg.datasets import Format, format_of, local_path
 from dramaturg.datasets.source import STANDARD_INPUT
 
 RunConcurrency = Annotated[
@@ -152,28 +149,17 @@ class RunOptions:
         )
 
 
-def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: int | None) -> Dataset:
-    """The dataset that a file or address names.
-
-    A small local file is the content. A dataset without a source stands for a larger one, which is uploaded.
+def make_dataset(file: str, form: Format | None, *, limit: int | None) -> Dataset:
+    """The dataset of a path or an address that the gateway reads itself.
 
     Raises:
-        typer.Exit: 2 with a message where the file cannot be read, or standard input is too large.
+        typer.Exit: 2 with a message where it is standard input.
     """
-    form = form or format_of(file)
-    dataset = Dataset(row_limit=limit or 0)
+    if file == STANDARD_INPUT:
+        fail("--by-reference: standard input has no address that a gateway could read")
     path = local_path(file)
-    if path is None:
-        dataset.uri = file
-    elif by_reference:
-        if file == STANDARD_INPUT:
-            fail("--by-reference: standard input has no path that a gateway could read")
-        dataset.uri = str(path.absolute())
-    else:
-        form = form or Format.JSONL
-        if (content := _content(file, path)) is not None:
-            dataset.content = content
-    if form is not None:
+    dataset = Dataset(uri=file if path is None else str(path.absolute()), row_limit=limit or 0)
+    if (form := form or format_of(file)) is not None:
         dataset.format = _FORMATS[form]
     return dataset
 
@@ -197,41 +183,6 @@ def upload_size(dataset: UploadedDataset) -> str:
     if dataset.state == DATASET_STATE_READY:
         return f"{dataset.byte_count:,}"
     return f"{dataset.received_byte_count:,} of {dataset.byte_count:,}"
-
-
-def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collection[str]) -> None:
-    """Looks at the rows that are sent and tells of those that are no valid requests.
-
-    Args:
-        file: The file.
-        dataset: The dataset. Nothing is looked at where it has an address.
-        kind: The type of a row.
-        filled: Fields that rows may leave out.
-
-    Raises:
-        typer.Exit: 2 with a message where no row is valid, or the dataset cannot be read.
-    """
-    source = dataset.WhichOneof("source")
-    if source not in {"content", None}:
-        return
-    form = next(name for name, value in _FORMATS.items() if value == dataset.format)
-    path = local_path(file)
-    with path.open("rb") if source is None and path else io.BytesIO(dataset.content) as rows:
-        reader = DatasetReader(rows, kind, form, row_limit=dataset.row_limit or None, filled=filled)
-        try:
-            count = sum(1 for _ in reader)
-        except DatasetError as error:
-            fail(f"{file} {error}")
-    manifest, name = reader.manifest, kind.DESCRIPTOR.name
-    problems = "".join(
-        f"\n  line {row.line}: {': '.join(part for part in row.violations[0] if part)}"
-        for row in manifest.errors[:SHOWN_ERRORS]
-    )
-    if not manifest.row_count:
-        fail(f"{file}: no row is a valid {name}{problems}")
-    if manifest.invalid_row_count:
-        share = f"{manifest.invalid_row_count:,} of {count:,} rows"
-        echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)
 
 
 def make_policy(attempts: int, sample_timeout: float | None, **limits: float | None) -> RunPolicy:
@@ -281,23 +232,3 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
             fail(f"--label {text!r} is not of the form KEY=VALUE")
         labels[key] = value
     return labels
-
-
-def _content(file: str, path: Path) -> bytes | None:
-    """The content of a file. None: it is too large to be sent with a request."""
-    try:
-        if file == STANDARD_INPUT:
-            stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
-            content = cast("BinaryIO", stdin).read(INLINE_BYTES + 1)
-        else:
-            with path.open("rb") as opened:
-                content = opened.read(INLINE_BYTES + 1)
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    if len(content) > INLINE_BYTES:
-        if file != STANDARD_INPUT:
-            return None
-        fail(f"{file}: standard input has more than {INLINE_BYTES >> 20} MiB: write it to a file and name it")
-    if not content:
-        fail(f"{file}: there are no rows")
-    return content

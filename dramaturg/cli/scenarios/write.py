@@ -1,4 +1,4 @@
-"""``dramaturg research scenarios write`` and ``runs create scenarios``."""
+"""``dramaturg research scenarios write``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.create.options import command_of
 from dramaturg.cli.scenarios.sheet import KeepDuplicates, write_review_sheet
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
@@ -132,21 +131,6 @@ def write(
             spread=_named,
         ),
     )
-
-
-@command_of("scenarios")
-def create(options: ScenarioOptions) -> WriteScenariosRequest:
-    """Creates a run that has models write scenarios for decisions, to be reviewed by people (Choice-75).
-
-    "dramaturg research scenarios sheet" writes the review sheet of its exported samples.
-
-    For example:
-
-        dramaturg runs create scenarios briefs.jsonl --form hard-verb-phrase --count 6 --model my-model
-
-        dramaturg runs create scenarios briefs.jsonl --demonstrations demonstrations.jsonl --model my-model
-    """
-    return options.request()
 
 
 def _named(row: Row[WriteScenariosRequest]) -> Sequence[WriteScenariosRequest]:

@@ -72,8 +72,8 @@ def ablate(
     LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
     Lines, as "dramaturg labels align verdicts" reads them. The figures are then accuracies against people.
 
-    With --rows one durable run evaluates all variants: "dramaturg runs create scripts FILE", then "dramaturg
-    runs summary RUN --group-by variant".
+    With --rows one durable run evaluates all variants: "dramaturg eval FILE --target HOST:PORT --detach",
+    then "dramaturg runs summary RUN --group-by variant".
 
     Exit codes: 0 fine, 1 samples failed or figures are missing, 2 wrong usage or rows, 130 interrupted.
 

@@ -7,18 +7,16 @@ import json
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunPolicy
-from dramaturg.api.evaluation.v1.run_service_pb2 import ListRunsResponse
 from dramaturg.cli.main import app
 from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.openai_server import Answer, Body, OpenAIServer, in_thread
-from tests.support.run_service import ScriptedRuns, run_service
+from tests.support.run_service import no_runs, run_service
 from tests.support.scripted_model import approve
 
 
@@ -73,13 +71,6 @@ def test_where_no_model_can_be_called_the_provider_s_words_are_told(
     assert json.loads(again.stdout)["judgement_count"] == 35
 
 
-class NoRuns(ScriptedRuns):
-    """Runs of which none is there yet."""
-
-    async def ListRuns(self, request: Any, context: Any) -> ListRunsResponse:
-        return ListRunsResponse()
-
-
 @pytest.mark.slow
 async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> None:
     options = (
@@ -87,7 +78,7 @@ async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> N
         "--max-failed 0 --max-failed-fraction 0.5 --max-abstained-fraction 0.25 --min-coverage 0.75 "
         "--fail-fast 0 --max-missing-gold-answers 0.5 --timeout 1.5 --concurrency 4"
     )
-    scripted = NoRuns(1)  # type: ignore[abstract]  # other methods answer UNIMPLEMENTED
+    scripted = no_runs()
     command = ("eval", "--kind", "scripts", rows(tmp_path), "--detach", "--target")
     async with run_service(scripted) as target:
         for given in (options.split(), ["--name", ""], ["--model", "m1"]):

@@ -1,4 +1,4 @@
-"""``dramaturg eval`` of texts and ``runs create texts`` as processes, against a gateway over real gRPC."""
+"""``dramaturg eval`` of texts as processes, against a gateway over real gRPC."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_detached_run_goes_on_and_the_same_command_finds_it(
     target: str, rows: Path, tmp_path: Path
 ) -> None:
     command = ("eval", EXAMPLES / "answers.csv", "--criteria", RUBRIC)
-    refused = await dramaturg(*command, "--detach")
+    refused = await dramaturg(*command, "--detach", "--target", "")
     assert (refused.code, "--target" in refused.err) == (2, True)
     begun = await dramaturg(*command, "--target", target, "--detach")
     assert begun.code == 0, begun.err
@@ -113,13 +113,12 @@ async def test_the_tables_name_models_criteria_scales_and_panels(
     assert "topic tone (1 to 5)" in lines
 
 
-async def test_a_run_has_the_figures_of_the_command(target: str, rows: Path, tmp_path: Path) -> None:
-    done = await dramaturg("runs", "create", "texts", rows, "--criteria", RUBRIC, "--watch", "--json")
-    assert done.code == 0, done.err
-    run = done.json
+async def test_the_figures_of_a_run_are_those_of_the_command(target: str, rows: Path, tmp_path: Path) -> None:
+    command = await evaluate(rows, target, tmp_path, "--criteria", RUBRIC)
+    assert command.code == 0, command.err
+    (run,) = (await dramaturg("runs", "list", "--json")).json["runs"]
     assert (run["state"], run["samples"]) == ("SUCCEEDED", 3)
     summary = (await dramaturg("runs", "summary", run["id"], "--json")).json
-    command = await evaluate(rows, target, tmp_path, "--criteria", RUBRIC)
     assert summary["texts"] == command.json["texts"]
     assert summary["leaderboard"] == command.json["leaderboard"]
     ranked = (await dramaturg("runs", "leaderboard", run["id"], "--json")).json

@@ -119,10 +119,10 @@ async def runs(*arguments: str | Path, code: int = 0, stdin: bytes = b"") -> Fin
     return done
 
 
-async def create(rows: Path, *arguments: str | Path) -> str:
-    run_id = (await runs("create", "scripts", rows, *arguments, "--json")).json["id"]
-    assert isinstance(run_id, str)
-    return run_id
+async def create(rows: str | Path, *arguments: str | Path, code: int = 0) -> str:
+    done = await dramaturg("eval", "--kind", "scripts", rows, *arguments, "--detach")
+    assert done.code == code, done
+    return done.out.strip() or done.err
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -137,7 +137,8 @@ async def begun(judges: Judges) -> None:
 
 
 async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, tmp_path: Path) -> None:
-    done = await runs("create", "scripts", rows, "--by-reference", "--watch", "--json", "--label", "team=a")
+    created = await create(rows, "--by-reference", "--label", "team=a")
+    done = await runs("watch", created, "--json")
     run = done.json
     assert "SUCCEEDED" in done.err
     assert (run["state"], run["samples"], run["succeeded"]) == ("SUCCEEDED", SAMPLES, SAMPLES)
@@ -185,7 +186,7 @@ async def test_files_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     run = await create(rows)
     watched = await runs("watch", run)
     assert f"next: dramaturg runs report {run} --out report.html --target {target}" in watched.err
-    await create(rows, "--name", "another")
+    await create(rows, "--limit", "2")
     assert "begins the ids of 2 runs" in (await runs("show", run[:6], code=2)).err
     out = tmp_path / "out.csv"
     assert (await runs("export", run, "-o", out, "--json")).json["bytes"] == out.stat().st_size
@@ -229,15 +230,31 @@ async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> N
 
 
 async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_path: Path) -> None:
-    with_a_bad_row = tmp_path / "bad.jsonl"
+    with_a_bad_row = tmp_path / "shared" / "bad.jsonl"
     with_a_bad_row.write_bytes(to_json_lines([scripts_request(1)]) + b"{\n")
-    done = await runs("create", "scripts", with_a_bad_row, "--max-failed", "0", "--watch", code=1)
-    assert "1 of 2 rows are no valid EvaluateScriptsRequest and count as failed samples" in done.err
-    assert "FAILED" in done.out
-    run = done.out.split()[0]
+    # Rows that the command reads are checked first, those that the gateway reads are failed samples.
+    assert "line 2: is not JSON" in await create(with_a_bad_row, code=2)
+    run = await create(with_a_bad_row, "--by-reference", "--max-failed", "0")
+    assert "FAILED" in (await runs("watch", run, code=1)).out
     assert "line 2: is not JSON" in (await runs("show", run)).out
-    limited = ("--max-tokens", "12", "--concurrency", "1")
-    assert "PARTIAL" in (await runs("create", "scripts", rows, *limited, "--watch", code=4)).out
+    run = await create(rows, "--max-tokens", "12", "--concurrency", "1")
+    assert "PARTIAL" in (await runs("watch", run, code=4)).out
+
+
+async def test_a_run_of_rows_that_the_gateway_reads_is_watched_to_its_results(
+    target: str, rows: Path, tmp_path: Path
+) -> None:
+    with rows.open("ab") as file:
+        file.write(b"no row\n")
+    command = ("eval", "--kind", "scripts", rows, "--by-reference", "--json", "--out", tmp_path / "out")
+    done = await dramaturg(*command)
+    assert done.code == 1, done  # the row that is none
+    assert f"gateway: {target} (DRAMATURG_TARGET)" in done.err
+    assert done.json["sample_count"] == SAMPLES + 1
+    assert [one["task"]["id"] for one in read_jsonl(tmp_path / "out" / "results.jsonl")] == [
+        f"t{number}" for number in range(SAMPLES)
+    ]
+    assert [one["line"] for one in read_jsonl(tmp_path / "out" / "errors.jsonl")] == [SAMPLES + 2]
 
 
 async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
@@ -245,13 +262,12 @@ async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
 ) -> None:
     judges.has_key = False
     options = ("--fail-fast", "2", "--concurrency", "1")
-    created = await runs("create", "scripts", rows, *options, "--watch", code=1)
-    assert "PAUSED: the first 2 samples failed for the same reason (CALL_REJECTED)" in created.out
-    assert "401: no such key" in created.out
-    run = created.out.split()[0]
+    run = await create(rows, *options)
+    watched = await runs("watch", run, code=1)
+    assert "PAUSED: the first 2 samples failed for the same reason (CALL_REJECTED)" in watched.out
+    assert "401: no such key" in watched.out
     described = (await runs("show", run, "--json")).json
     assert (described["state"], described["outcome"]) == ("PAUSED", "HALTED")
-    await runs("watch", run, code=1)
     judges.has_key = True
     assert (await runs("resume", run, "--watch", "--json", code=4)).json["outcome"] == "LOW_COVERAGE"
 
@@ -273,7 +289,7 @@ async def test_an_evaluation_has_the_limits_and_labels_of_its_run(
 async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, judges: Judges) -> None:
     judges.declines = True
     words = f"1 of {SAMPLES} samples were judged without the gold answer that they asked for (REFUSED 1)"
-    partial = await runs("create", "scripts", rows, "--watch", "--json", code=4)
+    partial = await runs("watch", await create(rows), "--json", code=4)
     assert (partial.json["state"], partial.json["outcome"]) == ("PARTIAL", "GOLD_ANSWERS_MISSING")
     assert partial.json["state_reason"] == f"{words}; a share of 0.1 is allowed. It declined."
     assert partial.json["gold_answers"] == {
@@ -286,9 +302,8 @@ async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, j
     assert f"note: {words}" in (await runs("leaderboard", run)).out
     assert (await runs("leaderboard", run, "--json")).json["notices"] == [words]
     assert "Missing gold answers by reason" in (await runs("summary", run)).out
-    permitted = await runs(
-        "create", "scripts", rows, "--max-missing-gold-answers", "0.5", "--watch", "--json"
-    )
+    run = await create(rows, "--max-missing-gold-answers", "0.5")
+    permitted = await runs("watch", run, "--json")
     assert permitted.json["gold_answers"]["missing"] == 1
 
 
@@ -310,9 +325,8 @@ async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judg
 async def test_a_run_is_steered(target: str, rows: Path, judges: Judges) -> None:
     judges.open.clear()
     options = ("--concurrency", "1", "--max-cost-usd", "7")
-    once = (*options, "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
-    run = await create(rows, *once)
-    assert await create(rows, *once) == run
+    run = await create(rows, *options)
+    assert await create(rows, *options) == run  # until it has ended
     await begun(judges)
     assert "FAILED_PRECONDITION" in (await runs("rerun", run, code=2)).err
     assert "FAILED_PRECONDITION" in (await runs("extend", run, "--model", "m", code=2)).err
@@ -341,14 +355,14 @@ async def test_a_run_is_cancelled(target: str, rows: Path, judges: Judges) -> No
 async def test_what_is_refused_is_told(target: str, rows: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.jsonl"
     outside.write_bytes(b"{}\n")
-    told = await runs("create", "scripts", outside, "--by-reference", code=2)
-    assert "spec.dataset.uri is outside of the folders that this gateway reads datasets from" in told.err
-    assert "nobody" in (await runs("create", "scripts", rows, "--judge", "critic=nobody", code=2)).err
+    told = await create(outside, "--by-reference", code=2)
+    assert "spec.dataset.uri is outside of the folders that this gateway reads datasets from" in told
+    assert "nobody" in await create(rows, "--by-reference", "--judge", "critic=nobody", code=2)
     assert (
         "--outcome 'maybe': there are pass, fail, abstain"
         in (await runs("results", "x", "--outcome", "maybe", code=2)).err
     )
-    told = await runs("show", "x", "--target", "127.0.0.1:1", code=1)
-    assert "UNAVAILABLE" in told.err
-    assert "DRAMATURG_TARGET" in told.err
+    shown = await runs("show", "x", "--target", "127.0.0.1:1", code=1)
+    assert "UNAVAILABLE" in shown.err
+    assert "DRAMATURG_TARGET" in shown.err
     assert os.environ["DRAMATURG_TARGET"] == target
