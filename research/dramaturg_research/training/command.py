@@ -17,7 +17,7 @@ from dramaturg_research.training.members import train_members
 from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TooFewScriptsError, TrainingData
 from services.edges.commands import Device, Threads
-from services.edges.encoder import EncoderError, ExtraMissingError
+from services.edges.encoder import EncoderError, ExtraMissingError, default_precision
 from services.edges.inference import WindowError
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
 
@@ -81,8 +81,9 @@ def train_command(
         typer.Option(min=1, max=100, help="The number of models trained; their probabilities are averaged."),
     ] = _DEFAULTS.members,
     precision: Annotated[
-        Precision, typer.Option(help="The precision of matrix products.")
-    ] = _DEFAULTS.precision,
+        Precision | None,
+        typer.Option(help="The precision of matrix products. Default: bfloat16 on CUDA, else float32."),
+    ] = None,
     threads: Threads = 0,
     device: Device = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Batches between checkpoints.")] = 200,
@@ -113,7 +114,7 @@ def train_command(
             seed=seed,
             holdout=holdout,
             members=members,
-            precision=precision,
+            precision=precision or default_precision(device),
             threads=threads,
             # Options that are not given have the defaults of the reading.
             **{name: value for name, value in given.items() if value is not None},
