@@ -121,7 +121,7 @@ def clustered_proportion(
 
 
 def share_of_variance(
-    value: float, count: int, variance: float, freedom: int, level: float, *, method: str
+    value: float, count: float, variance: float, freedom: float, level: float, *, method: str
 ) -> Estimate:
     """A share that is estimated with a variance, with Wilson's interval for the items that it is worth.
 
@@ -130,7 +130,7 @@ def share_of_variance(
 
     Args:
         value: The estimate.
-        count: The number of items used.
+        count: The number of independent items used.
         variance: The variance of the estimate. Where it is 0, the items count as they are.
         freedom: The degrees of freedom of the variance.
         level: The level of the interval.
@@ -141,7 +141,7 @@ def share_of_variance(
     independent = share * (1 - share)
     worth = independent / variance if independent > 0 and variance > 0 else count
     lower, upper = _wilson(share, worth, float(special.stdtrit(freedom, 0.5 + level / 2)))
-    return Estimate(share, count, lower, upper, interval_method=method, standard_error=error)
+    return Estimate(share, round(count), lower, upper, interval_method=method, standard_error=error)
 
 
 def mean_of_independent(figures: Sequence[Estimate]) -> Estimate:

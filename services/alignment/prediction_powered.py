@@ -145,7 +145,9 @@ class _Parts:
     """
 
     count: int
-    freedom: int
+    units: float
+    """The number of equal clusters of labels whose mean varies as that of these does (Kish 1965)."""
+    freedom: float
     labels: float
     predictions: float
     label_deviations: Array
@@ -161,6 +163,7 @@ class _Parts:
         given = np.where(inside, labels, 0.0)
         each, other = inside / count, outside / int(outside.sum())
         units, others = (np.unique(cluster[some]).size for some in (inside, outside))
+        equal = _equal_clusters(cluster[inside])
         scale, other_scale = (math.sqrt(one / (one - 1)) for one in (units, others))
         first, second, third = (
             float(a @ b) for a, b in ((each, given), (each, predicted), (other, predicted))
@@ -170,7 +173,8 @@ class _Parts:
         sums = _by_cluster(own, cluster)
         return cls(
             count,
-            units - 1,
+            equal,
+            max(1.0, equal - 1),
             first,
             third - second,
             sums,
@@ -211,9 +215,10 @@ class _Parts:
         judged = whole * (predicted - mean) - rectified
         count = int(inside.sum())
         spread = float(each @ (given - first) ** 2) * count / (count - 1)
-        freedom = max(1, int(units.sum()) - units.size)
+        equal = _equal_clusters(cluster[inside])
+        freedom = max(1.0, equal - units.size)
         own, judged = _by_cluster(own, cluster), _by_cluster(judged, cluster)
-        return cls(count, freedom, first, mean - second, own, judged, spread)
+        return cls(count, equal, freedom, first, mean - second, own, judged, spread)
 
     def best_weight(self) -> float:
         """The weight with the least variance, from 0 to 1 (PPI++, section 6, for means)."""
@@ -229,10 +234,20 @@ class _Parts:
         return float(deviations @ deviations)
 
     def estimate(self, weight: float, level: float, method: str, *, share: bool) -> Estimate:
-        """The estimate with Student's interval, or Wilson's for a share."""
+        """The estimate with Student's interval, or Wilson's for a share.
+
+        Few labels that all agree with their predictions do not show that there is no error. So the interval
+        of a share is no shorter than where z^2 labels disagree, which is as far as Wilson's reaches for no
+        error among them; z is the normal quantile. Items of a cluster count as alike.
+        """
         value, variance = self.labels + weight * self.predictions, self.variance(weight)
         if share:
-            return share_of_variance(value, self.count, variance, self.freedom, level, method=method)
+            least = (weight * float(special.ndtri(0.5 + level / 2))) ** 2 / (self.count * self.units)
+            found = share_of_variance(
+                value, self.units, max(variance, least), self.freedom, level, method=method
+            )
+            error = math.sqrt(variance) or None
+            return replace(found, count=self.count, standard_error=error)
         return _interval(value, self.count, variance, self.freedom, level, method)
 
 
@@ -247,6 +262,12 @@ def _labels_alone(labels: Array, cluster: Index, level: float, *, share: bool) -
     return _interval(float(labels.mean()), labels.size, variance, sizes.size - 1, level, CLASSICAL)
 
 
+def _equal_clusters(cluster: Index) -> float:
+    _, codes = np.unique(cluster, return_inverse=True)
+    sizes = np.bincount(codes).astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+
 def _by_cluster(values: Array, cluster: Index) -> Array:
     return np.bincount(cluster, values).astype(np.float64)
 
@@ -257,7 +278,9 @@ def _units(stratum: Index, cluster: Index, strata: int) -> Index:
     return np.bincount(pairs % strata, minlength=strata)
 
 
-def _interval(value: float, count: int, variance: float, freedom: int, level: float, method: str) -> Estimate:
+def _interval(
+    value: float, count: int, variance: float, freedom: float, level: float, method: str
+) -> Estimate:
     if variance <= 0:
         return Estimate(value, count, withheld=EQUAL)
     error = math.sqrt(variance)

@@ -165,6 +165,26 @@ def test_intervals_of_shares_near_an_end_cover(labels: int, share: float) -> Non
         assert found.lower is not None
         assert found.upper is not None
         covered += found.lower <= share <= found.upper
+    assert covered / rounds >= 0.92
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.85, 0.95])
+def test_intervals_of_shares_of_few_unequal_clusters_cover(share: float) -> None:
+    """20 labelled clusters, whose items are half alike (ICC .5); the mean alone has .76 to .88 here."""
+    generator, covered, rounds = np.random.default_rng(7), 0, 500
+    for _ in range(rounds):
+        sizes = np.maximum(1, generator.geometric(0.15, 200))
+        cluster = np.repeat(np.arange(200), sizes)
+        rates = generator.beta(share, 1 - share, 200)[cluster]
+        truth = (generator.random(cluster.size) < rates).astype(float)
+        missed = generator.random(truth.size) < np.where(truth > 0, 0.05, 0.3)
+        labels = np.where(cluster < 20, truth, np.nan)
+        values = Predictions(np.where(missed, 1 - truth, truth), labels, cluster)
+        found = estimate_means({"m": values}, "", 0.95, None, lambda: None).means[0].prediction_powered
+        assert found.lower is not None
+        assert found.upper is not None
+        covered += found.lower <= share <= found.upper
     assert covered / rounds >= 0.88
 
 
