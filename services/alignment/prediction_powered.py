@@ -28,6 +28,7 @@ WEIGHTED = "weighted by inclusion probabilities, student's t"
 WEIGHTED_SHARE = "weighted by inclusion probabilities, wilson"
 
 _FEWEST = 2
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,8 @@ class _Parts:
     def best_weight(self) -> float:
         """The weight with the least variance, from 0 to 1 (PPI++, section 6, for means)."""
         variance = float(self.prediction_deviations @ self.prediction_deviations)
-        if variance <= 0:
+        # Predictions that are equal within each stratum deviate by rounding alone.
+        if variance <= _ROUNDING * float(self.label_deviations @ self.label_deviations):
             return 0.0
         covariance = float(self.label_deviations @ self.prediction_deviations)
         return min(1.0, max(0.0, -covariance / variance))
