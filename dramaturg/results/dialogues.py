@@ -81,6 +81,8 @@ def _rating(rated: ReplyRating, measure: str) -> RunResult:
         judge=rated.judge,
     )
     set_provenance(row, rating.provenance)
+    if rating.HasField("measured_confidence"):
+        row.measured_confidence = rating.measured_confidence
     if rating.HasField("value"):
         row.value = rating.value
     else:
