@@ -35,7 +35,7 @@ from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 from gateway.launch.platform import Platform
 from gateway.runs.settings import RunsSettings
 from tests.support.command_line import ROOT, Finished, dramaturg

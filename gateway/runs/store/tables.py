@@ -13,8 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dramaturg.database.database import metadata
 from dramaturg.database.migrations import Schema
-from dramaturg.database.tables import metadata
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
