@@ -42,11 +42,8 @@ from gateway.evaluations.failures import (
     unsupported,
 )
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
-<<<<<<< HEAD
 from gateway.evaluations.panels import stands
-=======
 from gateway.evaluations.repeats import combine_assessments, repeat_count, repeated
->>>>>>> main
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
 from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
@@ -189,7 +186,7 @@ class Assessor:
                 criteria=asked.requested,
                 options=judge_options(one, self._request),
             )
-            return await self._ask(one, scope, identity, asked, request, emit)
+            return await self._ask(one, scope, identity, asked, request, candidates, emit)
 
         if repeat_count(role, options) == 1:
             return await once(assignment, emit)
@@ -210,9 +207,10 @@ class Assessor:
         identity: Identity | None,
         asked: AskedCriteria,
         request: JudgeRequest,
+        candidates: Sequence[JudgeCandidate],
         emit: Emit,
     ) -> Sequence[CandidateAssessment]:
-        """The assessments of all candidates by one answer of a judge."""
+        """The assessments of candidates by one answer of a judge."""
         withheld = self._withheld(identity)
         shown = [one for one in candidates if one.id not in withheld]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)

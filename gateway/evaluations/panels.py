@@ -47,7 +47,9 @@ class _Ballot:
         if self.verdict.abstain_reason:
             vote = f"{vote} ({reason_name(self.verdict.abstain_reason)})"
         if self.threshold:
-            vote += f" ({_confidence(self.verdict)} for {self.threshold:g})"
+            found = _confidence(self.verdict)
+            stated = "no confidence" if found is None else f"{found:.2f}"
+            vote += f" ({stated} for {self.threshold:g})"
         name = f"{self.judge}@{self.model}" if self.model else self.judge
         return f"{name} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
 
@@ -61,8 +63,8 @@ def stands(verdict: Verdict, threshold: float) -> bool:
     """
     if not threshold or verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE:
         return True
-    judged = verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN and verdict.HasField("confidence")
-    return judged and verdict.confidence >= threshold
+    found = None if verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN else _confidence(verdict)
+    return found is not None and found >= threshold
 
 
 def decide(
@@ -121,11 +123,11 @@ def _of_seats(seats: Sequence[tuple[Judge | None, Sequence[_Ballot]]]) -> Verdic
             ballots += votes
         else:
             table = panel.entry.panel
-<<<<<<< HEAD
             if table.rule == "cascade":
                 ballots.append(_Ballot(panel.name, _of_stages(votes, panel.name)))
                 continue
-            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, panel.name)))
+            title = f"Panel {panel.name!r} ({table.rule})"
+            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, title)))
     return ballots[0].verdict if len(ballots) == 1 else _count(ballots, "majority", 1)
 
 
@@ -138,23 +140,19 @@ def _of_stages(ballots: Sequence[_Ballot], name: str) -> Verdict:
     verdict.CopyFrom(asked[-1].verdict)
     stages = ", ".join(one.describe() for one in asked)
     verdict.rationale = f"Panel {name!r} (cascade): {stages}. {verdict.rationale}".rstrip()
+    del verdict.votes[:]
     verdict.votes.extend(one.vote for one in asked)
     return verdict
 
 
-def _confidence(verdict: Verdict) -> str:
-    return f"{verdict.confidence:.2f}" if verdict.HasField("confidence") else "no confidence"
-
-
-def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, name: str = "") -> Verdict:
-=======
-            title = f"Panel {panel.name!r} ({table.rule})"
-            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, title)))
-    return ballots[0].verdict if len(ballots) == 1 else _count(ballots, "majority", 1)
+def _confidence(verdict: Verdict) -> float | None:
+    """The confidence that the repeats of the judge measure, else its own. None: neither is known."""
+    if verdict.HasField("measured_confidence"):
+        return verdict.measured_confidence
+    return verdict.confidence if verdict.HasField("confidence") else None
 
 
 def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, title: str = "Panel") -> Verdict:
->>>>>>> main
     """The verdict of a rule on the votes of those that did not abstain; else an abstention."""
     decided = [one for one in ballots if one.verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN]
     panel = Verdict(

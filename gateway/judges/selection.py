@@ -26,13 +26,10 @@ class JudgeAssignment:
     """The registered panel that it is a member of. None: none."""
     weight: float = 1.0
     """Its weight in that panel."""
-<<<<<<< HEAD
     threshold: float = 0.0
     """The confidence from which on its verdicts stand in a cascade; 0 for the last stage."""
-=======
     repeat: int = 0
     """The index of the call among the repeats of the judge."""
->>>>>>> main
 
     @property
     def role(self) -> Role:

@@ -45,10 +45,17 @@ class _Pair:
 
     def escalates(self, threshold: float) -> bool:
         """Whether the last stage is asked, with a threshold of the first."""
-        return any(
-            one.outcome == OUTCOME_ABSTAIN or not one.HasField("confidence") or one.confidence < threshold
-            for one, _ in self.items()
+        confidences = (
+            None if one.outcome == OUTCOME_ABSTAIN else _confidence(one) for one, _ in self.items()
         )
+        return any(one is None or one < threshold for one in confidences)
+
+
+def _confidence(verdict: Verdict) -> float | None:
+    """The confidence that the repeats of the judge measure, else its own, as in a cascade."""
+    if verdict.HasField("measured_confidence"):
+        return verdict.measured_confidence
+    return verdict.confidence if verdict.HasField("confidence") else None
 
 
 @takes_groups
@@ -88,9 +95,7 @@ def cascade(
     )
     for pair in pairs:
         for one, other in pair.items():
-            item = request.items.add(tags={_SAMPLE: str(pair.sample)})
-            if one.HasField("confidence"):
-                item.confidence = one.confidence
+            item = request.items.add(tags={_SAMPLE: str(pair.sample)}, confidence=_confidence(one))
             if one.outcome != OUTCOME_ABSTAIN:
                 item.correct = (one.outcome, one.score) == (other.outcome, other.score)
     if not request.items:

@@ -11,10 +11,6 @@ from typing import NamedTuple
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Script, Step
-<<<<<<< HEAD
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_SCORED, OUTCOME_UNSPECIFIED, Verdict
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-=======
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_UNPARSABLE,
     OUTCOME_SCORED,
@@ -23,9 +19,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, SummaryOptions
->>>>>>> main
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
     EvaluateTextsRequest,
@@ -41,22 +35,14 @@ from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
-<<<<<<< HEAD
-from dramaturg.results.texts import TEXTS
-from dramaturg.service.errors import Violation
-from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
-from gateway.evaluations.checks import check_rubric
-=======
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import TEXTS, score_of
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import Violation, invalid_fields
-from gateway.evaluations.assessments import AskedCriteria, Assessor
+from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.checks import check_distinct, check_rubric
 from gateway.evaluations.judge_comparisons import ComparedItem
->>>>>>> main
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
