@@ -1,4 +1,4 @@
-"""Settings of the command line for every row: judges, models, mechanism, gold answer."""
+"""Settings of the command line for every row: judges and their models."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.platform import environment
@@ -20,32 +18,6 @@ from dramaturg.cli.terminal import echo
 
 MODEL_FILE = ".gguf"
 """The ending of a model that is a file."""
-
-
-class MechanismName(StrEnum):
-    """The judging mechanism (``evaluation.v1.Mechanism``)."""
-
-    AGENTS = "agents"
-    SINGLE_JUDGE = "single-judge"
-
-
-class GoldAnswerName(StrEnum):
-    """Where the gold answer comes from (``evaluation.v1.GoldAnswerSource``)."""
-
-    POOLED = "pooled"
-    DIRECT = "direct"
-    NONE = "none"
-
-
-_MECHANISMS = {
-    MechanismName.AGENTS: scripts_pb2.MECHANISM_AGENTS,
-    MechanismName.SINGLE_JUDGE: scripts_pb2.MECHANISM_SINGLE_JUDGE,
-}
-_SOURCES = {
-    GoldAnswerName.POOLED: scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
-    GoldAnswerName.DIRECT: scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT,
-    GoldAnswerName.NONE: scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
-}
 
 
 @dataclass(frozen=True)
@@ -58,19 +30,9 @@ class Overrides:
     """The model of every judge of a role, by role."""
     model: str = ""
     """The model of all other judges."""
-    mechanism: scripts_pb2.Mechanism.ValueType = scripts_pb2.MECHANISM_UNSPECIFIED
-    """The judging mechanism."""
-    gold_answer: scripts_pb2.GoldAnswerSource.ValueType = scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED
-    """Where the gold answer comes from. If specified, a gold answer that the row has is left out."""
 
     @classmethod
-    def parse(
-        cls,
-        judges: Iterable[str],
-        models: Iterable[str],
-        mechanism: MechanismName | None,
-        gold_answer: GoldAnswerName | None,
-    ) -> Overrides:
+    def parse(cls, judges: Iterable[str], models: Iterable[str]) -> Overrides:
         """Reads ROLE=NAME and ROLE=MODEL or MODEL, as the command line has them.
 
         Raises:
@@ -79,24 +41,13 @@ class Overrides:
         pairs = parse_judges(judges)
         by_role = parse_models("--judge-model", models)
         model = by_role.pop("", "")
-        return cls(
-            pairs,
-            by_role,
-            model,
-            _MECHANISMS[mechanism] if mechanism else scripts_pb2.MECHANISM_UNSPECIFIED,
-            _SOURCES[gold_answer] if gold_answer else scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED,
-        )
+        return cls(pairs, by_role, model)
 
     def apply(self, request: EvaluateScriptsRequest) -> None:
         """Sets them in a request."""
         set_judges(request.judges, self.judges, self.models)
         if self.model:
             request.options.model = self.model
-        if self.mechanism:
-            request.mechanism = self.mechanism
-        if self.gold_answer:
-            request.gold_answer_source = self.gold_answer
-            request.ClearField("gold_answer")
 
 
 def parse_judges(texts: Iterable[str]) -> Sequence[tuple[str, str]]:

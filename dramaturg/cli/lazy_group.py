@@ -8,7 +8,10 @@ from typing import Any
 
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+MORE = "More options"
+"""The heading of options that only --help-all shows."""
 
 
 class LazyCommand(TyperCommand):
@@ -59,9 +62,11 @@ class LazyCommand(TyperCommand):
         parent.add_typer(app, name=self.name if group else None)
         command: Any = typer.main.get_command(parent)
         try:
-            return command.commands[self.name]
+            found = command.commands[self.name]
         except KeyError:
             raise LookupError(f"{self._source}:app has no command {self.name!r}") from None
+        _fold(found)
+        return found
 
     def load_app(self) -> typer.Typer:
         """Imports the module and returns its ``app``, or one that has the function as its command."""
@@ -110,6 +115,37 @@ def _reflow(command: Any) -> None:
     if isinstance(command, TyperGroup):
         for member in command.commands.values():
             _reflow(member)
+
+
+def _fold(command: Any) -> None:
+    """Hides rare options of a command and of its members, and adds --help-all, which shows them."""
+    for member in getattr(command, "commands", {}).values():
+        if not isinstance(member, LazyCommand):
+            _fold(member)
+    rare = [one for one in command.params if getattr(one, "rich_help_panel", None) == MORE]
+    if not rare:
+        return
+    for one in rare:
+        one.hidden = True
+
+    def show(context: Any, _: Any, wanted: bool) -> None:
+        if not wanted or context.resilient_parsing:
+            return
+        for one in rare:
+            one.hidden = False
+        typer.echo(context.get_help(), color=context.color)
+        context.exit()
+
+    command.params.append(
+        TyperOption(
+            param_decls=["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=show,
+            help="Show this message with all options, and exit.",
+        )
+    )
 
 
 def _no_operation() -> None:

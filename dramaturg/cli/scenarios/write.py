@@ -16,7 +16,7 @@ from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_f
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, ModelsUnderTest
 from dramaturg.cli.platform import fail
 from dramaturg.cli.scenarios.sheet import KeepDuplicates, write_review_sheet
 from dramaturg.cli.summaries import summary_options
@@ -83,7 +83,6 @@ def write(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service of a role: author or embedding."),
     ] = None,
-    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Writes scenarios for people to review (Choice-75, section 2.4).
@@ -117,8 +116,6 @@ def write(
         set_judges(request.judges, judges, {})
         if model:
             request.models[:] = model
-        if unusable_outputs_abstain:
-            request.unusable_outputs_abstain = True
 
     evaluate_file(
         replace(job, out=folder),
