@@ -4,7 +4,7 @@ A token is counted as four characters, rounded up for each text. The requests ar
 
     python -m bench.prompt_tokens [--write]
 
-Prints the table of docs/prompts.md; --write puts it there. A test holds the two together.
+Prints the table of docs/reference/prompts.md; --write puts it there. A test holds the two together.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.support.judges import all_pass
 from tests.support.prompts import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "prompts.md"
+DOCUMENT = ROOT / "docs" / "reference" / "prompts.md"
 EXAMPLES = ROOT / "examples" / "scripts" / "tasks.jsonl"
 BEGIN, END = "<!-- tokens: python -m bench.prompt_tokens --write -->\n", "<!-- end of tokens -->\n"
 CHARACTERS_PER_TOKEN = 4
@@ -141,7 +141,7 @@ def _taken(fake: FakeGeneration) -> Sequence[Sent]:
 
 
 def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str:
-    """The tables of docs/prompts.md."""
+    """The tables of docs/reference/prompts.md."""
     lines = ["| prompt | fixed part | with a request of the set |", "|---|---|---|"]
     for name, sent in sorted(first.items()):
         lines.append(f"| `{name}` | {tokens(sent.system)} | {tokens(sent.system) + tokens(sent.user)} |")

@@ -33,7 +33,7 @@ COLUMNS = (
     f"{ANNOTATOR}2",
     f"{ANNOTATOR}3",
 )
-"""The columns. Those after "model" are for people; docs/decisions.md says what goes where."""
+"""The columns. Those after "model" are for people; docs/research/decisions.md says what goes where."""
 
 
 def write_sheet(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[Path, Path]:

@@ -96,7 +96,7 @@ Set = Annotated[
         "--set",
         metavar="FIELD=VALUE",
         help="Set a field of each row, or of sampling, policy, limits or budget, as in "
-        "sampling.temperature=0 (docs/cli.md); repeatable.",
+        "sampling.temperature=0 (docs/reference/cli.md); repeatable.",
         rich_help_panel=MORE,
     ),
 ]

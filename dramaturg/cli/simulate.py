@@ -78,9 +78,9 @@ def simulate(
 ) -> None:
     """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
 
-    Each row is a SimulateDialogueRequest (docs/datasets.md), as "research convert simulbench --tasks"
-    and "dramaturg research tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
-    DIR/scripts.jsonl the test scripts as rows of the kind dialogues, and DIR/errors.jsonl the
+    Each row is a SimulateDialogueRequest (docs/reference/datasets.md), as "research convert simulbench
+    --tasks" and "dramaturg research tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a
+    line, DIR/scripts.jsonl the test scripts as rows of the kind dialogues, and DIR/errors.jsonl the
     dialogues that failed.
 
     Exit codes: 0 all dialogues have a result, 1 some failed or no challenging turn was judged, 2 wrong usage

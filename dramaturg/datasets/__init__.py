@@ -1,7 +1,7 @@
 """Datasets: rows of JSON Lines, CSV and Parquet as requests, streamed and checked against the contract.
 
 ``DatasetReader`` reads a file that is open; ``open_source`` opens one by path or address; ``format_of`` tells
-how it is written. See docs/datasets.md.
+how it is written. See docs/reference/datasets.md.
 """
 
 from __future__ import annotations

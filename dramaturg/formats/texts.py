@@ -39,7 +39,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "instructions": ("instructions", "system_prompt"),
     "messages": ("messages", "conversation"),
 }
-"""The usual names of columns, the first of which is taken. The command line and docs/texts.md list them."""
+"""The usual names of columns; the first is taken. The command line and docs/reference/texts.md list them."""
 
 
 class TableError(ValueError):

@@ -2,7 +2,7 @@ r"""Reads the value of a short answer, an option or a whole number, by a table o
 
 Reasoning and quoted lines hold no value. The value of an answer is that of its last form, provided that every
 form of the answer states the same value and that nothing after the last one names another value. All other
-answers have no value: no word of a language decides one. The rules are in docs/answers.md.
+answers have no value: no word of a language decides one. The rules are in docs/reference/answers.md.
 """
 
 from __future__ import annotations

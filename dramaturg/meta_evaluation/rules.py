@@ -1,7 +1,7 @@
 """Rules that insert one fault into a script, without a model.
 
 Rules do not consider meaning: a deleted step may be unnecessary, and two swapped steps may be valid in either
-order. Detection rates on them are lower bounds (docs/perturbations.md).
+order. Detection rates on them are lower bounds (docs/research/perturbations.md).
 """
 
 from __future__ import annotations

@@ -351,8 +351,8 @@ def _use_batch_policy() -> None:
     """Puts this process under Linux's batch policy (sched(7)), unless it was started under another one.
 
     Each message wakes several threads of gRPC. Under this policy they do not interrupt the event loop or
-    other services where processors are busy (docs/generation.md states the gain, docs/operations.md the
-    price). Threads and processes that are started later inherit it.
+    other services where processors are busy (docs/operate/generation.md states the gain,
+    docs/operate/operations.md the price). Threads and processes that are started later inherit it.
     """
     if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with suppress(OSError):  # a sandbox may forbid it; the process then takes more time, nothing else
@@ -364,7 +364,8 @@ def _check_authentication(app: App, host: str, auth: AuthSettings) -> None:
     if getattr(app, "public", False) and exposed and not auth.enabled and not auth.allow_anonymous:
         raise SettingsError(
             f"{app.name} listens on {host} and authenticates no callers: set "
-            f"{AuthSettings.variable('tokens_file')} or another source of identities (docs/security.md), or "
+            f"{AuthSettings.variable('tokens_file')} or another source of identities "
+            "(docs/operate/security.md), or "
             f"{AuthSettings.variable('allow_anonymous')}=true to let everybody call everything"
         )
 
@@ -414,7 +415,7 @@ async def _serve(
         if announce is not None:
             announce(first.target)
         # Objects that exist now exist until the end: repeated searches for garbage among them take a seventh
-        # of all processor time under load (docs/generation.md).
+        # of all processor time under load (docs/operate/generation.md).
         gc.collect()
         gc.freeze()
         # A call makes thousands of objects, and nearly all are freed by their reference counts.

@@ -91,8 +91,8 @@ class Console:
     ) -> None:
         if not backend.authenticates and not is_loopback(f"{host}:0"):
             raise SettingsError(
-                f"gateway.console needs authentication where gateway.http.host is {host} (docs/security.md): "
-                "without it the console is served on loopback alone"
+                f"gateway.console needs authentication where gateway.http.host is {host} "
+                "(docs/operate/security.md): without it the console is served on loopback alone"
             )
         self._backend = backend
         self._encrypted = encrypted

@@ -1,1 +1,1 @@
-"""Quotas of tenants: calls, runs and spending (docs/security.md)."""
+"""Quotas of tenants: calls, runs and spending (docs/operate/security.md)."""

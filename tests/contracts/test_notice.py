@@ -1,4 +1,4 @@
-"""NOTICE and docs/security.md name the licences and weights that images carry."""
+"""NOTICE and docs/operate/security.md name the licences and weights that images carry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_licence_that_is_not_permissive_is_named(package: str) -> None:
 
 
 def test_the_weights_are_documented_with_their_hashes() -> None:
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operate" / "security.md").read_text(encoding="utf-8")
     requirement = (ROOT / "requirements" / "embedding-model.txt").read_text(encoding="utf-8")
     assert DEFAULT_WEIGHTS_SHA256 in text
     for name in re.findall(r"sha256:([0-9a-f]{64})", requirement):

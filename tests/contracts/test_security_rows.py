@@ -1,4 +1,4 @@
-"""docs/security.md names the tests that hold its bounds."""
+"""docs/operate/security.md names the tests that hold its bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECTION = "\n## What bounds what\n"
 
 def rows() -> list[list[str]]:
     """The cells of each row of the table of bounds."""
-    section = (ROOT / "docs/security.md").read_text(encoding="utf-8").partition(SECTION)[2]
+    section = (ROOT / "docs/operate/security.md").read_text(encoding="utf-8").partition(SECTION)[2]
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 

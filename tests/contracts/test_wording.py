@@ -31,7 +31,7 @@ PROSE = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    "docs/*.md",
+    "docs/**/*.md",
     "k8s/*.md",
     "research/*.md",
     "protos/**/*.proto",

@@ -28,7 +28,7 @@ from tests.support.processes import START_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 ADDRESS = "localhost:50051"
 TASKS = ROOT / "examples" / "scripts" / "tasks.jsonl"
 BUF = ROOT / ".tools" / "node_modules" / ".bin" / "buf"
@@ -115,7 +115,7 @@ def until_serving(target: str, server: subprocess.Popen[bytes], log: Path) -> No
 
 def test_there_are_examples() -> None:
     documents = {example.document for example in PYTHON}
-    assert documents >= {"README.md", "docs/api.md", "docs/testing.md"}
+    assert documents >= {"README.md", "docs/reference/api.md", "docs/guide/testing.md"}
     assert any("buf curl" in example.code for example in SHELL)
 
 

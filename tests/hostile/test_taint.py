@@ -382,7 +382,7 @@ FOR_OPERATORS = {
     "GenerationService.GetRateLimits": r".*[._]models?(, too long)?|model of .*",
     "GenerationService.ListModels": r".*[._]models?(, too long)?|model of .*",
 }
-"""The names of judges and models that those who run the platform read (docs/security.md), by place."""
+"""The names of judges and models that operators read (docs/operate/security.md), by place."""
 
 
 @pytest.mark.timeout(240)

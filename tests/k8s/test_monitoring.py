@@ -19,7 +19,7 @@ from dramaturg.service.telemetry.process import new_registry
 from tests.k8s.rendered import ROOT, Object, combined
 from tests.support.telemetry import Scrape
 
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
 FROM_PROMETHEUS = {"up"}
 """What Prometheus makes itself of every target."""
 WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -143,7 +143,7 @@ def test_alerts_say_how_bad_it_is_and_what() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert "$labels.namespace" in rule["annotations"]["summary"]
-        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"docs/operate/operations.md#{rule['alert'].lower()}"
 
 
 def test_alerts_tell_installations_apart() -> None:

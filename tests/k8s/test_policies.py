@@ -171,7 +171,7 @@ def test_services_are_disrupted_one_replica_at_a_time(render: Render) -> None:
 
 @every_rendering
 def test_old_replicas_stay_until_clients_can_know_the_new_ones(render: Render) -> None:
-    """See "Roll" in docs/operations.md, and tests/cluster, which tries it."""
+    """See "Roll" in docs/operate/operations.md, and tests/cluster, which tries it."""
     rendering = render()
     ours = {pod.owner for pod in rendering.services()}
     for deployment in rendering.of("Deployment"):

@@ -9,7 +9,7 @@ import re
 
 from tests.k8s.rendered import ROOT, combined, folder
 
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:

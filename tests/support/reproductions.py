@@ -53,14 +53,14 @@ async def _run(variables: Mapping[str, str], *arguments: str | Path) -> Finished
 
 
 def check_outputs(out: Path, paper: str, *, offline: bool = False) -> None:
-    """Asserts that a folder has the outputs which docs/papers.md lists for a paper, and no others.
+    """Asserts that a folder has the outputs which docs/research/papers.md lists for a paper, and no others.
 
     Args:
         out: The folder of the reproduction.
         paper: The name of the paper.
         offline: Whether no model was named.
     """
-    page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "research" / "papers.md").read_text(encoding="utf-8")
     (section,) = (one for one in page.split("\n## ") if f"dramaturg research reproduce {paper} " in one)
     tables = section.partition("| file | content | offline |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \| ([^|]+) \|$", tables, re.MULTILINE)

@@ -51,7 +51,7 @@ def evaluate(
 
     FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. A table with a text a row has
     texts, and its columns are found by their names. Every row of another kind is a request of that kind
-    (docs/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one result a line
+    (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one result a line
     and DIR/errors.jsonl the samples that failed. The same command continues after an interruption.
 
         texts      any texts by a rubric: criteria that pass, fail or have a scale
@@ -66,7 +66,7 @@ def evaluate(
 
         graphs     script graphs that models predict or write (proScript)
 
-    Rarer fields of rows and of the run are set by --set (docs/cli.md).
+    Rarer fields of rows and of the run are set by --set (docs/reference/cli.md).
 
     Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, or the budget is reached, 130 interrupted.

@@ -34,7 +34,7 @@ class Description:
             "--set",
             metavar="FIELD=VALUE",
             help="Set a field, as in owner=us, labels.team=a, timeout=30 or connection.token_file=theirs "
-            "(docs/cli.md); repeatable.",
+            "(docs/reference/cli.md); repeatable.",
         ),
     ] = None
 
@@ -49,7 +49,9 @@ class Settings(Description):
     tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="Encrypt the connection.")] = None
     shadow_of: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Shadow this judge or panel of the role, see docs/judges.md."),
+        typer.Option(
+            metavar="NAME", help="Shadow this judge or panel of the role, see docs/operate/judges.md."
+        ),
     ] = None
 
 

@@ -13,7 +13,7 @@ from dramaturg.summaries.samples import usage_summary
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """A run as it is printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
+    """A run as it is printed by ``--json`` (documented in docs/reference/cli.md; keep it stable)."""
     progress, spec = run.progress, run.spec
     running = run.state == RunState.RUN_STATE_RUNNING
     known_rate = running and progress.HasField("samples_per_second")

@@ -87,11 +87,11 @@ def write(
 ) -> None:
     """Writes scenarios for people to review (Choice-75, section 2.4).
 
-    Each row is a WriteScenariosRequest (docs/datasets.md): a brief, which is a decision without a scenario.
-    Each model writes --count scenarios for either option. DIR/results.jsonl gets one ScenariosResult a
-    brief. DIR/review.csv and DIR/review.jsonl are the same sheet: people accept, edit and label scenarios in
-    one of them, and "research scenarios review" reads it. Near-duplicates within a brief are not on the
-    sheet; a scenario that names an option is marked in the column leaks_option.
+    Each row is a WriteScenariosRequest (docs/reference/datasets.md): a brief, which is a decision without a
+    scenario. Each model writes --count scenarios for either option. DIR/results.jsonl gets one
+    ScenariosResult a brief. DIR/review.csv and DIR/review.jsonl are the same sheet: people accept, edit and
+    label scenarios in one of them, and "research scenarios review" reads it. Near-duplicates within a brief
+    are not on the sheet; a scenario that names an option is marked in the column leaks_option.
 
     Exit codes: 0 all briefs have a result, 1 some failed or nothing was written, 2 wrong usage or rows,
     4 fewer than 0.9 of the scenarios were written, 130 interrupted.

@@ -1,1 +1,1 @@
-"""Authentication, authorization, tenants and the audit log (docs/security.md)."""
+"""Authentication, authorization, tenants and the audit log (docs/operate/security.md)."""

@@ -14,7 +14,7 @@ from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.selection import JudgeAssignment
 
 DEFAULT_THRESHOLD = 0.75
-"""The default of ``EvaluateGraphsRequest.match_threshold``; docs/graphs.md has its measurement."""
+"""The default of ``EvaluateGraphsRequest.match_threshold``; docs/research/graphs.md has its measurement."""
 
 MAX_EVENTS = 100
 """The most events of a graph that are matched by meaning. Distances have a lower limit (``graph.v1``)."""

@@ -84,7 +84,7 @@ async def _alphas(study: Study, target: str | None) -> dict[str, Estimate]:
 
 
 def _summary(study: Study, alphas: dict[str, Estimate], destination: Path, seed: int) -> dict[str, Any]:
-    """What ``--json`` prints (documented in docs/cli.md; keep it stable)."""
+    """What ``--json`` prints (documented in docs/reference/cli.md; keep it stable)."""
     reasons = Counter(one.reason for one in study.left_out)
     return {
         "pairs": len(study.requests),

@@ -33,7 +33,7 @@ COLUMNS = (
     "status",
     *EDITED_COLUMNS,
 )
-"""The columns. Those after "model" are for people; docs/test-sets.md says what goes where."""
+"""The columns. Those after "model" are for people; docs/research/test-sets.md says what goes where."""
 
 
 @dataclass

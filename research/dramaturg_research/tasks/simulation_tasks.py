@@ -22,7 +22,7 @@ EDITABLE = ("name", "description", "request_type")
 """The editable members, each with a column of its own."""
 EDITED_COLUMNS = tuple(f"edited_{name}" for name in EDITABLE)
 COLUMNS = ("id", "kind", *EDITABLE, "near_duplicate_of", "compared_by", "model", "status", *EDITED_COLUMNS)
-"""The columns. Those after "model" are for people; docs/dialogues.md says what goes where."""
+"""The columns. Those after "model" are for people; docs/research/dialogues.md says what goes where."""
 
 _KINDS = {name: number for number, name in KIND_NAMES.items()}
 

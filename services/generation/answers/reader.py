@@ -1,4 +1,4 @@
-"""Reads the text of an answer as JSON that fits a schema. The rules are in docs/answers.md.
+"""Reads the text of an answer as JSON that fits a schema. The rules are in docs/reference/answers.md.
 
 The text is strict JSON, or has one JSON value in a code fence or in prose. JSON with errors of notation is
 read where every character keeps its meaning. Values are converted to the schema's types, names and order

@@ -1,4 +1,4 @@
-"""The ledger of completions and of calls without a recorded answer. See ``docs/generation.md``."""
+"""The ledger of completions and of calls without a recorded answer. See ``docs/operate/generation.md``."""
 
 from services.generation.ledger.ledger import IN_MEMORY, Ledger, is_ledger_url, open_ledger
 from services.generation.ledger.status import (

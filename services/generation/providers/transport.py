@@ -78,7 +78,7 @@ class Transport:
     """Sends requests to one endpoint, with the trace context and the request id. Needs a running event loop.
 
     aiohttp alone: a call through the ``openai`` package takes 2.5 times the processor time
-    (docs/generation.md).
+    (docs/operate/generation.md).
     """
 
     def __init__(self, base_url: str, access: Access | None = None, *, max_connections: int = 1000) -> None:

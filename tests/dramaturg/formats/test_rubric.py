@@ -58,7 +58,7 @@ def test_an_unknown_ready_rubric_names_the_known_ones() -> None:
 
 
 def test_the_document_lists_the_ready_rubrics() -> None:
-    text = (EXAMPLE.parents[2] / "docs" / "texts.md").read_text(encoding="utf-8")
+    text = (EXAMPLE.parents[2] / "docs" / "reference" / "texts.md").read_text(encoding="utf-8")
     table = text.partition("<!-- ready rubrics -->")[2].partition("<!-- end of ready rubrics -->")[0]
     rows = [
         f"| `{one.name}` | {one.version} | {one.about} | "

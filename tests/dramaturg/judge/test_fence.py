@@ -217,10 +217,10 @@ def test_ordinary_text_and_code_stay(text: str) -> None:
 
 
 NAMING_TOKENS = {
-    "docs/alignment.md",
-    "docs/answers.md",
-    "docs/prompts.md",
-    "docs/providers.md",
+    "docs/reference/alignment.md",
+    "docs/reference/answers.md",
+    "docs/reference/prompts.md",
+    "docs/operate/providers.md",
     "dramaturg/judge/fence.py",
     "dramaturg/judge/reasoning.py",
     "dramaturg/judge/shared_prompts/guard.md",

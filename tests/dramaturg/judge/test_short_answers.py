@@ -135,7 +135,7 @@ def test_an_option_is_read_as_documented(text: str, value: str | None) -> None:
 
 
 def test_the_documentation_lists_every_form() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "answers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "answers.md").read_text(encoding="utf-8")
     assert [form.name for form in FORMS if f"\n| {form.name} |" not in page] == []
 
 

@@ -31,7 +31,7 @@ from tests.support.processes import ServiceProcess
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(240)]
 
 GROWTH_MB = {"stranger": 150, "tenant": 600}
-"""The most by which any attack may raise the server's memory, by who attacks (docs/security.md)."""
+"""The most by which any attack may raise the server's memory, by who attacks (docs/operate/security.md)."""
 _PAUSE_SECONDS = 0.02
 _PATIENCE_SECONDS = 60.0
 _CALLS_AFTERWARDS = 20

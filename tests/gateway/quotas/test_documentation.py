@@ -1,4 +1,4 @@
-"""The examples of docs/security.md are what the settings take, and its numbers are those of the code."""
+"""The examples of docs/operate/security.md are what the settings take; its numbers are those of the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.support.command_line import ROOT
 
-TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "operate" / "security.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
 
 

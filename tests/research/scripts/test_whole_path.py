@@ -59,7 +59,7 @@ def fill_in(sheet: Path) -> None:
 
 
 async def go(folder: Path, server: OpenAIServer) -> list[Finished]:
-    """The documented sequence (docs/test-sets.md)."""
+    """The documented sequence (docs/research/test-sets.md)."""
     config = folder / "dramaturg.toml"
     config.write_text(
         f'[generation]\nledger = "{folder / "ledger.sqlite3"}"\n'

@@ -1,6 +1,6 @@
 """How often intervals contain the truth.
 
-``coverage`` made the tables in docs/alignment.md, with 600 repetitions or more.
+``coverage`` made the tables in docs/reference/alignment.md, with 600 repetitions or more.
 """
 
 from __future__ import annotations

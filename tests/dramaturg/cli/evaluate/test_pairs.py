@@ -349,7 +349,7 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: Path) -> None:
-    """The figures of docs/pairs.md."""
+    """The figures of docs/research/pairs.md."""
     rows = tmp_path / "pairs.jsonl"
     source = data_dir / "drpe" / "cnn_human.json"
     assert (await dramaturg("research", "convert", "goyal", source, rows, "--seed", "7")).code == 0

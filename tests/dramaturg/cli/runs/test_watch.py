@@ -24,7 +24,7 @@ _ROW = re.compile(r"^\| (`[A-Z_`, ]+`) \| (none|`[A-Z_]+`) \| .* \| (\d|the comm
 
 
 def test_the_documented_table_has_every_state_and_outcome_with_its_exit_code() -> None:
-    rows = _ROW.findall((ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+    rows = _ROW.findall((ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"))
     outcomes, states = set(), set()
     for named, outcome, code in rows:
         for state in re.findall(r"[A-Z_]+", named):
@@ -42,7 +42,7 @@ def test_every_documented_end_is_a_comment_of_the_contract() -> None:
     contract = (ROOT / "protos/dramaturg/api/evaluation/v1/run.proto").read_text(encoding="utf-8")
     comments = dict(re.findall(r"((?:  // [^\n]*\n)+)  (RUN_OUTCOME_[A-Z_]+) =", contract))
     stated = {name: set(re.findall(r"RUN_STATE_[A-Z]+", comment)) for comment, name in comments.items()}
-    rows = _ROW.findall((ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+    rows = _ROW.findall((ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"))
     documented: dict[str, set[str]] = {}
     for named, outcome, _ in rows:
         states = {f"RUN_STATE_{state}" for state in re.findall(r"[A-Z_]+", named)}
