@@ -36,7 +36,17 @@ from dramaturg.cli.evaluation_runs import (
 from dramaturg.cli.fields import Setting, check_fields, parse_settings, set_fields
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.lazy_group import MORE
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
+from dramaturg.cli.options import (
+    Concurrency,
+    File,
+    FileFormat,
+    Limit,
+    Out,
+    RareAsJson,
+    Replace,
+    Target,
+    Timeout,
+)
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
 from dramaturg.cli.referenced_rows import referenced_rows
@@ -122,7 +132,7 @@ class RowsJob:
     """The folder of the results. None: one named by the time."""
     replace: Replace = False
     """Whether results of another input or of other options in the folder are replaced."""
-    as_json: AsJson = False
+    as_json: RareAsJson = False
     """Whether one JSON object is printed, and no table."""
     concurrency: Concurrency = 8
     """The maximum number of concurrent samples."""
@@ -163,6 +173,10 @@ class RowsJob:
         except ValueError as error:
             fail(str(error))
         return settings
+
+    def apply(self, request: Message) -> None:
+        """Sets the fields of a row that are set. Errors are those of ``row_settings``."""
+        set_fields(request, self.row_settings(type(request)))
 
     def run_settings(self) -> Sequence[Setting]:
         """The fields of the run that are set."""

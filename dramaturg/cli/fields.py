@@ -105,7 +105,7 @@ def _set(message: Message, path: str, text: str) -> None:
             raise ValueError(f"{text!r} is out of range") from error
 
 
-def _scalar(field: FieldDescriptor, text: str) -> Any:
+def _scalar(field: Any, text: str) -> Any:
     if field.enum_type is not None:
         prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field.enum_type.name).upper() + "_"
         values = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.platform import environment
@@ -30,6 +31,10 @@ class Overrides:
     """The model of every judge of a role, by role."""
     model: str = ""
     """The model of all other judges."""
+    mechanism: scripts_pb2.Mechanism.ValueType = scripts_pb2.MECHANISM_UNSPECIFIED
+    """The judging mechanism."""
+    gold_answer: scripts_pb2.GoldAnswerSource.ValueType = scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED
+    """Where the gold answer comes from. If specified, a gold answer that the row has is left out."""
 
     @classmethod
     def parse(cls, judges: Iterable[str], models: Iterable[str]) -> Overrides:
@@ -48,6 +53,11 @@ class Overrides:
         set_judges(request.judges, self.judges, self.models)
         if self.model:
             request.options.model = self.model
+        if self.mechanism:
+            request.mechanism = self.mechanism
+        if self.gold_answer:
+            request.gold_answer_source = self.gold_answer
+            request.ClearField("gold_answer")
 
 
 def parse_judges(texts: Iterable[str]) -> Sequence[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 MORE = "More options"
 """The heading of options that only --help-all shows."""
@@ -128,24 +128,30 @@ def _fold(command: Any) -> None:
     for one in rare:
         one.hidden = True
 
-    def show(context: Any, _: Any, wanted: bool) -> None:
-        if not wanted or context.resilient_parsing:
-            return
-        for one in rare:
-            one.hidden = False
-        typer.echo(context.get_help(), color=context.color)
-        context.exit()
+    def show(context: typer.Context, wanted: bool) -> None:
+        if wanted and not context.resilient_parsing:
+            for one in rare:
+                one.hidden = False
+            typer.echo(context.get_help(), color=context.color)
+            raise typer.Exit
 
-    command.params.append(
-        TyperOption(
-            param_decls=["--help-all"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=show,
-            help="Show this message with all options, and exit.",
-        )
+    # Typer makes the option: its constructor of options is no public one.
+    source = typer.Typer(add_completion=False)
+    option: Any = typer.Option(
+        False,
+        "--help-all",
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show all options, and exit.",
     )
+
+    @source.command()
+    def _(help_all: bool = option) -> None:
+        del help_all
+
+    made: Any = typer.main.get_command(source)
+    command.params += made.params
 
 
 def _no_operation() -> None:

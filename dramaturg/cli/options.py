@@ -56,6 +56,7 @@ LargestTaskLoss = Annotated[
     typer.Option(
         min=1e-9,
         help="The most that one sample is assumed to lose, for the gate. Default: the whole scale.",
+        rich_help_panel=MORE,
     ),
 ]
 Judges = Annotated[
@@ -87,14 +88,10 @@ Replace = Annotated[
         "--replace", help="Replace results of another input or of other options in DIR.", rich_help_panel=MORE
     ),
 ]
-AsJson = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print one JSON object instead of tables.",
-        rich_help_panel=MORE,
-    ),
-]
+_JSON = "Print one JSON object instead of tables."
+AsJson = Annotated[bool, typer.Option("--json", help=_JSON)]
+RareAsJson = Annotated[bool, typer.Option("--json", help=_JSON, rich_help_panel=MORE)]
+"""The same where a command has many options."""
 Concurrency = Annotated[
     int,
     typer.Option(

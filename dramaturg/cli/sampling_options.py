@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from dramaturg.cli.lazy_group import MORE
+
 MaxOutputTokens = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=1_000_000,
         help="The most tokens of an answer, reasoning included.",
+        rich_help_panel=MORE,
     ),
 ]
 ReasoningEffort = Annotated[

@@ -51,12 +51,13 @@ def evaluate(
 
     FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. A table with a text a row has
     texts, and its columns are found by their names. Every row of another kind is a request of that kind
-    (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one result a line
-    and DIR/errors.jsonl the samples that failed. The same command continues after an interruption.
+    (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one
+    result a line and DIR/errors.jsonl the samples that failed. The same command continues after an
+    interruption.
 
         texts      any texts by a rubric: criteria that pass, fail or have a scale
 
-        pairs      pairs of texts: roles or a rubric, baselines, human labels (DRPE)
+        pairs      pairs of texts: by roles or a rubric, and baselines (DRPE)
 
         scripts    scripts: seven verdicts a candidate (ABSEval)
 

@@ -43,7 +43,7 @@ class Panel(Description):
 
     member: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[@MODEL][=WEIGHT]", help="A judge of the role; repeatable, at least two."),
+        typer.Option(metavar="NAME", help="A judge of the role, as NAME[@MODEL][=WEIGHT]; repeatable."),
     ] = None
     rule: Annotated[Rule | None, typer.Option(help="How votes become one verdict. Default: majority.")] = None
     quorum: Annotated[

@@ -33,8 +33,7 @@ class Description:
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="Set a field, as in owner=us, labels.team=a, timeout=30 or connection.token_file=theirs "
-            "(docs/reference/cli.md); repeatable.",
+            help="Set a field, as in owner=us, labels.team=a or retry.attempts=4; repeatable.",
         ),
     ] = None
 

@@ -15,6 +15,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import ScenarioDemonstr
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_judges, set_judges
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, ModelsUnderTest
 from dramaturg.cli.platform import fail
@@ -50,6 +51,7 @@ class ScenarioOptions:
             min=-1,
             max=1,
             help="Cosine from which scenarios are near-duplicates. Default: that of the row, else 0.9.",
+            rich_help_panel=MORE,
         ),
     ] = None
     """The cosine of near-duplicates."""

@@ -245,7 +245,7 @@ def _unkeepable(budget: RunBudget, checks: Sequence[ProviderCheck]) -> Iterator[
         if value:
             said = (
                 f"needs the token counts of each answer, and {_names(uncounted)} states none: set "
-                "estimate_unreported_usage (--estimate-usage) to count upper bounds, or limit "
+                "estimate_unreported_usage (--set) to count upper bounds, or limit "
                 "max_provider_call_count"
             )
             yield Violation(f"spec.budget.{field}", said)
