@@ -11,9 +11,11 @@ import grpc
 
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
 from dramaturg.api.evaluation.v1.label_service_pb2 import (
+    LABEL_DRAW_UNSPECIFIED,
     LABEL_FORMAT_JSONL,
     LABEL_SHEET_LABELS,
     LABEL_TASK_UNSPECIFIED,
+    LabelDraw,
     LabelFormat,
     LabelItem,
     LabelSet,
@@ -52,6 +54,7 @@ class LabelClient:
         *,
         task: LabelTask.ValueType = LABEL_TASK_UNSPECIFIED,
         sample_size: int = 0,
+        draw: LabelDraw.ValueType = LABEL_DRAW_UNSPECIFIED,
         seed: int = 0,
         where: ResultFilter | None = None,
         display_name: str = "",
@@ -62,6 +65,7 @@ class LabelClient:
             run_id: The run.
             task: The question. Unspecified: the default of the run's kind.
             sample_size: The maximum number of items. 0: 100.
+            draw: How items are drawn. Unspecified: uniformly.
             seed: The seed of the draw and of the order.
             where: Selects judgements. None: all.
             display_name: The display name.
@@ -70,6 +74,7 @@ class LabelClient:
             run_id=run_id,
             task=task,
             sample_size=sample_size,
+            draw=draw,
             seed=seed,
             filter=where,
             display_name=display_name,

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.evaluation.v1.label_service_pb2 import (
+    LABEL_DRAW_UNIFORM,
     LABEL_TASK_UNSPECIFIED,
+    LabelDraw,
     LabelFormat,
     LabelSet,
     LabelSheet,
@@ -64,6 +66,14 @@ class TaskName(StrEnum):
     REVIEW = "review"
 
 
+class DrawName(StrEnum):
+    """How items are drawn (``evaluation.v1.LabelDraw``)."""
+
+    UNIFORM = "uniform"
+    STRATIFIED = "stratified"
+    ACTIVE = "active"
+
+
 class SheetName(StrEnum):
     """The contents of an export (``evaluation.v1.LabelSheet``)."""
 
@@ -78,7 +88,14 @@ def create(
     run_id: RunId,
     target: RunTarget = DEFAULT_TARGET,
     task: Annotated[TaskName | None, typer.Option(help="The question. Default: by the kind of run.")] = None,
-    count: Annotated[int, typer.Option(min=1, max=2000, help="Number of items.")] = 100,
+    draw: Annotated[
+        DrawName,
+        typer.Option(
+            help="uniform: each judgement with the same probability. stratified: more of the judge's rare "
+            "values. active: more of what the judge is not confident of."
+        ),
+    ] = DrawName.UNIFORM,
+    size: Annotated[int, typer.Option(min=1, max=2000, help="Number of items.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the draw and the order.")] = 0,
     measures: Measures = None,
     models: Models = None,
@@ -89,18 +106,25 @@ def create(
 ) -> None:
     """Draws a random sample of a run's judgements as items to label, and prints the id of the set.
 
-    People label it in the web console, which dramaturg up serves.
+    People label it in the web console, which dramaturg up serves. dramaturg labels align estimate weights
+    labels by the probability with which their items were drawn.
 
     For example:
 
-        dramaturg labels create RUN --count 200 --seed 7
+        dramaturg labels create RUN --draw active --size 200 --seed 7
     """
     wanted = LABEL_TASK_UNSPECIFIED if task is None else LabelTask.Value(f"LABEL_TASK_{task.name}")
     where = make_filter(measures, models, outcomes, reasons)
     made = ask_gateway(
         target,
         lambda client: client.labels.create(
-            run_id, task=wanted, sample_size=count, seed=seed, where=where, display_name=name
+            run_id,
+            task=wanted,
+            sample_size=size,
+            draw=LabelDraw.Value(f"LABEL_DRAW_{draw.name}"),
+            seed=seed,
+            where=where,
+            display_name=name,
         ),
     )
     echo(f"{made.item_count:,} of {made.population_count:,} judgements", err=True)
@@ -254,6 +278,7 @@ def _describe(label_set: LabelSet) -> dict[str, Any]:
         "items": label_set.item_count,
         "population": label_set.population_count,
         "seed": label_set.seed,
+        "draw": LabelDraw.Name(label_set.draw or LABEL_DRAW_UNIFORM).removeprefix("LABEL_DRAW_").lower(),
         "created": label_set.create_time.ToDatetime().isoformat(timespec="seconds") + "Z",
         "annotators": {one.annotator: one.labelled_count for one in label_set.annotators},
         "agreement": [agreement(group) for group in label_set.agreement],

@@ -50,6 +50,8 @@ class FairSemaphore:
         self._per_tenant = per_tenant
         self._shares: dict[str, list[FairShare]] = {}
         """By tenant. Tenants, and the shares of each tenant, are ordered by their last turn."""
+        self._used: dict[str, int] = {}
+        """The slots that each tenant holds."""
         self._pending = 0
         """Acquisitions that wait, or hold a slot but have not resumed."""
 
@@ -62,13 +64,14 @@ class FairSemaphore:
         """Registers a share of a tenant."""
         share = FairShare(tenant, limit, priority)
         self._shares.setdefault(tenant, []).append(share)
+        self._used.setdefault(tenant, 0)
         return share
 
     def close_share(self, share: FairShare) -> None:
         """Removes a share that neither holds nor awaits a slot."""
         self._shares[share.tenant].remove(share)
         if not self._shares[share.tenant]:
-            del self._shares[share.tenant]
+            del self._shares[share.tenant], self._used[share.tenant]
 
     def adjust(self, share: FairShare, limit: int, priority: int) -> None:
         """Changes the limits of a share. Slots held above a lower limit are kept until released."""
@@ -111,8 +114,10 @@ class FairSemaphore:
     def release(self, share: FairShare) -> None:
         """Returns a slot that ``acquire`` took."""
         share.used -= 1
+        self._used[share.tenant] -= 1
         self._free += 1
-        self._assign()
+        if self._pending:
+            self._assign()
 
     def _assign(self) -> None:
         while self._pending and self._free and (share := self._next()):
@@ -122,29 +127,34 @@ class FairSemaphore:
     def _grant(self, share: FairShare) -> None:
         # Round-robin among equals: the share and its tenant move to the end.
         shares = self._shares.pop(share.tenant)
-        shares.remove(share)
-        shares.append(share)
+        if len(shares) > 1:
+            shares.remove(share)
+            shares.append(share)
         self._shares[share.tenant] = shares
         share.used += 1
+        self._used[share.tenant] += 1
         self._free -= 1
 
     def _may_take(self, tenant: str) -> bool:
-        most = self._per_tenant
-        return most is None or sum(share.used for share in self._shares[tenant]) < most
+        return self._per_tenant is None or self._used[tenant] < self._per_tenant
 
     def _next(self) -> FairShare | None:
         """The share that gets the next slot; None if no share waits for one."""
         wanting: list[FairShare] = []
         fewest = None
-        for shares in self._shares.values():
-            used = sum(share.used for share in shares)
-            if self._per_tenant is not None and used >= self._per_tenant:
-                continue
-            if (fewest is None or used < fewest) and (wants := [one for one in shares if one.wants_slot]):
+        for tenant, shares in self._shares.items():
+            used = self._used[tenant]
+            if (
+                (fewest is None or used < fewest)
+                and self._may_take(tenant)
+                and (wants := [one for one in shares if one.wants_slot])
+            ):
                 wanting, fewest = wants, used
                 if not used:
                     break
-        return min(wanting, key=lambda share: (-share.priority, share.used), default=None)
+        if len(wanting) < 2:
+            return wanting[0] if wanting else None
+        return min(wanting, key=lambda share: (-share.priority, share.used))
 
 
 class _Slot:

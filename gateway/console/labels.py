@@ -29,6 +29,11 @@ _TASKS = {
     pb.LABEL_TASK_CHOICE: "choices of an option",
     pb.LABEL_TASK_REVIEW: "reviews of scenarios",
 }
+_DRAWS = {
+    pb.LABEL_DRAW_UNIFORM: "uniform",
+    pb.LABEL_DRAW_STRATIFIED: "stratified by the judge's value",
+    pb.LABEL_DRAW_ACTIVE: "by the judge's uncertainty",
+}
 _SHEETS = {
     "labels": (pb.LABEL_SHEET_LABELS, "a row for each label", "dramaturg labels align labels labels.csv"),
     "scores": (
@@ -91,7 +96,8 @@ async def ask_for_set(visit: Visit) -> web.StreamResponse:
     run = (await visit.calls(visit.calls.runs.GetRun, request)).run
     labelled = labelled_kind(kind_name(run))
     tasks = [(pb.LabelTask.Name(one), _TASKS[one]) for one in (labelled.readers if labelled else ())]
-    return visit.page("label_new.html.j2", run=run, tasks=tasks)
+    draws = [(pb.LabelDraw.Name(one), name) for one, name in _DRAWS.items()]
+    return visit.page("label_new.html.j2", run=run, tasks=tasks, draws=draws)
 
 
 async def create_set(visit: Visit) -> web.StreamResponse:
@@ -100,6 +106,7 @@ async def create_set(visit: Visit) -> web.StreamResponse:
         run_id=form.get("run", ""),
         task=_task(form.get("task", "")),
         sample_size=_number(form, "sample_size"),
+        draw=_draw(form.get("draw", "")),
         seed=_number(form, "seed"),
         display_name=form.get("display_name", ""),
         filter=ResultFilter(measures=_names(form, "measures"), models=_names(form, "models")),
@@ -129,6 +136,7 @@ async def _set(visit: Visit) -> dict[str, Any]:
     return {
         "set": found,
         "task": _TASKS.get(found.task, ""),
+        "draw": _DRAWS[found.draw or pb.LABEL_DRAW_UNIFORM],
         "annotator": visit.caller.principal,
         "agreement": [_agreement(group) for group in found.agreement],
     }
@@ -239,6 +247,11 @@ def _number(values: Mapping[str, str], name: str) -> int:
 def _task(name: str) -> pb.LabelTask.ValueType:
     known = pb.LabelTask.DESCRIPTOR.values_by_name.get(name)
     return pb.LABEL_TASK_UNSPECIFIED if known is None else pb.LabelTask.ValueType(known.number)
+
+
+def _draw(name: str) -> pb.LabelDraw.ValueType:
+    known = pb.LabelDraw.DESCRIPTOR.values_by_name.get(name)
+    return pb.LABEL_DRAW_UNSPECIFIED if known is None else pb.LabelDraw.ValueType(known.number)
 
 
 def _names(form: Mapping[str, str], name: str) -> list[str]:

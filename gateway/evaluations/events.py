@@ -26,31 +26,40 @@ _LABELS = {
 
 def emit_result(result: Message, kind: ResultKind) -> None:
     """Emits an event for each judgement of a result."""
-    for row in kind.rows(result, True):
-        events.emit(RESULT, {"dramaturg.evaluation.kind": kind.name, **_attributes(result, row)})
+    rows = kind.rows(result, True)
+    events.emit(RESULT, ((_shared(kind.name, result, row), _own(row)) for row in rows))
 
 
-def _attributes(result: Message, row: RunResult) -> Mapping[str, AttributeValue]:
+def _shared(kind: str, result: Message, row: RunResult) -> Mapping[str, str | tuple[str, ...]]:
     given = [row.provenance] if row.HasField("provenance") else [*panel_provenances(result, row)]
+    prompts = {prompt.sha256 for one in given for prompt in one.prompts}
     abstains = row.outcome == verdict_pb2.OUTCOME_ABSTAIN
-    attributes: Mapping[str, AttributeValue | None] = {
+    attributes: dict[str, str | tuple[str, ...]] = {
+        "dramaturg.evaluation.kind": kind,
         "gen_ai.evaluation.name": row.measure,
-        "gen_ai.evaluation.score.value": row.value if row.HasField("value") else None,
         "gen_ai.evaluation.score.label": _LABELS.get(row.outcome, row.label),
-        "gen_ai.evaluation.explanation": _explanation(row) if tracing.contents() else None,
         "dramaturg.judge.role": row.role,
         "dramaturg.judge.name": row.judge,
         "dramaturg.judge.version": ", ".join(dict.fromkeys(f"{one.name} {one.version}" for one in given)),
-        "dramaturg.judge.prompt_sha256": sorted({prompt.sha256 for one in given for prompt in one.prompts}),
-        "dramaturg.evaluation.abstain_reason": abstention_name(row.abstain_reason) if abstains else None,
-        "dramaturg.evaluation.failure_reason": reason_name(row.failure_reason)
-        if row.failure_reason
-        else None,
-        "dramaturg.evaluation.confidence": row.confidence if row.HasField("confidence") else None,
-        "dramaturg.candidate.id": row.candidate_id,
+        "dramaturg.judge.prompt_sha256": tuple(sorted(prompts)),
+        "dramaturg.evaluation.abstain_reason": abstention_name(row.abstain_reason) if abstains else "",
+        "dramaturg.evaluation.failure_reason": reason_name(row.failure_reason) if row.failure_reason else "",
         "gen_ai.response.model": row.model,
     }
-    return {name: value for name, value in attributes.items() if value not in (None, "", [])}
+    return {name: value for name, value in attributes.items() if value}
+
+
+def _own(row: RunResult) -> Mapping[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {}
+    if row.HasField("value"):
+        attributes["gen_ai.evaluation.score.value"] = row.value
+    if row.HasField("confidence"):
+        attributes["dramaturg.evaluation.confidence"] = row.confidence
+    if row.candidate_id:
+        attributes["dramaturg.candidate.id"] = row.candidate_id
+    if tracing.contents() and (explanation := _explanation(row)):
+        attributes["gen_ai.evaluation.explanation"] = explanation
+    return attributes
 
 
 def _explanation(row: RunResult) -> str:

@@ -86,6 +86,8 @@ class NewLabelItem:
     """The model of the second text of a preference. Empty: none."""
     judged: float | None
     """The value that the judge gave. None: it abstained."""
+    probability: float | None = None
+    """The probability with which it was drawn. None: uniform, by a release that kept none."""
 
 
 @dataclass(frozen=True)

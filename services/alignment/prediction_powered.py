@@ -2,6 +2,10 @@
 
 The mean of all predictions has the judge's bias. Labelled items estimate that bias, so the sum of both is
 unbiased, and with many predictions its variance is that of the labels' residuals alone.
+
+Items that were labelled with unequal probabilities count inversely to them (Hájek 1971; Zrnic and Candès
+2024, active statistical inference), within strata (Fisch et al. 2024, stratified prediction-powered
+inference).
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from services.alignment.workers import Checkpoint
 PREDICTION_POWERED = "prediction-powered, student's t"
 PREDICTION_POWERED_SHARE = "prediction-powered, wilson"
 CLASSICAL = "student's t"
+WEIGHTED = "weighted by inclusion probabilities, student's t"
+WEIGHTED_SHARE = "weighted by inclusion probabilities, wilson"
 
 _FEWEST = 2
 
@@ -33,6 +39,22 @@ class Predictions:
     """The human labels, NaN where there is none."""
     cluster: Index
     """The number of each item's cluster."""
+    probability: Array | None = None
+    """The probability with which each labelled item was drawn; ``None``: all had the same."""
+    stratum: Index | None = None
+    """The number of each item's stratum of the draw; ``None``: there is one. Read with probabilities."""
+
+    def less(self, other: Predictions) -> Predictions:
+        """The difference of each item, which has a label where both have one.
+
+        Both were drawn independently, so the probability is the product.
+        """
+        probability = None
+        if self.probability is not None and other.probability is not None:
+            probability = self.probability * other.probability
+        return Predictions(
+            self.predicted - other.predicted, self.labels - other.labels, self.cluster, probability
+        )
 
 
 @dataclass(frozen=True)
@@ -76,9 +98,7 @@ def estimate_means(
         own = systems[name]
         means.append(_mean(name, own, level, tuning_parameter))
         if baseline and name != baseline:
-            other = systems[baseline]
-            both = Predictions(own.predicted - other.predicted, own.labels - other.labels, own.cluster)
-            differences.append(_mean(name, both, level, tuning_parameter))
+            differences.append(_mean(name, own.less(systems[baseline]), level, tuning_parameter))
     return Means(means, differences)
 
 
@@ -86,83 +106,160 @@ def _mean(
     system: str, values: Predictions, level: float, tuning_parameter: float | None
 ) -> PredictionPoweredMean:
     known = ~np.isnan(values.predicted)
-    predicted, labels, cluster = values.predicted[known], values.labels[known], values.cluster[known]
+    predicted, labels = values.predicted[known], values.labels[known]
     labelled = ~np.isnan(labels)
     count, total = int(labelled.sum()), predicted.size
     alone = absent("no item has a prediction")
     if total:
         alone = Estimate(float(predicted.mean()), total, withheld="it has the bias of the predictions")
-    inside = _Part(labels[labelled], predicted[labelled], cluster[labelled])
-    if inside.units < _FEWEST:
-        nothing = absent(f"{inside.units} labelled items or clusters are fewer than {_FEWEST}", count)
+    _, cluster = np.unique(values.cluster[known], return_inverse=True)
+    units = np.unique(cluster[labelled]).size
+    if units < _FEWEST:
+        nothing = absent(f"{units} labelled items or clusters are fewer than {_FEWEST}", count)
         return PredictionPoweredMean(system, nothing.of(total), nothing.of(total), alone)
-    outside = _Part(predicted[~labelled], predicted[~labelled], cluster[~labelled])
     # Labels of 1 and 0 have a share, which lies in [0, 1] as its interval does.
-    share = bool(np.isin(inside.first, (0.0, 1.0)).all() and ((predicted >= 0) & (predicted <= 1)).all())
-    classical = (inside.share(level) if share else inside.mean(level)).of(total)
-    if outside.units < _FEWEST:
-        return PredictionPoweredMean(system, classical, classical, alone, 0.0, float(count))
-    weight = _tuning_parameter(inside, outside) if tuning_parameter is None else tuning_parameter
-    residuals = inside.first - weight * inside.second
-    variance = inside.variance(residuals) + outside.variance(weight * outside.first)
-    value = float(residuals.mean() + weight * outside.first.mean())
-    if share:
-        found = share_of_variance(
-            value, count, variance, inside.units - 1, level, method=PREDICTION_POWERED_SHARE
-        )
+    share = bool(np.isin(labels[labelled], (0.0, 1.0)).all() and ((predicted >= 0) & (predicted <= 1)).all())
+    if values.probability is None:
+        classical = _labels_alone(labels[labelled], cluster[labelled], level, share=share).of(total)
+        if np.unique(cluster[~labelled]).size < _FEWEST:
+            return PredictionPoweredMean(system, classical, classical, alone, 0.0, float(count))
+        parts = _Parts.of_a_sample(predicted, labels, cluster)
     else:
-        found = _interval(value, count, variance, inside.units, level, PREDICTION_POWERED)
-    found = found.of(total)
-    effective = count * inside.variance(inside.first) / variance if variance > 0 else None
+        stratum = np.zeros(total, int) if values.stratum is None else values.stratum[known]
+        parts = _Parts.of_a_design(predicted, labels, cluster, values.probability[known], stratum)
+        classical = parts.estimate(0.0, level, WEIGHTED_SHARE if share else WEIGHTED, share=share).of(total)
+    weight = parts.best_weight() if tuning_parameter is None else tuning_parameter
+    method = PREDICTION_POWERED_SHARE if share else PREDICTION_POWERED
+    found = parts.estimate(weight, level, method, share=share).of(total)
+    variance = parts.variance(weight)
+    effective = parts.variance_of_one / variance if variance > 0 else None
     return PredictionPoweredMean(system, found, classical, alone, weight, effective)
 
 
-class _Part:
-    """Two values of some items, and the variance of means over their clusters."""
+@dataclass(frozen=True)
+class _Parts:
+    """An estimate that is linear in the weight of the predictions, with its deviations by cluster.
 
-    def __init__(self, first: Array, second: Array, cluster: Index) -> None:
-        self.first, self.second = first, second
-        _, self._codes = np.unique(cluster, return_inverse=True)
-        self.units = int(self._codes.max(initial=-1)) + 1
+    With the weight w it is ``labels + w * predictions``; the variance is the sum of the squares of
+    ``label_deviations + w * prediction_deviations``.
+    """
 
-    def sums(self, values: Array) -> Array:
-        """The sums of the deviations from the mean, by cluster."""
-        sums: Array = np.bincount(self._codes, values - values.mean(), self.units).astype(np.float64)
-        return sums
+    count: int
+    freedom: int
+    labels: float
+    predictions: float
+    label_deviations: Array
+    prediction_deviations: Array
+    variance_of_one: float
+    """The variance of the mean of labels that are drawn uniformly, times their number."""
 
-    def variance(self, values: Array) -> float:
-        """The variance of the mean, from that between clusters."""
-        return self.covariance(values, values)
+    @classmethod
+    def of_a_sample(cls, predicted: Array, labels: Array, cluster: Index) -> _Parts:
+        """Labelled items that are a random sample; the others have the predictions."""
+        inside = ~np.isnan(labels)
+        count, outside = int(inside.sum()), ~inside
+        given = np.where(inside, labels, 0.0)
+        each, other = inside / count, outside / int(outside.sum())
+        units, others = (np.unique(cluster[some]).size for some in (inside, outside))
+        scale, other_scale = (math.sqrt(one / (one - 1)) for one in (units, others))
+        first, second, third = (
+            float(a @ b) for a, b in ((each, given), (each, predicted), (other, predicted))
+        )
+        own = scale * each * (given - first)
+        judged = other_scale * other * (predicted - third) - scale * each * (predicted - second)
+        sums = _by_cluster(own, cluster)
+        return cls(
+            count,
+            units - 1,
+            first,
+            third - second,
+            sums,
+            _by_cluster(judged, cluster),
+            count * float(sums @ sums),
+        )
 
-    def share(self, level: float) -> Estimate:
-        """The share of the first values that are 1."""
-        hits = np.bincount(self._codes, self.first, self.units).astype(np.float64)
-        sizes = np.bincount(self._codes, minlength=self.units).astype(np.float64)
-        found = clustered_proportion(hits, sizes, level, undefined="")
-        return replace(found, standard_error=math.sqrt(self.variance(self.first)) or None)
+    @classmethod
+    def of_a_design(
+        cls, predicted: Array, labels: Array, cluster: Index, probability: Array, stratum: Index
+    ) -> _Parts:
+        """Labelled items that were drawn with probabilities; all items have the predictions.
 
-    def mean(self, level: float) -> Estimate:
-        """The mean of the first values."""
-        value, variance = float(self.first.mean()), self.variance(self.first)
-        return _interval(value, self.first.size, variance, self.units, level, CLASSICAL)
+        The means of each stratum are weighted by its share of all items. With fewer than two labelled units
+        in one of them there is one stratum: the probabilities alone correct for the draw.
+        """
+        inside, total = ~np.isnan(labels), predicted.size
+        _, stratum = np.unique(stratum, return_inverse=True)
+        units = _units(stratum[inside], cluster[inside], int(stratum.max()) + 1)
+        if units.min() < _FEWEST:
+            stratum = np.zeros(total, int)
+            units = _units(stratum[inside], cluster[inside], 1)
+        shares = np.bincount(stratum) / total
+        inverse = np.where(inside, 1 / np.where(inside, probability, 1.0), 0.0)
+        each = inverse * (shares / np.bincount(stratum, inverse))[stratum]
+        scale = np.sqrt(units / (units - 1))[stratum]
+        clusters = int(cluster.max()) + 1
+        whole = math.sqrt(clusters / max(1, clusters - 1)) / total
 
-    def covariance(self, one: Array, other: Array) -> float:
-        """The covariance of two means."""
-        scale = self.units / (self.units - 1) / one.size**2
-        return float(self.sums(one) @ self.sums(other)) * scale
+        def deviations(values: Array) -> tuple[float, Array]:
+            means = np.bincount(stratum, each * values) / shares
+            mean = float(shares @ means)
+            return mean, scale * each * (values - means[stratum]) + whole * (means[stratum] - mean)
+
+        given = np.where(inside, labels, 0.0)
+        (first, own), (second, rectified) = deviations(given), deviations(predicted)
+        mean = float(predicted.mean())
+        judged = whole * (predicted - mean) - rectified
+        count = int(inside.sum())
+        spread = float(each @ (given - first) ** 2) * count / (count - 1)
+        freedom = max(1, int(units.sum()) - units.size)
+        own, judged = _by_cluster(own, cluster), _by_cluster(judged, cluster)
+        return cls(count, freedom, first, mean - second, own, judged, spread)
+
+    def best_weight(self) -> float:
+        """The weight with the least variance, from 0 to 1 (PPI++, section 6, for means)."""
+        variance = float(self.prediction_deviations @ self.prediction_deviations)
+        if variance <= 0:
+            return 0.0
+        covariance = float(self.label_deviations @ self.prediction_deviations)
+        return min(1.0, max(0.0, -covariance / variance))
+
+    def variance(self, weight: float) -> float:
+        """The variance of the estimate."""
+        deviations = self.label_deviations + weight * self.prediction_deviations
+        return float(deviations @ deviations)
+
+    def estimate(self, weight: float, level: float, method: str, *, share: bool) -> Estimate:
+        """The estimate with Student's interval, or Wilson's for a share."""
+        value, variance = self.labels + weight * self.predictions, self.variance(weight)
+        if share:
+            return share_of_variance(value, self.count, variance, self.freedom, level, method=method)
+        return _interval(value, self.count, variance, self.freedom, level, method)
 
 
-def _tuning_parameter(inside: _Part, outside: _Part) -> float:
-    """The weight with the least variance of the sum, from 0 to 1 (PPI++, section 6, for means)."""
-    variance = inside.variance(inside.second) + outside.variance(outside.first)
-    if variance <= 0:
-        return 0.0
-    return min(1.0, max(0.0, inside.covariance(inside.first, inside.second) / variance))
+def _labels_alone(labels: Array, cluster: Index, level: float, *, share: bool) -> Estimate:
+    _, codes = np.unique(cluster, return_inverse=True)
+    sizes = np.bincount(codes).astype(np.float64)
+    scale = sizes.size / (sizes.size - 1) / labels.size**2
+    variance = float((np.bincount(codes, labels - labels.mean()) ** 2).sum()) * scale
+    if share:
+        found = clustered_proportion(_by_cluster(labels, codes), sizes, level, undefined="")
+        return replace(found, standard_error=math.sqrt(variance) or None)
+    return _interval(float(labels.mean()), labels.size, variance, sizes.size - 1, level, CLASSICAL)
 
 
-def _interval(value: float, count: int, variance: float, units: int, level: float, method: str) -> Estimate:
+def _by_cluster(values: Array, cluster: Index) -> Array:
+    return np.bincount(cluster, values).astype(np.float64)
+
+
+def _units(stratum: Index, cluster: Index, strata: int) -> Index:
+    """The number of clusters with items in each stratum."""
+    pairs = np.unique(cluster * strata + stratum)
+    return np.bincount(pairs % strata, minlength=strata)
+
+
+def _interval(value: float, count: int, variance: float, freedom: int, level: float, method: str) -> Estimate:
     if variance <= 0:
         return Estimate(value, count, withheld=EQUAL)
     error = math.sqrt(variance)
-    reach = float(special.stdtrit(units - 1, 0.5 + level / 2)) * error
+    reach = float(special.stdtrit(freedom, 0.5 + level / 2)) * error
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)

@@ -33,7 +33,8 @@ def estimate(
     Rows have the column "predicted" (the verdict or score), "label" (the human one; empty where there is
     none), and where there are several systems "item" and "system". Truth values are 1 and 0. The estimate is
     the mean prediction, corrected by the labelled rows (prediction-powered inference); the labelled rows have
-    to be a random sample.
+    to be a random sample, of which the column "probability" has the inclusion probabilities and "stratum" the
+    strata. Without them each row had the same probability.
 
     Example: dramaturg labels align estimate verdicts.csv --cluster task
     """
@@ -58,6 +59,10 @@ def estimate(
         item.predictions[system] = predicted
         if label is not None:
             item.labels[system] = label
+            if (probability := cells.score("probability")) is not None:
+                item.inclusion_probabilities[system] = probability
+        if stratum := cells.text("stratum"):
+            item.strata[system] = stratum
         if cluster and cells.text(cluster):
             item.tags[cluster] = cells.text(cluster)
     if not items:

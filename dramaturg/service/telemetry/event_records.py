@@ -1,13 +1,13 @@
 """Events as log records of OTLP.
 
 They are not made by OpenTelemetry's SDK: that takes ten times as long, and a script has an event for each of
-its criteria. Most attributes of a process's events are the same ones, so each is encoded once.
+its criteria. What the events of a process have in common is encoded once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from google.protobuf.any_pb2 import Any
@@ -18,8 +18,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import AttributeValue
 
-_KEPT_LENGTH = 200
-"""Longer texts are hardly ever the same ones twice."""
+from dramaturg.service.telemetry.events import Event
 
 
 class Requests:
@@ -41,8 +40,8 @@ class Requests:
         return _first_field(self._resource + _second_field(b"".join((self._scope, *records))))
 
 
-def record(name: str, attributes: Mapping[str, AttributeValue], span: SpanContext) -> bytes:
-    """An event that happens now, encoded as a member ``log_records`` of ``ScopeLogs``."""
+def records(name: str, events: Iterable[Event], span: SpanContext) -> Iterator[bytes]:
+    """Events that happen now, each encoded as a member ``log_records`` of ``ScopeLogs``."""
     now = time.time_ns()
     made = LogRecord(
         time_unix_nano=now,
@@ -53,7 +52,8 @@ def record(name: str, attributes: Mapping[str, AttributeValue], span: SpanContex
         flags=span.trace_flags,
     ).SerializeToString()
     # Encoded messages one after the other are merged when they are read; repeated fields are appended.
-    return _second_field(b"".join((made, *(_encoded(*attribute) for attribute in attributes.items()))))
+    for shared, own in events:
+        yield _second_field(made + _kept(*shared.items()) + _encoded(*own.items()))
 
 
 # A message within another is encoded as bytes are. These two well-known messages have the field numbers of
@@ -66,18 +66,12 @@ def _second_field(encoded: bytes) -> bytes:
     return Any(value=encoded).SerializeToString()
 
 
-def _encoded(name: str, value: AttributeValue) -> bytes:
-    if isinstance(value, str):
-        return _kept(name, value) if len(value) <= _KEPT_LENGTH else _part(name, value)
-    return _kept(name, tuple(value) if isinstance(value, Sequence) else value)
+def _encoded(*attributes: tuple[str, AttributeValue]) -> bytes:
+    """A log record with nothing but these attributes."""
+    return LogRecord(attributes=[_pair(*one) for one in attributes]).SerializeToString()
 
 
-def _part(name: str, value: AttributeValue) -> bytes:
-    """A log record with nothing but one attribute."""
-    return LogRecord(attributes=[_pair(name, value)]).SerializeToString()
-
-
-_kept = lru_cache(2048, typed=True)(_part)
+_kept = lru_cache(2048)(_encoded)
 
 
 def _pair(name: str, value: AttributeValue) -> KeyValue:

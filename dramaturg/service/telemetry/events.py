@@ -5,12 +5,15 @@ Events are sent by what ``telemetry`` installs; without it there are none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import AttributeValue
+
+Event = tuple[Mapping[str, str | tuple[str, ...]], Mapping[str, AttributeValue]]
+"""The attributes of an event: texts that many events share, which are encoded once, and those of its own."""
 
 
 class Sender(Protocol):
@@ -20,8 +23,8 @@ class Sender(Protocol):
     def taking(self) -> bool:
         """Whether the collector takes events, as far as it is known."""
 
-    def send(self, name: str, attributes: Mapping[str, AttributeValue], span: SpanContext) -> None:
-        """Queues an event of a span without waiting."""
+    def send(self, name: str, events: Iterable[Event], span: SpanContext) -> None:
+        """Queues events of a span without waiting."""
 
 
 _sender: Sender | None = None
@@ -38,19 +41,19 @@ def emitting() -> bool:
     return _sender is not None and _sender.taking and trace.get_current_span().is_recording()
 
 
-def emit(name: str, attributes: Mapping[str, AttributeValue]) -> None:
-    """Emits an event.
+def emit(name: str, events: Iterable[Event]) -> None:
+    """Emits events that happen now.
 
-    It belongs to the span of the caller, where the current call has one: the operation that the caller names
-    by its ``traceparent`` is what is evaluated. Otherwise it belongs to the current span.
+    They belong to the span of the caller, where the current call has one: the operation that the caller names
+    by its ``traceparent`` is what is evaluated. Otherwise they belong to the current span.
 
     Args:
-        name: The event.
-        attributes: Its attributes: texts, numbers and sequences of texts.
+        name: The name of all the events.
+        events: Their attributes.
     """
     if _sender is None:
         return
     span = trace.get_current_span()
     parent = getattr(span, "parent", None)
     named = parent if parent is not None and parent.is_remote else span.get_span_context()
-    _sender.send(name, attributes, named)
+    _sender.send(name, events, named)

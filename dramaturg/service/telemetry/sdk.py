@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -31,10 +31,11 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanContext
 
 from dramaturg.service.telemetry.event_exporters import GrpcEvents, HttpEvents, TakesNoEventsError
-from dramaturg.service.telemetry.event_records import Requests, record
+from dramaturg.service.telemetry.event_records import Requests, records
+from dramaturg.service.telemetry.events import Event
 from dramaturg.service.telemetry.instruments import Counter
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
-from dramaturg.service.telemetry.tracing import SCOPE, Attributes
+from dramaturg.service.telemetry.tracing import SCOPE
 
 logger = logging.getLogger(__name__)
 
@@ -300,8 +301,9 @@ class _CountingEvents(BatchLogRecordProcessor):
         """Whether the collector takes events, as far as it is known."""
         return self._counted.taking
 
-    def send(self, name: str, attributes: Attributes, span: SpanContext) -> None:
-        """Queues an event of a span without waiting."""
-        if self._counted.admits(self._size):
-            # Batches are of any items; those of the SDK take long to make and to encode.
-            self._batch_processor.emit(record(name, attributes, span))  # type: ignore[arg-type]
+    def send(self, name: str, events: Iterable[Event], span: SpanContext) -> None:
+        """Queues events of a span without waiting."""
+        for one in records(name, events, span):
+            if self._counted.admits(self._size):
+                # Batches are of any items; those of the SDK take long to make and to encode.
+                self._batch_processor.emit(one)  # type: ignore[arg-type]

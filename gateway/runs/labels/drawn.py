@@ -26,6 +26,8 @@ class Drawn:
     """The model of the second text of a preference. Empty: none."""
     judged: float | None
     """The value that the judge gave, of a preference for the first text. None: it abstained."""
+    confidence: float | None = None
+    """The judge's confidence. None: it stated none."""
 
 
 Reader = Callable[[RunResult], Drawn | None]
@@ -62,7 +64,11 @@ class LabelledKind:
 def drawn(row: RunResult, criterion: str = "") -> Drawn:
     """The item of a judgement of one candidate."""
     value = row.value if row.HasField("value") else None
-    return Drawn(row.sample_index, row.candidate_id, criterion, row.model, "", value)
+    return Drawn(row.sample_index, row.candidate_id, criterion, row.model, "", value, _confidence(row))
+
+
+def _confidence(row: RunResult) -> float | None:
+    return row.confidence if row.HasField("confidence") else None
 
 
 def verdict(row: RunResult) -> Drawn | None:
@@ -78,7 +84,8 @@ def preference(row: RunResult) -> Drawn | None:
     """The item of a comparison, from the row of either text. Votes by a criterion answer another question."""
     if not row.measure.startswith("win") or row.measure.startswith(f"win/{BY_CRITERION}"):
         return None
-    value = row.value if row.HasField("value") else None
+    value, confidence = row.value if row.HasField("value") else None, _confidence(row)
     if row.candidate_id == _SECOND:
-        return Drawn(row.sample_index, "", "", row.label, row.model, None if value is None else 1 - value)
-    return Drawn(row.sample_index, "", "", row.model, row.label, value)
+        value = None if value is None else 1 - value
+        return Drawn(row.sample_index, "", "", row.label, row.model, value, confidence)
+    return Drawn(row.sample_index, "", "", row.model, row.label, value, confidence)

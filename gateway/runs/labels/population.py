@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import random
+from array import array
 from collections.abc import Iterator
 from itertools import groupby
 
+import numpy as np
+
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelTask
+from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelDraw, LabelTask
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
-from dramaturg.datasets.sampling import draw
 from dramaturg.service.errors import invalid
 from gateway.runs.labels.drawn import Drawn, LabelledKind
+from gateway.runs.labels.draws import Judged, choose
 from gateway.runs.labels.kinds import kind_names, labelled_kind
 from gateway.runs.store import RunStore
 
@@ -68,11 +70,23 @@ class Population:
         self._kind = kind
         self._read = kind.readers[task]
 
-    def sample(self, size: int, seed: int) -> list[Drawn]:
-        """A random sample in random order. Equal arguments draw equal items of an equal run. Blocks."""
-        drawn = draw(self.items(), size, seed)
-        random.Random(seed).shuffle(drawn)  # noqa: S311 - the order is no secret
-        return drawn
+    def sample(self, draw: LabelDraw.ValueType, size: int, seed: int) -> list[tuple[Drawn, float]]:
+        """A random sample in random order, with inclusion probabilities; see ``choose``. Blocks.
+
+        Equal arguments draw equal items of an equal run. The run is read twice, so that a sample of many
+        judgements takes little memory.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: the judgements do not allow the draw.
+        """
+        values, confidences = array("d"), array("d")
+        for item in self.items():
+            values.append(np.nan if item.judged is None else item.judged)
+            confidences.append(np.nan if item.confidence is None else item.confidence)
+        self.count = len(values)
+        probabilities = choose(Judged(np.array(values), np.array(confidences)), draw, size, seed)
+        drawn = {place: item for place, item in enumerate(self.items()) if place in probabilities}
+        return [(drawn[place], probability) for place, probability in probabilities.items() if place in drawn]
 
     def items(self) -> Iterator[Drawn]:
         """The items, by sample. Blocks."""
@@ -84,7 +98,6 @@ class Population:
             key = (item.candidate_id, item.criterion, item.model, item.opponent)
             if key not in known:
                 known.add(key)
-                self.count += 1
                 yield item
 
     def _expanded(self) -> Iterator[Drawn]:

@@ -53,7 +53,8 @@ def export(
         labelled = labelled_kind(kind)
         assert labelled is not None
         population = Population(store, found.run_id, found.filter, labelled, found.task)
-        columns, rows = sheets.estimate_rows(population.items(), items, labels)
+        stratified = found.draw == pb.LABEL_DRAW_STRATIFIED
+        columns, rows = sheets.estimate_rows(population.items(), items, labels, stratified=stratified)
     elif request.sheet == pb.LABEL_SHEET_REVIEW:
         columns, rows = sheets.review_rows(
             found.task, items, labels, partial(_scenarios, store, found.run_id)

@@ -220,13 +220,14 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
         labelled = labelled_kind(kind)
         assert labelled is not None  # it has the task
         population = Population(self._store, run.id, request.filter, labelled, task)
-        drawn = population.sample(request.sample_size or _DEFAULT_SIZE, request.seed)
+        draw = request.draw or pb.LABEL_DRAW_UNIFORM
+        drawn = population.sample(draw, request.sample_size or _DEFAULT_SIZE, request.seed)
         builder = ItemBuilder(labelled, task, self._registry.roles)
-        read = [one.sample for one in drawn] if labelled.reads_request else []
+        read = [one.sample for one, _ in drawn] if labelled.reads_request else []
         requests = self._store.samples.requests(run.id, read) if read else {}
         items: list[NewLabelItem] = []
         total = 0
-        for one in drawn:
+        for one, probability in drawn:
             sample = self._sample(run.id, one.sample)
             item = builder.build(one, sample, requests.get(one.sample, b""))
             if item is None:
@@ -235,7 +236,9 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
             total += item.ByteSize()
             if total > MAX_SET_BYTES:
                 raise invalid("sample_size", f"is too large: the items have more than {MAX_SET_BYTES} bytes")
-            items.append(NewLabelItem(item, sample.sample_id, one.model, one.opponent, one.judged))
+            items.append(
+                NewLabelItem(item, sample.sample_id, one.model, one.opponent, one.judged, probability)
+            )
         if not items:
             raise invalid("filter", "selects no judgement of the run that can be labelled for this task")
         description = pb.LabelSet(
@@ -247,6 +250,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
             population_count=population.count,
             seed=request.seed,
             filter=request.filter,
+            draw=draw,
         )
         return NewLabelSet(description, run.tenant, items, request.request_id)
 

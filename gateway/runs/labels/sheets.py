@@ -27,12 +27,13 @@ from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.results.columns import compact_json
 from gateway.runs.labels.choices import EITHER, LEVELS, REJECT
 from gateway.runs.labels.drawn import Drawn
+from gateway.runs.labels.draws import stratum
 from gateway.runs.records import Label, NewLabelItem
 
 _LABELS = ("item", "criterion", "annotator", "label", "note", "model")
 _PREFERENCES = ("item", "annotator", "label", "note", "prompt", "first", "second", "judged")
-_SCORES = ("id", "criterion", "model", "human", "judge")
-_ESTIMATES = ("item", "system", "task", "criterion", "predicted", "label")
+_SCORES = ("id", "criterion", "model", "human", "judge", "probability")
+_ESTIMATES = ("item", "system", "task", "criterion", "predicted", "label", "probability", "stratum")
 _VALUES = {"PASS": 1.0, "FAIL": 0.0, "first": 1.0, "tie": 0.5, "second": 0.0, REJECT: 0.0}
 _VALUES |= dict.fromkeys((*LEVELS, EITHER), 1.0)
 
@@ -101,13 +102,18 @@ def score_rows(
                 "model": found.model,
                 "human": fmean(value_of(one.label) for one in mine),
                 "judge": found.judged,
+                "probability": found.probability,
             }
 
     return _SCORES, rows()
 
 
 def estimate_rows(
-    population: Iterable[Drawn], items: Mapping[int, NewLabelItem], labels: Iterable[Label]
+    population: Iterable[Drawn],
+    items: Mapping[int, NewLabelItem],
+    labels: Iterable[Label],
+    *,
+    stratified: bool,
 ) -> tuple[Sequence[str], Iterator[Row]]:
     """The columns and rows of LABEL_SHEET_ESTIMATES.
 
@@ -115,9 +121,10 @@ def estimate_rows(
         population: What the items were drawn from.
         items: The items by position.
         labels: The labels, by position.
+        stratified: Whether the items were drawn by the judge's value.
     """
     means = {
-        _key(items[position]): fmean(value_of(one.label) for one in mine)
+        _key(items[position]): (fmean(value_of(one.label) for one in mine), items[position].probability)
         for position, mine in groupby(labels, lambda one: one.position)
     }
 
@@ -129,13 +136,17 @@ def estimate_rows(
             place = one.sample, one.criterion, system
             seen[place] += 1
             number = str(seen[place]) if seen[place] > 1 else ""
+            key = one.sample, one.candidate_id, one.criterion, one.model, one.opponent
+            label, probability = means.get(key, (None, None))
             yield {
                 "item": "/".join(part for part in (str(one.sample), one.criterion, number) if part),
                 "system": system,
                 "task": str(one.sample),
                 "criterion": one.criterion,
                 "predicted": one.judged,
-                "label": means.get((one.sample, one.candidate_id, one.criterion, one.model, one.opponent)),
+                "label": label,
+                "probability": probability,
+                "stratum": stratum(one.judged) if stratified else None,
             }
 
     return _ESTIMATES, rows()

@@ -55,6 +55,7 @@ class LabelSets(Repository):
                 "model": one.model,
                 "opponent": one.opponent,
                 "judged": one.judged,
+                "probability": one.probability,
             }
             for one in new.items
         ]
@@ -196,4 +197,4 @@ def _record(row: sa.Row[*tuple[Any, ...]]) -> LabelSetRecord:
 def _item(row: sa.Row[*tuple[Any, ...]]) -> NewLabelItem:
     item = unpack_message(LabelItem, row.item)
     item.label, item.note = row.label or "", row.note or ""
-    return NewLabelItem(item, row.sample_id, row.model, row.opponent, row.judged)
+    return NewLabelItem(item, row.sample_id, row.model, row.opponent, row.judged, row.probability)

@@ -325,6 +325,8 @@ label_items = sa.Table(
     sa.Column("opponent", SanitizedText, nullable=False),
     # The value that the judge gave. Absent: it abstained.
     sa.Column("judged", sa.Double),
+    # The probability with which it was drawn. Absent: uniform, by a release that kept none.
+    sa.Column("probability", sa.Double),
 )
 """The items of label sets."""
 
@@ -356,7 +358,7 @@ RUN_PARTS = (
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0001",
+    head="0002",
     version_table="run_revision",
     former="run_schema",
 )

@@ -29,7 +29,9 @@ async def gateway(folder: Path) -> AsyncIterator[Consoled]:
 async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
     async with gateway(tmp_path) as served:
         target = ("--target", served.target)
-        made = await dramaturg("labels", "create", "run", "--count", "4", "--name", "pilot", *target)
+        made = await dramaturg(
+            "labels", "create", "run", "--size", "4", "--draw", "stratified", "--name", "pilot", *target
+        )
         assert made.code == 0, made.err
         set_id = made.out.strip()
         rows = [
@@ -42,7 +44,7 @@ async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
         written = await dramaturg("labels", "write", set_id, sheet, *target)
         assert (written.code, written.err.strip()) == (0, "8 labels")
         shown = (await dramaturg("labels", "show", set_id, "--json", *target)).json
-        assert shown["annotators"] == {"ann": 4, "bob": 4}
+        assert (shown["draw"], shown["annotators"]) == ("stratified", {"ann": 4, "bob": 4})
         assert shown["agreement"][0]["pairs"][0]["cohen_kappa"] == 0.5
         table = await dramaturg("labels", "show", set_id, *target)
         assert "0.500" in table.out

@@ -60,6 +60,65 @@ def test_intervals_are_those_of_the_reference_implementation(
         assert abs((found.value or 0) - end) == pytest.approx(z * np.sqrt(end * (1 - end) / worth))
 
 
+def test_labels_count_inversely_to_their_probabilities_as_in_the_reference_implementation() -> None:
+    """ppi_mean_pointestimate with the weights 1 / p, where all items are the unlabelled ones."""
+    predicted = np.array([*LABELLED, *UNLABELLED])
+    labels = np.array([*LABELS, *[np.nan] * len(UNLABELLED)])
+    probability = np.full(predicted.size, np.nan)
+    probability[: len(LABELS)] = [0.02 + 0.02 * (index % 4) for index in range(len(LABELS))]
+    values = Predictions(predicted, labels, np.arange(predicted.size), probability)
+    for weight, value in ((0.0, 0.64), (0.5, 0.628), (1.0, 0.616)):
+        found = estimate_means({"m": values}, "", 0.95, weight, lambda: None).means[0]
+        assert found.prediction_powered.value == pytest.approx(value, abs=1e-12)
+        if not weight:
+            assert found.labels_alone.value == pytest.approx(value, abs=1e-12)
+            assert found.labels_alone.interval_method == "weighted by inclusion probabilities, wilson"
+
+
+def test_strata_have_their_shares_and_variances() -> None:
+    """The sums over strata of Fisch et al. 2024, written out for scores and one weight."""
+    random = np.random.default_rng(4)
+    stratum = np.repeat([0, 1, 2], [600, 300, 100])
+    truth = random.normal(stratum, 1.0 + stratum)
+    predicted = truth + random.normal(0, 1, 1000)
+    labels, probability = np.full(1000, np.nan), np.full(1000, np.nan)
+    value = between = within = 0.0
+    means = []
+    for number, size in enumerate((20, 30, 40)):
+        mine = np.flatnonzero(stratum == number)
+        drawn = random.choice(mine, size, replace=False)
+        labels[drawn], probability[drawn] = truth[drawn], size / mine.size
+        residuals, share = truth[drawn] - 0.7 * predicted[drawn], mine.size / 1000
+        value += share * (0.7 * predicted[mine].mean() + residuals.mean())
+        within += share**2 * residuals.var(ddof=1) / size
+        means.append(residuals.mean())
+    between = np.var(0.7 * predicted + np.array(means)[stratum]) / 1000
+    values = Predictions(predicted, labels, np.arange(1000), probability, stratum)
+    found = estimate_means({"m": values}, "", 0.95, 0.7, lambda: None).means[0].prediction_powered
+    assert found.value == pytest.approx(value)
+    # The two parts of the variance share the predictions of the labelled items, a tenth of all.
+    assert (found.standard_error or 0) ** 2 == pytest.approx(within + between, rel=0.05)
+
+
+def test_without_two_labels_in_a_stratum_the_probabilities_correct_alone() -> None:
+    labels = np.array([1.0, 0, 1, 1, *[np.nan] * 16])
+    probability = np.array([0.5, 0.5, 0.25, 0.25, *[np.nan] * 16])
+    predicted = np.array([1.0, 0] * 10)
+    strata = [np.repeat([0, 1], [19, 1]), np.zeros(20, int)]
+    found = [
+        estimate_means(
+            {"m": Predictions(predicted, labels, np.arange(20), probability, one)},
+            "",
+            0.95,
+            None,
+            lambda: None,
+        )
+        for one in strata
+    ]
+    assert found[0] == found[1]
+    assert found[0].means[0].labels_alone.value == pytest.approx((2 * 1 + 4 * 2) / 12)
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=12),
     st.lists(st.booleans(), min_size=2, max_size=40),
@@ -147,6 +206,25 @@ async def test_differences_over_the_service(alignment: AlignmentServiceAsyncStub
     assert (new.prediction_powered.count, new.prediction_powered.total) == (50, 300)
     assert new.prediction_powered.lower < new.prediction_powered.value
     assert other.prediction_powered.undefined == "0 labelled items or clusters are fewer than 2"
+
+
+async def test_probabilities_and_strata_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:
+    request = pb.EstimateMeansRequest()
+    for index in range(100):
+        passes = index % 10 > 0
+        item = request.items.add(predictions={"a": passes}, strata={"a": str(passes)})
+        # All 10 that fail are labelled, half of them wrongly failed, and 30 of 90 that pass.
+        if not passes or index % 3 == 0:
+            item.labels["a"] = 1 if passes else index % 20 == 0
+            item.inclusion_probabilities["a"] = 1 / 3 if passes else 1
+    (mean,) = (await alignment.EstimateMeans(request)).means
+    assert mean.prediction_powered.value == mean.labels_alone.value == pytest.approx(0.95)
+    del request.items[0].inclusion_probabilities["a"]
+    with pytest.raises(grpc.aio.AioRpcError, match=r"items\[0\].inclusion_probabilities"):
+        await alignment.EstimateMeans(request)
+    request.items[0].inclusion_probabilities["a"] = 0
+    with pytest.raises(grpc.aio.AioRpcError, match=r"items\[0\].inclusion_probabilities"):
+        await alignment.EstimateMeans(request)
 
 
 async def test_a_baseline_that_no_item_has_is_refused(alignment: AlignmentServiceAsyncStub) -> None:

@@ -69,12 +69,16 @@ async def test_both_protocols_take_spans_and_events(
                 assert not events.emitting()
                 with tracing.span("work"):
                     assert events.emitting()
-                    events.emit("happened", {"attribute": 1})
+                    events.emit("happened", [({"kind": "one"}, {"attribute": 1})])
             assert counts.now().sum("dramaturg_spans_sent_total") == 1
             assert counts.now().sum("dramaturg_events_sent_total") == 1
     assert not events.emitting()
     (span,), (event,) = collecting.spans, collecting.events
-    assert (event.service, event.name, event.attributes) == ("service", "happened", {"attribute": 1})
+    assert (event.service, event.name, event.attributes) == (
+        "service",
+        "happened",
+        {"kind": "one", "attribute": 1},
+    )
     assert (event.trace_id, event.span_id) == (span.trace_id, span.span_id)
     assert [metadata["x-key"] for metadata in collecting.metadata] == ["planted"] * 2
 
@@ -114,9 +118,9 @@ async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
             async with telemetry("service", "127.0.0.1"):
                 with tracing.span("work"):
                     assert events.emitting()
-                    events.emit("happened", {})
+                    events.emit("happened", [({}, {})])
                     await until(lambda: not events.emitting(), seconds=10)
-                    events.emit("happened", {})  # one that was on its way
+                    events.emit("happened", [({}, {})])  # one that was on its way
             now = counts.now()
     assert now.by("dramaturg_events_dropped_total", "reason") == {"collector": 2, "queue": 0}
     assert now.sum("dramaturg_events_sent_total") == 0
@@ -138,10 +142,11 @@ async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.Monk
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collecting.target}")
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
-                events.emit("happened", attributes)
-                events.emit("happened", {name: attributes[name] for name in ("one", "true", "share")})
+                shared: dict[str, str | tuple[str, ...]] = {"kind": "long", "judges": ("a", "b")}
+                own = {name: attributes[name] for name in ("one", "true", "share")}
+                events.emit("happened", [(shared, attributes), ({}, own)])
     first, second = (event.attributes for event in collecting.events)
-    assert first == {**attributes, "none": []}
+    assert first == {"kind": "long", "judges": ["a", "b"], **attributes, "none": []}
     assert [(name, type(value)) for name, value in second.items()] == [
         ("one", int),
         ("true", bool),
@@ -156,7 +161,7 @@ async def test_events_have_an_endpoint_and_a_protocol_of_their_own(monkeypatch: 
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
-                events.emit("happened", {})
+                events.emit("happened", [({}, {})])
     assert (len(spans.spans), len(spans.events)) == (1, 0)
     assert (len(logs.spans), len(logs.events)) == (0, 1)
 
@@ -274,7 +279,7 @@ def test_the_end_does_not_wait_for_a_dead_collector_and_all_that_is_lost_is_coun
         events.configure(sending.events)
         for _ in range(3000):
             tracer.start_span("work").end()
-            events.emit("happened", {})
+            events.emit("happened", [({}, {})])
         begun = time.monotonic()
         sending.shutdown()
         assert time.monotonic() - begun < TracesSettings().flush_seconds

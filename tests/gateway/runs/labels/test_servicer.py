@@ -132,6 +132,40 @@ async def test_equal_seeds_draw_equal_items_in_equal_order(tmp_path: Path) -> No
     assert len(set(drawn[0])) == 100
 
 
+async def test_the_draw_is_kept_and_tells_annotators_nothing(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 20))
+        assert (await service.create()).draw == pb.LABEL_DRAW_UNIFORM
+        for draw in (pb.LABEL_DRAW_STRATIFIED, pb.LABEL_DRAW_ACTIVE):
+            label_set = await service.create(sample_size=20, draw=draw)
+            assert (await service.progress(label_set)).draw == draw
+            items = await service.items(label_set)
+            assert len(items) == 20
+            for one in items:
+                await service.write(label_set, "ann", one.position, one.choices[0])
+            text = await service.export(label_set, sheet=pb.LABEL_SHEET_ESTIMATES)
+            rows = [json.loads(line) for line in text.splitlines()]
+            assert len(rows) == label_set.population_count
+            assert all(("probability" in row) == ("label" in row) for row in rows)
+            drawn = [row for row in rows if "label" in row]
+            assert len(drawn) == 20
+            if draw == pb.LABEL_DRAW_STRATIFIED:
+                assert {row["stratum"] for row in rows} == {"0", "1"}
+                for value in (0.0, 1.0):
+                    mine = [row["probability"] for row in drawn if row["predicted"] == value]
+                    there = sum(row["predicted"] == value for row in rows)
+                    assert mine == pytest.approx([len(mine) / there] * len(mine))
+            scores = await service.export(label_set, sheet=pb.LABEL_SHEET_SCORES)
+            assert all(json.loads(line)["probability"] for line in scores.splitlines())
+
+
+async def test_a_draw_by_values_of_decisions_is_refused(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("decision", 4))
+        wrong = await refused(service.create(draw=pb.LABEL_DRAW_STRATIFIED))
+        assert wrong.violations[0][0] == "draw"
+
+
 async def test_a_pair_is_shown_with_its_texts_and_source(tmp_path: Path) -> None:
     async with labelling(tmp_path) as service:
         finished_run(service.store, many("pair", 4))

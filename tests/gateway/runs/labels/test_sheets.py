@@ -86,7 +86,7 @@ async def test_judgements_with_labels_are_read_by_align_estimate(tmp_path: Path)
     samples = list(many("scripts", 20))
     async with labelling(tmp_path) as service:
         finished_run(service.store, samples)
-        label_set = await service.create(sample_size=60, seed=5)
+        label_set = await service.create(sample_size=60, seed=5, draw=pb.LABEL_DRAW_STRATIFIED)
         for place in range(60):
             for annotator in ("ann", "bob"):
                 label = "PASS" if (place + (annotator == "bob" and place % 7 == 0)) % 3 else "FAIL"
@@ -96,12 +96,15 @@ async def test_judgements_with_labels_are_read_by_align_estimate(tmp_path: Path)
         sheet.write_text(content, encoding="utf-8")
     rows = [row for _, row in read_table(sheet)]
     assert len(rows) == label_set.population_count
-    assert sum(row["label"] != "" for row in rows) == 60
+    assert sum(row["label"] != "" for row in rows) == sum(row["probability"] != "" for row in rows) == 60
+    assert {row["stratum"] for row in rows} == {"0", "1"}
     measured = await dramaturg("labels", "align", "estimate", sheet, "--cluster", "task", "--json")
     assert measured.code == 0, measured.err
     means = {one["system"]: one for one in measured.json["means"]}
     assert sum(one["labels"] for one in means.values()) == 60
     assert sum(one["predictions"] for one in means.values()) == len(rows)
+    methods = {one["labels_alone"]["interval_method"] for one in means.values()}
+    assert methods == {"weighted by inclusion probabilities, wilson"}
     for model, one in means.items():
         verdicts = [float(row["predicted"]) for row in rows if row["system"] == model]
         assert one["predictions_alone"] == pytest.approx(sum(verdicts) / len(verdicts))

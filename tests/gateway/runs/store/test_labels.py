@@ -19,6 +19,7 @@ def new(label_set_id: str = "set", tenant: str = "a", items: int = 3, **fields: 
             "writer\0",
             "",
             1.0 if place else None,
+            0.25 if place else None,
         )
         for place in range(items)
     ]
@@ -31,9 +32,9 @@ def test_items_are_kept_in_their_order(store: RunStore) -> None:
     assert made.description.create_time.seconds
     assert made.description.seed == 7
     items = store.label_sets.items(made.number, after=-1, limit=2)
-    assert [(one.item.item, one.model, one.judged) for one in items] == [
-        ("t0/c", "writer\N{REPLACEMENT CHARACTER}", None),
-        ("t1/c", "writer\N{REPLACEMENT CHARACTER}", 1.0),
+    assert [(one.item.item, one.model, one.judged, one.probability) for one in items] == [
+        ("t0/c", "writer\N{REPLACEMENT CHARACTER}", None, None),
+        ("t1/c", "writer\N{REPLACEMENT CHARACTER}", 1.0, 0.25),
     ]
     assert [one.item.position for one in store.label_sets.items(made.number, after=1, limit=9)] == [2]
 
