@@ -10,7 +10,7 @@ import typer
 from dramaturg.cli.judge_selection import model_files
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.terminal import echo
-from dramaturg.client import TARGET_VARIABLE
+from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE
 from dramaturg.datasets import Format
 
 File = Annotated[
@@ -38,19 +38,38 @@ def _target(context: typer.Context, parameter: Any, given: str | None) -> str | 
     return given or None
 
 
-def _target_option(what: str) -> Any:
+def _kept_target(given: str) -> str:
+    return given or DEFAULT_TARGET
+
+
+def target_option(what: str, otherwise: str = "one in this process", **settings: Any) -> Any:
+    """The option ``--target``: what is given, else the environment, else another gateway.
+
+    Args:
+        what: Whose address it is.
+        otherwise: Which gateway it is where neither names one.
+        settings: Further settings of ``typer.Option``.
+    """
     return typer.Option(
         "--target",
-        metavar="HOST:PORT",
-        envvar=TARGET_VARIABLE,
-        show_envvar=False,
-        callback=_target,
-        help=f"Address of {what}. Default: {TARGET_VARIABLE}, else one in this process.",
+        **{
+            "metavar": "HOST:PORT",
+            "envvar": TARGET_VARIABLE,
+            "show_envvar": False,
+            "callback": _target,
+            "help": f"Address of {what}. Default: {TARGET_VARIABLE}, else {otherwise}.",
+            **settings,
+        },
     )
 
 
-Target = Annotated[str | None, _target_option("the gateway")]
-AlignmentTarget = Annotated[str | None, _target_option("a gateway or of AlignmentService")]
+Target = Annotated[str | None, target_option("the gateway")]
+AlignmentTarget = Annotated[str | None, target_option("a gateway or of AlignmentService")]
+RunTarget = Annotated[
+    str,
+    target_option("the gateway", DEFAULT_TARGET, callback=_kept_target, show_default=False, is_eager=True),
+]
+"""The gateway of commands about what it keeps, which one in this process does not: ``dramaturg up``'s."""
 LargestTaskLoss = Annotated[
     float | None,
     typer.Option(

@@ -16,6 +16,7 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, REFUSALS, RunTarget
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer()
@@ -76,6 +77,7 @@ def register(
     """
     registration, _ = _registration(judge, address, settings)
     show_answer(target, lambda client: client.register_judge(registration), as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 @app.command("update")

@@ -14,7 +14,7 @@ from dramaturg.cli.fields import Setting, check_fields, parse_settings
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.runs.overview import print_run
+from dramaturg.cli.runs.overview import print_run, tell_next_of
 from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.run_client import RunClient
@@ -39,7 +39,7 @@ def cancel(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = 
 @app.command("pause")
 def pause(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Pauses a run: running samples are finished, no further sample starts."""
-    print_run(ask(target, lambda runs: runs.pause(run_id)), as_json=as_json)
+    _begun(ask(target, lambda runs: runs.pause(run_id)), target, watch=False, as_json=as_json)
 
 
 @app.command("resume")
@@ -94,7 +94,7 @@ def update(
         mask = [one.path for one in changed]
         return await runs.update(run_id, limits=spec.limits, budget=spec.budget, update_mask=mask)
 
-    print_run(ask(target, change), as_json=as_json)
+    _begun(ask(target, change), target, watch=False, as_json=as_json)
 
 
 @app.command("rerun")
@@ -156,3 +156,4 @@ def _begun(run: Run, target: str, *, watch: bool, as_json: bool) -> None:
     if watch:
         follow(target, run.id, as_json=as_json)
     print_run(run, as_json=as_json)
+    tell_next_of(run, target)

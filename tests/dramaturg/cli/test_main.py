@@ -104,6 +104,18 @@ def options_of(command: Any) -> list[Any]:
     return [one for one in command.params if one.param_type_name == "option" and one.name not in helps]
 
 
+def test_every_command_finds_its_gateway_by_one_rule() -> None:
+    # The address of these is that of a judge, or of the generation service.
+    others = {
+        f"dramaturg {name}" for name in ("judges check", "judges certify", "providers", "providers check")
+    }
+    for name, command in ALL.items():
+        for one in options_of(command):
+            if "--target" in one.opts and name not in others:
+                assert one.envvar == "DRAMATURG_TARGET", name
+                assert "Default: DRAMATURG_TARGET, else " in one.help, name
+
+
 def test_the_command_line_is_small() -> None:
     product = {name: one for name, one in ALL.items() if not name.startswith("dramaturg research")}
     entries = [name for name, one in ALL["dramaturg"].commands.items() if not one.hidden]
