@@ -4,7 +4,6 @@ The answers are in the file already. A task that has a model write them ends wit
 """
 
 import json
-import os
 from pathlib import Path
 
 from inspect_ai import Task, task
@@ -15,7 +14,6 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from dramaturg.integrations.inspect import dramaturg_judge
 
 HERE = Path(__file__).parent
-ANSWERS = Path(os.environ.get("ANSWERS", HERE / "answers.jsonl"))
 
 
 @solver
@@ -29,7 +27,7 @@ def given_answer() -> Solver:
 
 @task
 def answers() -> Task:
-    rows = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
+    rows = [json.loads(line) for line in (HERE / "answers.jsonl").read_text().splitlines()]
     return Task(
         dataset=[Sample(input=row["question"], metadata={"answer": row["answer"]}) for row in rows],
         solver=given_answer(),

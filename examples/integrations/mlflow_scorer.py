@@ -1,7 +1,6 @@
-"""Answers in MLflow: python examples/integrations/mlflow_scorer.py [ANSWERS]. Prints the metrics."""
+"""Answers in MLflow: python examples/integrations/mlflow_scorer.py. Prints the metrics."""
 
 import json
-import sys
 from pathlib import Path
 
 import mlflow
@@ -10,9 +9,8 @@ from dramaturg.integrations.judge import HarnessJudge
 from dramaturg.integrations.mlflow import scorer
 
 HERE = Path(__file__).parent
-ANSWERS = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "answers.jsonl"
 
-rows = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
+rows = [json.loads(line) for line in (HERE / "answers.jsonl").read_text().splitlines()]
 result = mlflow.genai.evaluate(
     data=[{"inputs": {"question": row["question"]}, "outputs": row["answer"]} for row in rows],
     scorers=[scorer(HarnessJudge(HERE / "rubric.toml"))],

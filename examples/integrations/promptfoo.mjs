@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 
 const gateway = process.env.DRAMATURG_URL ?? "http://localhost:50080";
-const answers = process.env.ANSWERS ?? new URL("answers.jsonl", import.meta.url);
+const answers = new URL("answers.jsonl", import.meta.url);
 const criteria = [
   {
     id: "polite",

@@ -4,7 +4,6 @@ Without a model, in CI: pytest examples/integrations/test_answers.py --judge-rep
 """
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ import pytest
 from dramaturg.integrations.pytest_plugin import Judge
 
 HERE = Path(__file__).parent
-ANSWERS = Path(os.environ.get("ANSWERS", HERE / "answers.jsonl"))
+ROWS = [json.loads(line) for line in (HERE / "answers.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("row", [json.loads(line) for line in ANSWERS.read_text().splitlines()])
+@pytest.mark.parametrize("row", ROWS)
 def test_an_answer_is_polite_and_clear(judge: Judge, row: dict[str, str]) -> None:
     result = judge.evaluate(row["answer"], criteria=HERE / "rubric.toml", goal=row["question"])
     assert result["polite"].passed, result["polite"].explanation

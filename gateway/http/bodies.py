@@ -41,9 +41,11 @@ class UnreadableMessageError(ServiceError):
     """A request is no message of its method."""
 
     @classmethod
-    def of(cls, description: str) -> UnreadableMessageError:
+    def of(
+        cls, description: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT
+    ) -> UnreadableMessageError:
         """The error with a description."""
-        return cls(grpc.StatusCode.INVALID_ARGUMENT, error_reason_pb2.ERROR_REASON_FIELD_INVALID, description)
+        return cls(code, error_reason_pb2.ERROR_REASON_FIELD_INVALID, description)
 
     @classmethod
     def of_field(cls, field: str, description: str) -> UnreadableMessageError:
@@ -290,7 +292,8 @@ class Body:
         if not flags & COMPRESSED:
             return data
         if not self._gzip:
-            raise UnreadableMessageError.of("a message is compressed, and no encoding is named")
+            description = "a message is compressed, and no encoding is named"
+            raise UnreadableMessageError.of(description, grpc.StatusCode.INTERNAL)  # as the protocols demand
         return await self._inflated(data)
 
     async def _read(self, limit: int, length: int | None) -> bytes:

@@ -139,9 +139,13 @@ def unsupported(kinds: Iterable[str], extra: Mapping[str, str]) -> web.Response:
     """The answer to a request with a content type that its path does not take."""
     accepted = ", ".join(kinds)
     message = f"send one of the content types {accepted}"
-    body = json.dumps({"code": "unimplemented", "message": message}).encode()
-    headers = {**extra, "Accept-Post": accepted, "Content-Type": "application/json"}
-    return web.Response(status=415, body=body, headers=headers)
+    return refused(415, message, {**extra, "Accept-Post": accepted})
+
+
+def refused(status: int, message: str, extra: Mapping[str, str]) -> web.Response:
+    """The answer to a request of another protocol, with the code that clients read from its status."""
+    body = json.dumps({"code": "unknown", "message": message}).encode()
+    return web.Response(status=status, body=body, headers={**extra, "Content-Type": "application/json"})
 
 
 def error_json(error: CallError) -> Mapping[str, Any]:

@@ -140,7 +140,11 @@ class Exchange:
 
     def _error(self, error: grpc.aio.AioRpcError) -> CallError:
         initial, trailing = error.initial_metadata() or (), error.trailing_metadata() or ()
-        if self._refusal is not None and error.code() is self._refusal.code:
+        # INVALID_ARGUMENT is the server's answer to a damaged message.
+        if self._refusal is not None and error.code() in {
+            self._refusal.code,
+            grpc.StatusCode.INVALID_ARGUMENT,
+        }:
             return from_service_error(self._refusal, self.request_id, initial)
         if self._is_cut and error.code() is grpc.StatusCode.INTERNAL and not trailing:
             return from_service_error(_cut(), self.request_id)

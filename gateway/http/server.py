@@ -47,6 +47,8 @@ answer."""
 _ARRIVAL_SECONDS = 0.2
 """The time in which the request of a connection that was just accepted arrives."""
 _PREFLIGHT_SECONDS = "7200"
+_UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
+"""The code of a request whose number of messages is not that of its method, as the protocols demand."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ class HttpServer:
         if request.path == evaluate.DOCUMENT_PATH and request.method == "GET":
             return web.Response(body=evaluate.document(), headers=headers, content_type="application/json")
         if request.method != "POST":
-            return web.Response(status=405, headers={**headers, "Allow": "POST"})
+            return connect.refused(405, "send POST", {**headers, "Allow": "POST"})
         content_type = request.content_type
         method = self._methods.get(request.path)
         kinds = _kinds_of(request.path, method)
@@ -361,7 +363,10 @@ class _Answer:
             return await connect.answer_stream(
                 exchange, codec, self._request, self._content_type, self._headers
             )
-        return await connect.answer_unary(exchange, codec, self._content_type, self._headers)
+        answer = await connect.answer_unary(exchange, codec, self._content_type, self._headers)
+        if not self._method:
+            answer.set_status(404)
+        return answer
 
     def refuse(self, error: ServiceError) -> web.Response:
         """The answer to a request that is not forwarded; the log has it like that of a call."""
@@ -448,10 +453,10 @@ async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> byte
         async with asyncio.timeout(timeout):
             async for message in messages:
                 if found is not None:
-                    raise UnreadableMessageError.of("the body has more than one message")
+                    raise UnreadableMessageError.of("the body has more than one message", _UNIMPLEMENTED)
                 found = message
     except TimeoutError:
         raise _too_late(f"the body did not arrive within {timeout:g} s") from None
     if found is None:
-        raise UnreadableMessageError.of("the body has no message")
+        raise UnreadableMessageError.of("the body has no message", _UNIMPLEMENTED)
     return found

@@ -35,6 +35,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg/summaries": {"one_figure"},
     "gateway/evaluations/graphs": {"abstaining", "measuring", "predicting", "refusing", "writing"},
     "gateway/evaluations/scripts": {"failing_judges", "requests"},
+    "gateway/http": {"conformance"},
     "gateway/quotas": {"documentation"},
     "gateway/runs": {"sharing"},
     "gateway/runs/engine": {"evaluations"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ CRITERIA: list[dict[str, Any]] = [
     {"id": "clear", "description": "How easy it is to follow.", "scale": {"lowest": 1, "highest": 5}},
 ]
 PROMPT = "a" * 64
+TIME = "2026-03-02T09:30:00Z"
 COST_USD = 0.25
 """The cost of each call."""
 
@@ -85,15 +87,16 @@ def scripted(request: JudgeRequest, candidate: JudgeCandidate) -> Assessment:
     )
 
 
-def write_rows(folder: Path) -> Path:
-    """Writes the rows as the examples read them."""
-    file = folder / "answers.jsonl"
+def copy_examples(folder: Path) -> Path:
+    """Copies the examples into a folder, with the rows in place of their answers; returns their folder."""
+    copied = folder / "examples" / "integrations"
+    shutil.copytree(EXAMPLES / "integrations", copied)
     rows = (
-        json.dumps({"question": row.goal, "answer": row.output, "trace_id": trace_id(number)})
+        {"question": row.goal, "answer": row.output, "trace_id": trace_id(number), "time": TIME}
         for number, row in enumerate(ROWS)
     )
-    file.write_text("".join(f"{row}\n" for row in rows))
-    return file
+    (copied / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return copied
 
 
 def trace_id(number: int) -> str:

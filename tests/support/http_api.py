@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,6 +18,7 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
+from multidict import CIMultiDict
 
 END, TRAILERS = 2, 0x80
 CODES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -28,8 +30,21 @@ class Request:
 
     method: str
     messages: Sequence[Message]
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, str] | Sequence[tuple[str, str]]
     timeout: float | None = None
+    compressed: bool = False
+    """Whether the messages are compressed with gzip."""
+
+    @property
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        """The metadata; a key may have several values."""
+        return tuple(self.metadata.items() if isinstance(self.metadata, Mapping) else self.metadata)
+
+    def framed(self, messages: Sequence[bytes]) -> bytes:
+        """The body with enveloped messages."""
+        if self.compressed:
+            return b"".join(envelope(gzip.compress(one), 1) for one in messages)
+        return b"".join(map(envelope, messages))
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,8 @@ class Outcome:
     message: str
     details: Sequence[Message]
     trailing: Mapping[str, str]
+    initial: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The metadata before the messages. Over HTTP it is among the other headers."""
 
 
 Protocol = Callable[[str, str, Request], Any]
@@ -90,15 +107,16 @@ async def by_grpc(target: str, url: str, request: Request) -> Outcome:
         call: Any = method(
             _each(request.messages) if several else request.messages[0],
             timeout=request.timeout,
-            metadata=tuple(request.metadata.items()),
+            metadata=request.pairs,
         )
         with contextlib.suppress(grpc.aio.AioRpcError):
             while (message := await call.read()) is not grpc.aio.EOF:
                 messages.append(message)
-        trailing = dict(await call.trailing_metadata())
+        initial = _joined(await call.initial_metadata())
+        trailing = _joined(await call.trailing_metadata())
         status = status_pb2.Status.FromString(trailing.pop("grpc-status-details-bin", b""))
         code, details = await call.code(), await call.details()
-    return Outcome(messages, code.name, details, _details(status), _text(trailing))
+    return Outcome(messages, code.name, details, _details(status), _text(trailing), initial)
 
 
 def by_connect(*, as_json: bool) -> Protocol:
@@ -111,11 +129,14 @@ def by_connect(*, as_json: bool) -> Protocol:
             for one in request.messages
         ]
         name = "json" if as_json else "proto"
-        headers = {**request.metadata, "Connect-Protocol-Version": "1"}
+        headers = CIMultiDict([*request.pairs, ("Connect-Protocol-Version", "1")])
+        if request.compressed:
+            headers["Connect-Content-Encoding" if stream else "Content-Encoding"] = "gzip"
         headers["Content-Type"] = f"application/{'connect+' if stream else ''}{name}"
         if request.timeout is not None:
             headers["Connect-Timeout-Ms"] = str(round(request.timeout * 1000))
-        data = b"".join(map(envelope, bodies)) if stream else bodies[0]
+        single = gzip.compress(bodies[0]) if request.compressed and bodies else b"".join(bodies)
+        data = request.framed(bodies) if stream else single
         async with (
             aiohttp.ClientSession() as session,
             session.post(url + request.method, data=data, headers=headers) as response,
@@ -125,24 +146,25 @@ def by_connect(*, as_json: bool) -> Protocol:
         def read(data: bytes) -> Message:
             return json_format.Parse(data, kind()) if as_json else kind.FromString(data)
 
-        trailing = {
-            name.removeprefix("Trailer-").lower(): value
+        initial = _joined((name.lower(), value) for name, value in response.headers.items())
+        trailing = _joined(
+            (name.removeprefix("Trailer-").lower(), value)
             for name, value in response.headers.items()
             if name.startswith("Trailer-")
-        }
+        )
         if not stream:
             if response.status == 200:
-                return Outcome([read(body)], "OK", "", [], trailing)
-            return _failed([], json.loads(body), trailing)
+                return Outcome([read(body)], "OK", "", [], trailing, initial)
+            return _failed([], json.loads(body), trailing, initial)
         assert response.status == 200, body
         *frames, (flags, last) = opened(body)
         assert flags == END
         end = json.loads(last)
-        trailing = {key: values[0] for key, values in end.get("metadata", {}).items()}
+        trailing = {key: ", ".join(values) for key, values in end.get("metadata", {}).items()}
         messages = [read(data) for _, data in frames]
         if "error" in end:
-            return _failed(messages, end["error"], trailing)
-        return Outcome(messages, "OK", "", [], trailing)
+            return _failed(messages, end["error"], trailing, initial)
+        return Outcome(messages, "OK", "", [], trailing, initial)
 
     return call
 
@@ -151,8 +173,10 @@ def by_grpc_web(*, text: bool) -> Protocol:
     async def call(target: str, url: str, request: Request) -> Outcome:
         del target
         kind = response_type(request.method)
-        data = b"".join(envelope(one.SerializeToString()) for one in request.messages)
-        headers = {**request.metadata, "X-Grpc-Web": "1"}
+        data = request.framed([one.SerializeToString() for one in request.messages])
+        headers = CIMultiDict([*request.pairs, ("X-Grpc-Web", "1")])
+        if request.compressed:
+            headers["Grpc-Encoding"] = "gzip"
         headers["Content-Type"] = f"application/grpc-web{'-text' if text else ''}+proto"
         if request.timeout is not None:
             headers["Grpc-Timeout"] = f"{round(request.timeout * 1000)}m"
@@ -170,13 +194,14 @@ def by_grpc_web(*, text: bool) -> Protocol:
             body = b"".join(base64.b64decode(part + b"=" * (-len(part) % 4)) for part in padded)
         *frames, (flags, last) = opened(body)
         assert flags == TRAILERS
-        trailing = dict(line.split(": ", 1) for line in last.decode().splitlines())
+        trailing = _joined(line.split(": ", 1) for line in last.decode().splitlines())
         encoded = trailing.pop("grpc-status-details-bin", "")
         status = status_pb2.Status.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
         code = CODES[int(trailing.pop("grpc-status"))]
         message = unquote(trailing.pop("grpc-message", ""))
         messages = [kind.FromString(data) for _, data in frames]
-        return Outcome(messages, code, message, _details(status), trailing)
+        initial = _joined((name.lower(), value) for name, value in response.headers.items())
+        return Outcome(messages, code, message, _details(status), trailing, initial)
 
     return call
 
@@ -194,14 +219,26 @@ async def _each(messages: Sequence[Message]) -> AsyncIterator[Any]:
         yield message
 
 
-def _failed(messages: Sequence[Message], error: Mapping[str, Any], trailing: Mapping[str, str]) -> Outcome:
+def _joined(pairs: Iterable[Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        values[key] = f"{values[key]}, {value}" if key in values else value
+    return values
+
+
+def _failed(
+    messages: Sequence[Message],
+    error: Mapping[str, Any],
+    trailing: Mapping[str, str],
+    initial: Mapping[str, str],
+) -> Outcome:
     status = status_pb2.Status()
     for detail in error.get("details", ()):
         encoded = detail["value"]
         value = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
         status.details.add(type_url=f"type.googleapis.com/{detail['type']}", value=value)
     code = "CANCELLED" if error["code"] == "canceled" else error["code"].upper()
-    return Outcome(messages, code, error.get("message", ""), _details(status), trailing)
+    return Outcome(messages, code, error.get("message", ""), _details(status), trailing, initial)
 
 
 def _details(status: status_pb2.Status) -> Sequence[Message]:

@@ -1,12 +1,18 @@
-"""MLflow, Inspect AI, Jupyter and promptfoo, in environments of their own, as their users start them."""
+"""The harnesses in environments of their own, started by the commands of the documentation."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +21,19 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.evaluation import evaluate_texts_async
 from tests.support.command_line import ROOT
-from tests.support.examples import EXAMPLES
-from tests.support.harness_rows import CRITERIA, PROMPT, ROWS, gateway, http_gateway, write_rows
+from tests.support.harness_rows import (
+    CRITERIA,
+    PROMPT,
+    ROWS,
+    copy_examples,
+    gateway,
+    http_gateway,
+    trace_id,
+)
 
 BIN = ROOT / ".tools" / "harnesses" / "bin"
-PROMPTFOO = ROOT / ".tools" / "promptfoo" / "node_modules" / ".bin" / "promptfoo"
-FOLDER = EXAMPLES / "integrations"
+MODULES = ROOT / ".tools" / "promptfoo" / "node_modules"
+DOCUMENT = (ROOT / "docs" / "guide" / "integrations.md").read_text()
 pytestmark = [pytest.mark.harnesses, pytest.mark.timeout(300)]
 
 ASSESSMENTS = """
@@ -42,15 +55,11 @@ traces = [
 ]
 """
 SCORED = "run = mlflow.search_runs(output_format='list')[0].info.run_id\n"
-LOGGED = """
-from pathlib import Path
+FOUND = """
 import mlflow
-from dramaturg.integrations.mlflow import TABLE, log_results
-from dramaturg.results.files import read_results
+from dramaturg.integrations.mlflow import TABLE
 
-with mlflow.start_run() as active:
-    log_results(read_results(Path("results.jsonl")))
-run = active.info.run_id
+run = mlflow.search_runs(output_format="list")[0].info.run_id
 metrics = mlflow.get_run(run).data.metrics
 table = mlflow.load_table(TABLE, run_ids=[run])
 """
@@ -62,26 +71,47 @@ def target() -> Iterator[str]:
         yield address
 
 
-def run(target: str, folder: Path, *command: object) -> str:
-    """The output of a command of the environment of the harnesses."""
-    program, *arguments = map(str, command)
+def run(
+    folder: Path, command: str, variables: Mapping[str, str], code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of a shell with the programs of the harnesses and with this working tree."""
+    site = folder / "site"
+    site.mkdir(exist_ok=True)
+    for metadata in Path(str(distribution("dramaturg").locate_file(""))).glob("dramaturg-*.dist-info"):
+        if not (site / metadata.name).exists():
+            (site / metadata.name).symlink_to(metadata)
     done = subprocess.run(
-        [str(BIN / program), *arguments],
+        ["bash", "-c", command],
         cwd=folder,
         env={
             **os.environ,
-            "DRAMATURG_TARGET": target,
-            "PYTHONPATH": str(ROOT),
-            "ANSWERS": str(folder / "answers.jsonl"),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT}:{site}",
+            "INSPECT_DISPLAY": "none",
+            "INSPECT_LOG_FORMAT": "json",
             "MLFLOW_GENAI_EVAL_MAX_WORKERS": "1",  # SQLite has one writer
+            **variables,
         },
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def printed(section: str, block: int = 0) -> str:
+    """A block of code of a section of the documentation, without the commands that install something."""
+    _, _, after = DOCUMENT.partition(f"\n## {section}\n")
+    code = after.split("\n```\n")[2 * block + 1]
+    return "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
+
+
+def lines_of(target: str, folder: Path, code: str) -> Any:
+    """What Python code of an environment with the harnesses prints as its last line, in JSON."""
+    (folder / "check.py").write_text(code)
+    return json.loads(run(folder, "python check.py", {"DRAMATURG_TARGET": target}).stdout.splitlines()[-1])
 
 
 def means() -> Mapping[str, float]:
@@ -101,12 +131,12 @@ def assert_equal(assessments: Mapping[str, Any], expected: Mapping[str, float | 
 
 
 def test_mlflow_scores_the_rows(target: str, tmp_path: Path) -> None:
-    rows = write_rows(tmp_path)
-    printed = run(target, tmp_path, "python", FOLDER / "mlflow_scorer.py", rows).splitlines()[-1]
-    metrics = json.loads(printed)
+    copy_examples(tmp_path)
+    done = run(tmp_path, printed("MLflow"), {"DRAMATURG_TARGET": target})
+    metrics = json.loads(done.stdout.splitlines()[-1])
     assert metrics == pytest.approx({f"{name}/mean": value for name, value in means().items()})
     code = "import mlflow\n" + SCORED + ASSESSMENTS % {"run": "run"} + "print(json.dumps(traces))"
-    traces = json.loads(run(target, tmp_path, "python", "-c", code).splitlines()[-1])
+    traces = lines_of(target, tmp_path, code)
     by_output = {output: assessments for _, output, assessments in traces}
     assert len(traces) == len(by_output) == len(ROWS)
     for row in ROWS:
@@ -126,10 +156,11 @@ def test_mlflow_has_the_results_of_a_run(target: str, tmp_path: Path) -> None:
 
     results = asyncio.run(evaluated())
     lines = "".join(json.dumps(MessageToDict(one)) + "\n" for one in results)
-    (tmp_path / "results.jsonl").write_text(lines)
+    (tmp_path / "out" / "support").mkdir(parents=True)
+    (tmp_path / "out" / "support" / "results.jsonl").write_text(lines)
     shown = "print(json.dumps([traces, metrics, table.to_dict('records')], default=str))"
-    code = LOGGED + ASSESSMENTS % {"run": "run"} + shown
-    traces, metrics, table = json.loads(run(target, tmp_path, "python", "-c", code).splitlines()[-1])
+    code = printed("MLflow", 1) + FOUND + ASSESSMENTS % {"run": "run"} + shown
+    traces, metrics, table = lines_of(target, tmp_path, code)
     by_output = {output: (inputs, assessments) for inputs, output, assessments in traces}
     assert len(by_output) == len(ROWS)
     for row in ROWS:
@@ -147,12 +178,9 @@ def test_mlflow_has_the_results_of_a_run(target: str, tmp_path: Path) -> None:
 
 
 def test_inspect_scores_the_rows(target: str, tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    for name in ("inspect_scorer.py", "rubric.toml"):
-        (tmp_path / name).write_text((FOLDER / name).read_text())
-    options = ("--model", "mockllm/model", "--display", "none", "--log-format", "json", "--log-dir", "logs")
-    run(target, tmp_path, "inspect", "eval", "inspect_scorer.py", *options)
-    (log,) = map(json.loads, (file.read_text() for file in (tmp_path / "logs").glob("*.json")))
+    copy_examples(tmp_path)
+    run(tmp_path, printed("Inspect AI"), {"DRAMATURG_TARGET": target})
+    (log,) = map(json.loads, (file.read_text() for file in tmp_path.rglob("logs/*.json")))
     assert log["status"] == "success"
     scores = {one["name"]: one for one in log["results"]["scores"]}
     for name, mean in means().items():
@@ -174,30 +202,21 @@ def test_inspect_scores_the_rows(target: str, tmp_path: Path) -> None:
 
 
 def test_promptfoo_asserts_on_the_rows_over_http(tmp_path: Path) -> None:
-    rows = write_rows(tmp_path)
+    copy_examples(tmp_path)
+    (tmp_path / "node_modules").symlink_to(MODULES)
+    store = tmp_path / "promptfoo"
     with http_gateway() as url:
         variables = {
             "DRAMATURG_URL": url,
-            "ANSWERS": str(rows),
-            "PROMPTFOO_CONFIG_DIR": str(tmp_path / "promptfoo"),
+            "PROMPTFOO_CONFIG_DIR": str(store),
             "PROMPTFOO_DISABLE_TELEMETRY": "1",
             "PROMPTFOO_DISABLE_UPDATE": "1",
             "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
         }
-        done = subprocess.run(
-            [PROMPTFOO, "eval", "-c", FOLDER / "promptfoo.mjs", "--no-cache", "-o", tmp_path / "out.json"],
-            cwd=tmp_path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-    assert done.returncode == 100, done.stdout + done.stderr  # promptfoo's code for failed tests
-    found = {
-        one["vars"]["answer"]: one["gradingResult"]
-        for one in json.loads((tmp_path / "out.json").read_text())["results"]["results"]
-    }
+        run(tmp_path, printed("promptfoo"), variables, 100)  # promptfoo's code for failed tests
+    with contextlib.closing(sqlite3.connect(store / "promptfoo.db")) as database:
+        rows = database.execute("select test_case, grading_result from eval_results").fetchall()
+    found = {json.loads(case)["vars"]["answer"]: json.loads(result) for case, result in rows}
     assert len(found) == len(ROWS)
     for row in ROWS:
         (result,) = found[row.output]["componentResults"]
@@ -208,11 +227,9 @@ def test_promptfoo_asserts_on_the_rows_over_http(tmp_path: Path) -> None:
 
 
 def test_the_notebook_runs_and_shows_the_card_and_the_progress(target: str, tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    for name in ("notebook.ipynb", "rubric.toml"):
-        (tmp_path / name).write_text((FOLDER / name).read_text())
-    run(target, tmp_path, "jupyter", "execute", "notebook.ipynb", "--inplace", "--kernel_name", "python3")
-    cells = json.loads((tmp_path / "notebook.ipynb").read_text())["cells"]
+    notebook = copy_examples(tmp_path) / "notebook.ipynb"
+    run(tmp_path, printed("Notebooks"), {"DRAMATURG_TARGET": target})
+    cells = json.loads(notebook.read_text())["cells"]
     outputs = [one for cell in cells for one in cell.get("outputs", ())]
     assert not [one for one in outputs if one["output_type"] == "error"]
     shown = [one["data"] for one in outputs if "data" in one]
@@ -223,5 +240,81 @@ def test_the_notebook_runs_and_shows_the_card_and_the_progress(target: str, tmp_
     assert "UNPARSABLE" in card
     bars = [data for data in shown if "application/vnd.jupyter.widget-view+json" in data]
     assert len(bars) == 1
-    assert "50/50" in json.dumps(json.loads((tmp_path / "notebook.ipynb").read_text())["metadata"])
+    assert "50/50" in json.dumps(json.loads(notebook.read_text())["metadata"])
     assert [data for data in shown if "polite" in str(data.get("text/html")) and "<table" in str(data)]
+
+
+class Langfuse(ThreadingHTTPServer):
+    """An imitation of ``POST /api/public/scores``, for the keys that the documentation prints."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Scores)
+        self.scores: dict[tuple[str, str], dict[str, Any]] = {}
+        """The scores by their ids and times."""
+        self.rejects = False
+
+
+class _Scores(BaseHTTPRequestHandler):
+    server: Langfuse
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        keys = base64.b64encode(b"pk-lf-1:sk-lf-1").decode()
+        assert self.headers["Authorization"] == f"Basic {keys}"
+        assert self.path == "/api/public/scores"
+        answer: dict[str, Any] = {"message": "Accepted"}
+        if self.server.rejects:
+            answer = {"accepted": 0, "rejected": len(body), "errors": [{"message": "no"}]}
+        else:
+            self.server.scores |= {(one["id"], one["timestamp"]): one for one in body}
+        data = json.dumps(answer).encode()
+        self.send_response(207 if self.server.rejects else 202)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_each_trace_of_langfuse_has_the_scores_of_its_answer(target: str, tmp_path: Path) -> None:
+    copy_examples(tmp_path)
+    with Langfuse() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            variables = {"DRAMATURG_TARGET": target, "LANGFUSE_BASE_URL": url}
+            for _ in range(2):  # a second run replaces the scores of the first
+                done = run(tmp_path, printed("Langfuse"), variables)
+                assert done.stdout == f"{2 * len(ROWS)} scores sent\n"
+            server.rejects = True
+            assert "rejects scores" in run(tmp_path, printed("Langfuse"), variables, 1).stderr
+        finally:
+            server.shutdown()
+            thread.join()
+    assert len(server.scores) == 2 * len(ROWS)
+    by_trace: dict[str, dict[str, Any]] = {}
+    for score in server.scores.values():
+        by_trace.setdefault(score["traceId"], {})[score["name"]] = score
+    for number, row in enumerate(ROWS):
+        scores = by_trace[trace_id(number)]
+        for name, value in row.expected().items():
+            score = scores[name if value is not None else f"{name} abstains"]
+            kind = "CATEGORICAL" if value is None else "BOOLEAN" if name == "polite" else "NUMERIC"
+            assert (score["dataType"], score["value"]) == (kind, score["value"] if value is None else value)
+            assert PROMPT in json.dumps(score["metadata"])
+    assert by_trace[trace_id(1)]["polite"]["comment"] == "It is rude.\nIt greets nobody."
+    assert by_trace[trace_id(2)]["polite abstains"]["value"] == "UNPARSABLE"
+
+
+def test_the_documentation_names_the_versions_that_are_tested(tmp_path: Path) -> None:
+    names = {"MLflow": "mlflow", "Inspect AI": "inspect-ai", "Jupyter": "ipykernel", "Langfuse": "langfuse"}
+    code = "import json, importlib.metadata as m\n"
+    versions = lines_of(
+        "", tmp_path, f"{code}print(json.dumps({{k: m.version(v) for k, v in {names}.items()}}))"
+    )
+    versions["promptfoo"] = json.loads((MODULES / "promptfoo" / "package.json").read_text())["version"]
+    rows = [[cell.strip() for cell in line.split("|")] for line in DOCUMENT.splitlines()]
+    stated = {row[1]: row[3] for row in rows if len(row) == 6}
+    assert {name: stated[name].split()[-1] for name in versions} == versions

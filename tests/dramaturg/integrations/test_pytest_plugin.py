@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,8 @@ import pytest
 
 from dramaturg.integrations.pytest_plugin import read_judgements
 from dramaturg.testing import FakeJudge
-from tests.support.examples import EXAMPLES
-from tests.support.harness_rows import COST_USD, ROWS, gateway, write_rows
+from tests.support.harness_rows import COST_USD, ROWS, copy_examples, gateway
 
-EXAMPLE = EXAMPLES / "integrations" / "test_answers.py"
 UNREACHABLE = "127.0.0.1:1"
 TESTS = """
 import pytest
@@ -45,13 +43,13 @@ def served() -> Iterator[tuple[str, FakeJudge]]:
 
 
 def pytest_of(
-    folder: Path, *arguments: object, target: str = UNREACHABLE, variables: Mapping[str, str] | None = None
+    folder: Path, *arguments: object, target: str = UNREACHABLE
 ) -> subprocess.CompletedProcess[str]:
     """A run of pytest in a folder."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "DRAMATURG_TARGET": target, **(variables or {})},
+        env={**os.environ, "DRAMATURG_TARGET": target},
         capture_output=True,
         text=True,
         timeout=100,
@@ -75,8 +73,8 @@ def test_the_example_judges_the_rows_and_replays_them(
     served: tuple[str, FakeJudge], tmp_path: Path, workers: Sequence[str]
 ) -> None:
     target, judge = served
-    report, variables = tmp_path / "judgements.jsonl", {"ANSWERS": str(write_rows(tmp_path))}
-    run = pytest_of(tmp_path, EXAMPLE, "--judge-report", report, *workers, target=target, variables=variables)
+    report, example = tmp_path / "judgements.jsonl", copy_examples(tmp_path) / "test_answers.py"
+    run = pytest_of(tmp_path, example, "--judge-report", report, *workers, target=target)
     passing = sum(row.polite is True and row.clear is not None and row.clear >= 0.5 for row in ROWS)
     assert f"{len(ROWS) - passing} failed, {passing + 1} passed" in run.stdout, run.stdout + run.stderr
     by_answer = {row.goal: row.expected() for row in ROWS}
@@ -91,7 +89,7 @@ def test_the_example_judges_the_rows_and_replays_them(
     assert f"{COST_USD * (len(ROWS) + 1):g} US dollars" in run.stdout
     assert "ABSTAIN UNPARSABLE polite" in run.stdout
     asked = len(judge.requests)
-    replayed = pytest_of(tmp_path, EXAMPLE, "--judge-replay", report, *workers, variables=variables)
+    replayed = pytest_of(tmp_path, example, "--judge-replay", report, *workers)
     assert f"{len(ROWS) - passing} failed, {passing + 1} passed" in replayed.stdout
     assert "replayed" in replayed.stdout
     assert len(judge.requests) == asked
