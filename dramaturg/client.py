@@ -23,7 +23,9 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest, Estimat
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
+from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    CertifyJudgeRequest,
     CheckJudgeRequest,
     Judge,
     JudgeRegistration,
@@ -364,6 +366,25 @@ class DramaturgClient:
         """
         request = RemoveJudgeRequest(role=role, judge=judge)
         await _answer(self._judges.RemoveJudge(request, timeout=timeout))
+
+    async def certify_judge(
+        self, role: str, judge: str, certificate: JudgeCertificate, *, timeout: float | None = None
+    ) -> Judge:
+        """Stores the certificate of a judge; returns the judge with it.
+
+        Args:
+            role: The role of the judge.
+            judge: Its registered name.
+            certificate: The certificate (``dramaturg.conformance.Certificate.to_message``).
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT with every violation, e.g. of another version than the judge
+                states; the judge does not answer; the gateway has no store; or the gateway failed.
+        """
+        request = CertifyJudgeRequest(role=role, judge=judge, certificate=certificate)
+        response = await _answer(self._judges.CertifyJudge(request, timeout=timeout))
+        return response.judge
 
     async def model_waits(self, *, timeout: float | None = None) -> Sequence[str]:
         """Returns the rate limits that model calls of judges wait for, as text.

@@ -42,7 +42,7 @@ WORKER_MODULES = (
     "dramaturg.database.leases",
     *(
         f"gateway.runs.store.{name}"
-        for name in ("attempts", "datasets", "judges", "labels", "registrations", "results")
+        for name in ("attempts", "certificates", "datasets", "judges", "labels", "registrations", "results")
     ),
 )
 """The modules that processes load before their memory is limited."""

@@ -13,6 +13,8 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest, Estimat
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest, SummarizeResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceServicer
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    CertifyJudgeRequest,
+    CertifyJudgeResponse,
     CheckJudgeRequest,
     CheckJudgeResponse,
     JudgeHealth,
@@ -37,6 +39,7 @@ from gateway.evaluations.given_samples import NEXT, summarize_given
 from gateway.evaluations.kinds import KINDS, Evaluations
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.statistics import call_service
+from gateway.judges.certificates import Certificates, JudgeCertificates
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import Judge, Registry
@@ -123,6 +126,7 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         self._registry = registry
         self._directory = directory
         self._registrations = registrations
+        self._certificates = JudgeCertificates(registrations, directory)
 
     async def ListJudges(self, request: ListJudgesRequest, context: ServicerContext) -> ListJudgesResponse:
         """Asks every judge of the role, or of all roles, at once."""
@@ -131,7 +135,8 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         checked = request.model_checked
-        inspected = [self._inspect(judge, model_checked=checked) for judge in judges]
+        certificates = await self._certificates.visible()
+        inspected = [self._inspect(judge, certificates, model_checked=checked) for judge in judges]
         listed = await gather_all(inspected)
         unusable = [
             _unusable(judge, fault)
@@ -169,6 +174,16 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         await self._registrations.remove(request.role, request.judge)
         return RemoveJudgeResponse()
 
+    async def CertifyJudge(
+        self, request: CertifyJudgeRequest, context: ServicerContext
+    ) -> CertifyJudgeResponse:
+        del context
+        judge = self._registry.find(request.role, request.judge)
+        if judge is None:
+            raise judge_unknown(request.role, request.judge, self._registry, "judge")
+        await self._certificates.put(judge, request.certificate)
+        return CertifyJudgeResponse(judge=await self._named(request.role, request.judge))
+
     async def _named(self, role: str, name: str) -> JudgeEntry:
         """The judge of a role and name that the current tenant sees.
 
@@ -177,13 +192,15 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         """
         judge = self._registry.find(role, name)
         if judge is not None:
-            return await self._inspect(judge)
+            return await self._inspect(judge, await self._certificates.visible())
         for registered, fault in self._registrations.unusable():
             if (registered.role, registered.name) == (role, name):
                 return _unusable(registered, fault)
         raise judge_unknown(role, name, self._registry, "judge")
 
-    async def _inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
+    async def _inspect(
+        self, judge: Judge, certificates: Certificates, *, model_checked: bool = False
+    ) -> JudgeEntry:
         if judge.entry.panel is None:
             entry = await self._directory.inspect(judge, model_checked=model_checked)
         else:
@@ -194,6 +211,13 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             entry = await self._directory.inspect_panel(judge, members)
         if (registration := self._registrations.registration(judge)) is not None:
             entry.registration.CopyFrom(registration)
+        stored = certificates.get((judge.role.name, judge.name), ())
+        # Of a registered judge it is that of its tenant; the other one is of a judge of the same name.
+        if certificate := next((one for tenant, one in stored if judge.tenant in {None, tenant}), None):
+            entry.certificate.CopyFrom(certificate)
+            if entry.HasField("identity"):
+                changes = await self._certificates.changes(certificate, judge, entry.identity)
+                entry.certificate_changes.extend(changes)
         return entry
 
 

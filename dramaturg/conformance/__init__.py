@@ -11,10 +11,7 @@ tolerance, for example how many planted faults it misses.
 from dramaturg.conformance.certificate import (
     MAY_REPLACE,
     NOT_APPLICABLE,
-    NOT_SHOWN,
-    OUTSIDE,
     TOLERANCES,
-    WITHIN,
     Certificate,
     Property,
     certify,
@@ -24,6 +21,7 @@ from dramaturg.conformance.junit import junit_xml
 from dramaturg.conformance.kit import BURST, Check, Outcome, Subject
 from dramaturg.conformance.processes import StartError
 from dramaturg.conformance.suites import CHECKED_ROLES, GENERATION, JUDGE, checked_role, checks_of, run
+from dramaturg.results.equivalence import NOT_SHOWN, OUTSIDE, WITHIN
 
 __all__ = [
     "BURST",

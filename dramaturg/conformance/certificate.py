@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate, PropertyConclusion
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
@@ -25,16 +26,26 @@ from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.variants import VARIANTS
-from dramaturg.results.binomial import lower_bound, upper_bound
+from dramaturg.results.equivalence import (
+    NOT_SHOWN,
+    OUTSIDE,
+    WITHIN,
+    conclude,
+    difference_bounds,
+    share_bounds,
+    shift_bounds,
+)
 from dramaturg.service.channel import open_channel
 
-ERROR = 0.05
-"""The one-sided error of each of the two tests of an equivalence test (Schuirmann 1987)."""
 CONCURRENCY = 8
 """The requests at once."""
-WITHIN, OUTSIDE, NOT_SHOWN, NOT_APPLICABLE = "within", "outside", "not shown", "not applicable"
-MAY_REPLACE = "may replace"
-"""The conclusions of a test."""
+NOT_APPLICABLE, MAY_REPLACE = "not applicable", "may replace"
+"""Further conclusions of a test."""
+CONCLUSIONS: Mapping[str, PropertyConclusion.ValueType] = {
+    one: PropertyConclusion.Value(f"PROPERTY_CONCLUSION_{one.upper().replace(' ', '_')}")
+    for one in (WITHIN, OUTSIDE, NOT_SHOWN, NOT_APPLICABLE, MAY_REPLACE)
+}
+"""The conclusions as a gateway stores them."""
 
 TOLERANCES: Mapping[str, float] = {
     "missed faults": 0.2,
@@ -83,7 +94,7 @@ class Property:
     value: float | None = None
     """The figure, in [-1, 1]. None: there are no cases."""
     lower: float | None = None
-    """The lower bound, with a one-sided error of ``ERROR``. None: no value, or "replacement"."""
+    """The lower bound, with a one-sided error of 5 %. None: no value, or "replacement"."""
     upper: float | None = None
     """The upper bound, likewise."""
     case_count: int = 0
@@ -100,6 +111,8 @@ class Certificate:
     """The name that the judge states."""
     version: str
     """The version that the judge states."""
+    model: str
+    """The model that was requested. Empty: the judge's default."""
     models: Sequence[str]
     """The models that answered, as their providers name them."""
     prompts: Mapping[str, str]
@@ -119,6 +132,25 @@ class Certificate:
     def to_json(self) -> dict[str, Any]:
         """The certificate as a JSON object."""
         return asdict(self)
+
+    def to_message(self) -> JudgeCertificate:
+        """The certificate as a gateway stores it, with the number of errors in place of them."""
+        message = JudgeCertificate(
+            name=self.name,
+            version=self.version,
+            model=self.model,
+            answered_models=self.models,
+            prompts=self.prompts,
+            case_sets=self.sets,
+            request_count=self.request_count,
+            failed_count=len(self.errors),
+            abstained_count=self.abstained,
+        )
+        message.measure_time.FromJsonString(self.measured_at)
+        for one in self.properties:
+            fields = {**asdict(one), "conclusion": CONCLUSIONS[one.conclusion]}
+            message.properties.add(**fields)
+        return message
 
     def count(self, conclusion: str) -> int:
         """How many properties have a conclusion."""
@@ -193,6 +225,7 @@ async def certify(
         role=role.name,
         name=identity.name,
         version=identity.version,
+        model=model,
         models=_models(answers),
         prompts=_prompts(answers),
         sets=[one.sha256 for one in sets],
@@ -257,36 +290,6 @@ async def changes_since(
     known = earlier["prompts"]
     changes += [f"prompt {key}" for key, digest in _prompts(answers).items() if known.get(key) != digest]
     return changes
-
-
-def share_bounds(hits: int, total: int) -> tuple[float, float]:
-    """The bounds of a share, each with the one-sided error ``ERROR``."""
-    return lower_bound(hits, total, ERROR), upper_bound(hits, total, ERROR)
-
-
-def shift_bounds(up: int, down: int, total: int) -> tuple[float, float]:
-    """The bounds of the difference P(up) - P(down) of two kinds of change among the same cases.
-
-    Each bound is the difference of a bound of either share with half the error, so that its error is at most
-    ``ERROR`` however the two depend on each other (Bonferroni).
-    """
-    return difference_bounds((up, total), (down, total))
-
-
-def difference_bounds(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, float]:
-    """The bounds of the difference of two shares, each a pair of hits and total (see ``shift_bounds``)."""
-    half = ERROR / 2
-    return (
-        lower_bound(*first, half) - upper_bound(*second, half),
-        upper_bound(*first, half) - lower_bound(*second, half),
-    )
-
-
-def conclude(lower: float, upper: float, tolerance: float) -> str:
-    """The conclusion of two one-sided tests: by where the bounds lie beside the tolerance."""
-    if -tolerance <= lower and upper <= tolerance:
-        return WITHIN
-    return OUTSIDE if lower > tolerance or upper < -tolerance else NOT_SHOWN
 
 
 def _models(answers: Iterable[CaseAnswer]) -> Sequence[str]:

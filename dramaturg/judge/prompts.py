@@ -118,6 +118,7 @@ class PromptLibrary:
 
     def __init__(self, defaults: Path, overrides: Path | None = None, *, service: str = "") -> None:
         self._token_counts: dict[str, int] = {}
+        self._digests: dict[str, str] = {}
         self._files = _files(SHARED_PROMPTS) | _files(defaults)
         if overrides is None:
             return
@@ -133,6 +134,11 @@ class PromptLibrary:
     def token_counts(self) -> Mapping[str, int]:
         """The tokens of each loaded prompt without content, by name. A token is counted as 4 characters."""
         return self._token_counts
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of each loaded prompt, by name (``Prompt.sha256``)."""
+        return self._digests
 
     def load(
         self,
@@ -174,7 +180,7 @@ class PromptLibrary:
             raise PromptError(f"{file}: a '{{{{' begins no placeholder")
         fixed_texts = "".join((*messages.values(), *(found[part] for part in parts)))
         self._token_counts[name] = -(-len(_PLACEHOLDER.sub("", fixed_texts)) // CHARACTERS_PER_TOKEN)
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        self._digests[name] = digest = hashlib.sha256(text.encode()).hexdigest()
         return Prompt(name, digest, messages, {part: found[part] for part in parts})
 
     def _missing_parts(

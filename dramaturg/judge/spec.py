@@ -134,6 +134,7 @@ class JudgeApp:
             )
             contract = spec.llm(Model(asker, library, settings))
             contract.identity.prompt_token_counts.update(library.token_counts)
+            contract.identity.prompts.update(library.digests)
             yield [replace(contract, models=asker)]
 
 

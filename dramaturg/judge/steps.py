@@ -1,8 +1,9 @@
 """Parses candidates: splits the text of a model into steps.
 
-A list is recognised by its numbering, which must ascend from 0 or 1, else by its bullets, else by short
-lines of one sentence each. "2.5 cups", "at 10. Then", years and times are not step numbers. The text
-around the list is returned separately. Reasoning between marks is not read.
+A list is recognised by its numbering, which must ascend from 0 or 1, else by its bullets, else as a Markdown
+table with numbered rows or one column, else by short lines of one sentence each. "2.5 cups", "at 10. Then",
+years and times are not step numbers. The text around the list is returned separately. Reasoning between marks
+and rulers are not read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Reading
 from dramaturg.judge.list_numbers import ascending
 from dramaturg.judge.markers import Marker, find_bullets, find_markers
 from dramaturg.judge.reasoning import blanked
+from dramaturg.judge.step_tables import find_step_table, has_table, is_ruler
 
 MAX_STEPS = 1000
 """The maximum number of steps of a script (``common.v1.Script``). A text with a longer list has no steps."""
@@ -110,7 +112,7 @@ def parse_listing(text: str) -> Listing:
         .replace("\u2029", "\n")
     )
     markers = ascending(text, find_markers(text)) or _bulleted(text)
-    return _cut(text, markers) if markers else _lines(text)
+    return _cut(text, markers) if markers else _tabled(text) or _lines(text)
 
 
 def is_blank(text: str) -> bool:
@@ -153,8 +155,24 @@ def _split_notes(last: str, *, within_line: bool) -> tuple[str, str]:
 
 
 def _tidy(piece: str) -> str:
-    lines = (line.strip() for line in piece.split("\n") if not _CODE_FENCE.match(line))
+    lines = (line.strip() for line in piece.split("\n") if not _CODE_FENCE.match(line) and not is_ruler(line))
     return "\n".join(line for line in lines if line)
+
+
+def _tabled(text: str) -> Listing | None:
+    """The rows of a table. None: there is no table in the text."""
+    lines = text.split("\n")
+    if not has_table(lines):
+        return None
+    table = find_step_table(lines)
+    if table is None:
+        return Listing()
+    steps = tuple(step for step in table.steps if not is_blank(step))
+    if not 0 < len(steps) <= MAX_STEPS:
+        return Listing()
+    around = lines[: table.start], lines[table.end :]
+    preamble, notes = (_tidy("\n".join(part)) for part in around)
+    return Listing(steps, preamble, notes)
 
 
 def _lines(text: str) -> Listing:

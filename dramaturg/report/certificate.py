@@ -1,11 +1,18 @@
-"""The page of a judge's certificate: one HTML document without requests or scripts."""
+"""A judge's certificate for people: its outcome as text, and a page without requests or scripts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
+    PROPERTY_CONCLUSION_NOT_APPLICABLE,
+    JudgeCertificate,
+    PropertyConclusion,
+)
 
 _TOKENS = Path(__file__).parent / "templates" / "tokens.css"
 _STYLE = """
@@ -29,11 +36,23 @@ _FOOT = (
 )
 
 
+def certificate_outcome(certificate: JudgeCertificate) -> str:
+    """The number of each conclusion, e.g. "9 within, 1 outside, 2 not shown", without what was not tested."""
+    counts = Counter(one.conclusion for one in certificate.properties)
+    names = {
+        number: name.removeprefix("PROPERTY_CONCLUSION_").lower().replace("_", " ")
+        for name, number in PropertyConclusion.items()
+        if number != PROPERTY_CONCLUSION_NOT_APPLICABLE
+    }
+    return ", ".join(f"{counts[number]} {name}" for number, name in names.items() if counts[number])
+
+
 def certificate_page(certificate: Mapping[str, Any]) -> str:
     """The page of a certificate, given as its JSON object (``conformance.Certificate.to_json``)."""
     title = f"{certificate['role']}: {certificate['name']} {certificate['version']}"
     facts = {
         "Measured": certificate["measured_at"],
+        "Requested model": certificate["model"] or "the default",
         "Models": ", ".join(certificate["models"]) or "none",
         "Prompts": ", ".join(f"{name} {digest[:12]}" for name, digest in certificate["prompts"].items())
         or "none",

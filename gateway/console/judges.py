@@ -9,6 +9,7 @@ from aiohttp import web
 
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgePanel, PanelRule
+from dramaturg.report.certificate import certificate_outcome
 from gateway.console.visit import Visit
 
 _HEALTH = {
@@ -38,6 +39,8 @@ class JudgeView:
     panel_members: Sequence[str]
     shadow_of: str
     """The judge that it shadows. Empty: none."""
+    certificate: str
+    """The outcome of its certificate with the date. Empty: none."""
 
 
 def judge_view(judge: Judge) -> JudgeView:
@@ -55,8 +58,16 @@ def judge_view(judge: Judge) -> JudgeView:
         model=f"{check.provider}/{check.model}" if judge.HasField("model_check") else judge.model_error,
         panel="" if panel is None else _rule(panel),
         shadow_of=_shadow(judge),
+        certificate=_certificate(judge),
         panel_members=[] if panel is None else [_member(one) for one in panel.members],
     )
+
+
+def _certificate(judge: Judge) -> str:
+    if not judge.HasField("certificate"):
+        return ""
+    measured = judge.certificate.measure_time.ToDatetime()
+    return f"{certificate_outcome(judge.certificate)} ({measured:%Y-%m-%d})"
 
 
 def _shadow(judge: Judge) -> str:

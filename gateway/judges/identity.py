@@ -188,6 +188,8 @@ def limited(identity: Identity) -> Identity:
         kept.limits[name] = identity.limits[name]
     for name in _names(identity.prompt_token_counts):
         kept.prompt_token_counts[name] = min(identity.prompt_token_counts[name], MAX_PROMPT_TOKENS)
+    for name in _names(identity.prompts):
+        kept.prompts[name] = identity.prompts[name][:MAX_NAME_CHARACTERS]
     return kept
 
 

@@ -94,6 +94,11 @@ class JudgeRegistrations:
             self._threads.close()
             self._store = self._threads = None
 
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the gateway has a store."""
+        return self._store is not None
+
     def registration(self, judge: Judge) -> JudgeRegistration | None:
         """The registration of a judge; None for one of the configuration."""
         if judge.tenant is None:
@@ -117,13 +122,13 @@ class JudgeRegistrations:
 
     async def register(self, judge: JudgeRegistration) -> None:
         """Registers a judge of the current tenant. See ``JudgeDirectoryService.RegisterJudge``."""
-        store = self._persistent()
+        store = self.persistent()
         self._check(judge, new=True)
         if self._registry.is_configured(judge.role, judge.name):
             raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
         most = self._settings.max_registered_judges
         needed = self._needed(judge)
-        added = await self._call(store.registrations.add, current().tenant, judge, most, needed)
+        added = await self.call(store.registrations.add, current().tenant, judge, most, needed)
         if added is None:
             raise ServiceError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -137,10 +142,10 @@ class JudgeRegistrations:
 
     async def update(self, judge: JudgeRegistration, mask: FieldMask) -> None:
         """Changes a registered judge. See ``JudgeDirectoryService.UpdateJudge``."""
-        store, tenant = self._persistent(), current().tenant
+        store, tenant = self.persistent(), current().tenant
         paths = _paths(judge, mask)
         for _ in range(_ATTEMPTS):
-            found = await self._call(store.registrations.get, tenant, judge.role, judge.name)
+            found = await self.call(store.registrations.get, tenant, judge.role, judge.name)
             if found is None:
                 raise self._not_found(judge.role, judge.name)
             changed = JudgeRegistration()
@@ -150,7 +155,7 @@ class JudgeRegistrations:
             )
             self._check(changed)
             needed = self._needed(changed)
-            if await self._call(store.registrations.replace, tenant, changed, found.revision, needed):
+            if await self.call(store.registrations.replace, tenant, changed, found.revision, needed):
                 await self._call_refresh()
                 return
         raise ServiceError(
@@ -161,9 +166,9 @@ class JudgeRegistrations:
 
     async def remove(self, role: str, name: str) -> None:
         """Removes a registered judge. See ``JudgeDirectoryService.RemoveJudge``."""
-        store = self._persistent()
+        store = self.persistent()
         try:
-            removed = await self._call(store.registrations.remove, current().tenant, role, name)
+            removed = await self.call(store.registrations.remove, current().tenant, role, name)
         except JudgeInUseError as error:
             named = {"panels": error.panels, "shadows": error.shadows}
             users = [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
@@ -342,7 +347,12 @@ class JudgeRegistrations:
                 given[setting] = self._folder(tenant) / name
         return given
 
-    def _persistent(self) -> RunStore:
+    def persistent(self) -> RunStore:
+        """The store.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION, ERROR_REASON_NOT_IMPLEMENTED: the gateway has none.
+        """
         if self._store is None:
             raise ServiceError(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -361,9 +371,14 @@ class JudgeRegistrations:
             metadata={"name": name},
         )
 
-    async def _call(
+    async def call(
         self, method: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
+        """Calls a method of the store in a thread.
+
+        Raises:
+            ServiceError: The store is unavailable, or a needed judge was removed.
+        """
         assert self._threads is not None
         try:
             return await self._threads(method, *args, **kwargs)

@@ -42,6 +42,22 @@ def require_extra() -> None:
         raise ExtraMissingError
 
 
+def default_precision(device: str | None) -> Precision:
+    """bfloat16 on a CUDA device that multiplies in it, else float32.
+
+    Args:
+        device: The torch device; absent: the fastest available.
+    """
+    if find_spec("sentence_transformers") is None:
+        return Precision.FLOAT32
+    import torch
+    from sentence_transformers.util import get_device_name
+
+    name = device or get_device_name()
+    halves = name.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False)
+    return Precision.BFLOAT16 if halves else Precision.FLOAT32
+
+
 class EncoderError(ValueError):
     """The encoder cannot be loaded."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import fnmatch
+import json
+import random
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -93,3 +95,19 @@ def last_message(body: Mapping[str, object]) -> str:
     messages = body["messages"]
     assert isinstance(messages, list)
     return str(messages[-1]["content"])
+
+
+def released_pairs(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
+    """Each pair of DRPE's human study in the order shown, and whether the first is the better one."""
+    pairs = []
+    for key, article in json.loads(file.read_text()).items():
+        chosen = []
+        for choice in ("best_summary", "worst_summary"):
+            votes = [one[choice][0] for one in article["annotators"]]
+            chosen += [system for system in set(votes) if votes.count(system) >= 2]
+        if len(chosen) < 2 or chosen[0] == chosen[1]:
+            continue
+        best, worst = (article[system]["text"] for system in chosen)
+        first = random.Random(f"{seed}/{key}").random() < 0.5
+        pairs.append((best, worst, True) if first else (worst, best, False))
+    return pairs

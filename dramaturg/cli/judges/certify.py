@@ -84,6 +84,10 @@ def certify_judge(
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE.html", dir_okay=False, help="Writes an HTML page.")
     ] = None,
+    store: Annotated[
+        bool,
+        typer.Option(help="Store the certificate of a judge by name in the gateway, which `judges` shows."),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Tests a judge's errors and biases within tolerances. Exit code 1: a property is outside.
@@ -104,9 +108,11 @@ def certify_judge(
     """
     if (labels is None) == bool(judge):
         raise typer.BadParameter("--labels and --judge go together", param_hint="--labels")
+    stated = role
     role, separator, name = role.partition("=")
     if separator and (command or not target):
         raise typer.BadParameter("a judge by name needs the gateway's address alone", param_hint="--target")
+    gateway = target if separator else ""
     if separator:
         target = run(_registered_target(target, role, name))
         # Further roles of a gateway are those of judges of texts.
@@ -144,6 +150,8 @@ def certify_judge(
     else:
         failed = [f"{len(certificate.errors)} requests failed"] if certificate.errors else []
         print_tables(Terminal(), _table(certificate), *failed)
+    if gateway and store:
+        run(_store(gateway, stated, certificate))
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
 
 
@@ -160,6 +168,16 @@ async def _registered_target(gateway: str, role: str, name: str) -> str:
         known = ", ".join(sorted(targets)) or "none"
         raise typer.BadParameter(f"{gateway} has no judge {role}={name}; it has {known}", param_hint="ROLE")
     return found
+
+
+async def _store(gateway: str, judge: str, certificate: kit.Certificate) -> None:
+    """Stores a certificate of a judge, named as "role=name"."""
+    role, _, name = judge.partition("=")
+    try:
+        async with DramaturgClient(gateway) as client:
+            await client.certify_judge(role, name, certificate.to_message(), timeout=TIMEOUT)
+    except ServiceError as error:
+        fail(f"{gateway} does not store the certificate: {error.code.name}: {error.message}", 1)
 
 
 def _tolerances(written: Iterable[str]) -> Mapping[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
+from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth, JudgePanel, PanelRule
 from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED
@@ -15,6 +16,7 @@ from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.report.certificate import certificate_outcome
 from dramaturg.tables.model import Table, columns
 
 TIMEOUT = 60.0
@@ -79,6 +81,7 @@ def describe(judge: Judge) -> dict[str, Any]:
         "model_answers": _model_answers(judge),
         "model_error": _model_error(judge),
         "latency_seconds": judge.latency.ToNanoseconds() / 1e9,
+        "certificate": _describe_certificate(judge) if judge.HasField("certificate") else None,
     }
 
 
@@ -88,7 +91,10 @@ def _table(listed: Sequence[Judge]) -> Table:
         columns(
             "role",
             "judge",
-            texts=("default", "health", "model", "answers", "implementation", "target", "error"),
+            texts=(
+                *("default", "health", "model", "answers", "implementation", "target", "certificate"),
+                "error",
+            ),
         ),
         heads=2,
     )
@@ -105,11 +111,31 @@ def _table(listed: Sequence[Judge]) -> Table:
             {True: "yes", False: "no", None: ""}[_model_answers(judge)],
             f"{judge.identity.name} {judge.identity.version}".strip(),
             _panel_text(judge.panel) if judge.HasField("panel") else judge.target,
+            _certificate_text(judge),
             # The words of generation about a model are printed once, below the table.
             "" if judge.error and judge.model_error.endswith(judge.error) else judge.error,
             style="" if health == "SERVING" and _model_answers(judge) is not False else "red",
         )
     return table
+
+
+def _describe_certificate(judge: Judge) -> dict[str, Any]:
+    certificate = judge.certificate
+    return {
+        **MessageToDict(certificate, preserving_proto_field_name=True),
+        "outcome": certificate_outcome(certificate),
+        "changes": list(judge.certificate_changes),
+        "stale": bool(judge.certificate_changes),
+    }
+
+
+def _certificate_text(judge: Judge) -> str:
+    if not judge.HasField("certificate"):
+        return ""
+    certificate = judge.certificate
+    text = f"{certificate_outcome(certificate)}; {certificate.measure_time.ToDatetime():%Y-%m-%d}"
+    changes = judge.certificate_changes
+    return f"{text}; stale: {', '.join(changes)}" if changes else text
 
 
 def _describe_panel(panel: JudgePanel) -> dict[str, Any]:

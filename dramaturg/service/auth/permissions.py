@@ -21,7 +21,7 @@ RUNS_WRITE: Final = "runs.write"
 JUDGES_READ: Final = "judges.read"
 """List judges and read identities."""
 JUDGES_WRITE: Final = "judges.write"
-"""Register, change and remove the tenant's judges."""
+"""Register, change, certify and remove the tenant's judges."""
 SERVE: Final = "serve"
 """Ask the services behind the gateway."""
 OPEN: Final = "open"
@@ -49,7 +49,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {
         JUDGES_READ: "ListJudges CheckJudge ListModelWaits",
-        JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge",
+        JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge CertifyJudge",
     },
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns "

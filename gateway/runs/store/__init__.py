@@ -46,6 +46,7 @@ class RunStore:
         results: Their judgements.
         judges: The identities of their judges.
         registrations: The judges that tenants registered.
+        certificates: The certificates of judges.
         datasets: The uploaded datasets.
         label_sets: The label sets.
         spending: What tenants spend by day.
@@ -55,6 +56,7 @@ class RunStore:
     def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
         from dramaturg.database.leases import Leases
         from gateway.runs.store.attempts import Attempts
+        from gateway.runs.store.certificates import JudgeCertificates
         from gateway.runs.store.datasets import Datasets
         from gateway.runs.store.judges import SeenJudges
         from gateway.runs.store.labels import LabelSets
@@ -73,6 +75,7 @@ class RunStore:
         self.results = Results(database)
         self.judges = SeenJudges(database)
         self.registrations = RegisteredJudges(database)
+        self.certificates = JudgeCertificates(database)
         self.datasets = Datasets(database)
         self.label_sets = LabelSets(database)
         self.spending = TenantSpending(database)

@@ -242,6 +242,17 @@ judges = sa.Table(
 )
 """The judges that tenants registered."""
 
+judge_certificates = sa.Table(
+    "judge_certificates",
+    metadata,
+    sa.Column("tenant", SanitizedText, primary_key=True),
+    sa.Column("role", SanitizedText, primary_key=True),
+    sa.Column("name", SanitizedText, primary_key=True),
+    # evaluation.v1.JudgeCertificate.
+    sa.Column("certificate", sa.LargeBinary, nullable=False),
+)
+"""The certificates of judges, by the tenant that stored them."""
+
 run_executors = sa.Table(
     "run_executors",
     metadata,
@@ -358,7 +369,7 @@ RUN_PARTS = (
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0002",
+    head="0003",
     version_table="run_revision",
     former="run_schema",
 )

@@ -127,6 +127,15 @@ def reproduce(
             rich_help_panel=MORE,
         ),
     ] = False,
+    predictions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Edges of the development part (proscript), as graphs predict writes them.",
+        ),
+    ] = None,
     single_order: Annotated[
         bool,
         typer.Option(
@@ -199,6 +208,8 @@ def reproduce(
         fail("--ablations: only abseval and drpe have variants of judges, and they need models")
     if pairwise and (paper is not PaperName.PROSCRIPT or offline):
         fail("--pairwise: only proscript predicts edges, and models are needed")
+    if predictions and paper is not PaperName.PROSCRIPT:
+        fail("--predictions: only proscript predicts edges")
     if single_order and (paper is not PaperName.DRPE or offline):
         fail("--single-order: only drpe shows texts in both orders, and it needs models")
     perturbations = perturbations or bool(perturbation_model)
@@ -257,6 +268,7 @@ def reproduce(
                 perturbations=perturbations,
                 perturbation_model=perturbation_model,
                 pairwise=pairwise,
+                predictions=predictions or (),
                 single_order=single_order,
                 max_output_tokens=max_output_tokens,
                 demonstrations=shown,

@@ -116,6 +116,8 @@ class Session:
     """The folder of the prompts that the services of this process use. None: the shipped ones."""
     pairwise: bool = False
     """Whether edges are also predicted pair by pair."""
+    predictions: Sequence[Path] = ()
+    """Files of edges that were predicted before, e.g. by a trained edge model."""
     single_order: bool = False
     """Whether the texts of a pair are shown in one order, the drawn one, in place of both."""
     sheets: Path | None = None

@@ -18,7 +18,7 @@ from dramaturg_research.training.members import train_members
 from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TooFewScriptsError, TrainingData
 from services.edges.commands import Device, Threads
-from services.edges.encoder import EncoderError, ExtraMissingError
+from services.edges.encoder import EncoderError, ExtraMissingError, default_precision
 from services.edges.inference import WindowError
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
 
@@ -96,12 +96,12 @@ def train_command(
         ),
     ] = _DEFAULTS.members,
     precision: Annotated[
-        Precision,
+        Precision | None,
         typer.Option(
-            help="The precision of matrix products.",
+            help="The precision of matrix products. Default: bfloat16 on CUDA, else float32.",
             rich_help_panel=MORE,
         ),
-    ] = _DEFAULTS.precision,
+    ] = None,
     threads: Threads = 0,
     device: Device = None,
     checkpoint_every: Annotated[
@@ -139,7 +139,7 @@ def train_command(
             seed=seed,
             holdout=holdout,
             members=members,
-            precision=precision,
+            precision=precision or default_precision(device),
             threads=threads,
             # Options that are not given have the defaults of the reading.
             **{name: value for name, value in given.items() if value is not None},

@@ -254,20 +254,19 @@ def combine(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
     if len(first) != len(second):
         preference = pb.PREFERENCE_FIRST if len(first) > len(second) else pb.PREFERENCE_SECOND
     ties = len(cast) - len(first) - len(second)
+    scored = all(one.HasField("confidence") for one in cast)
     return pb.ComparePairResponse(
         votes=votes,
         preference=preference,
-        first_drpe_score=_drpe_score(first),
-        second_drpe_score=_drpe_score(second),
+        first_drpe_score=_drpe_score(first) if scored else None,
+        second_drpe_score=_drpe_score(second) if scored else None,
         first_vote_share=(len(first) + ties / 2) / len(cast),
     )
 
 
-def _drpe_score(votes: Iterable[pb.RoleVote]) -> float | None:
-    """Equation 4: the sum of the confidences; None if a vote has no confidence."""
-    confidences = [one.confidence if one.HasField("confidence") else None for one in votes]
-    known = [one for one in confidences if one is not None]
-    return math.fsum(known) if len(known) == len(confidences) else None
+def _drpe_score(votes: Iterable[pb.RoleVote]) -> float:
+    """Equation 4: the sum of the confidences, which all votes have."""
+    return math.fsum(one.confidence for one in votes)
 
 
 def _mean_confidence(ballots: Sequence[pb.Ballot]) -> float | None:

@@ -9,13 +9,13 @@ from dramaturg import conformance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.conformance import NOT_SHOWN, OUTSIDE, WITHIN, checked_role
-from dramaturg.conformance.certificate import conclude, difference_bounds, share_bounds, shift_bounds
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.roles import EXECUTE
 from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.variants import AUTHORITY, BANDWAGON, INJECTIONS, PADDING
+from dramaturg.results.equivalence import conclude, difference_bounds, share_bounds, shift_bounds
 from dramaturg.testing import serve
 from tests.dramaturg.conformance import services
 

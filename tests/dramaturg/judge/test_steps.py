@@ -64,6 +64,19 @@ LISTS = {
     "Heat the water\nAdd the tea\nPour it": ("Heat the water", "Add the tea", "Pour it"),
     "10. a\n11. b\n12. c": ABC,
     "第九步：a\n第十步：b\n第十一步：c": ABC,
+    "| Step | Action |\n|------|--------|\n| 1 | a |\n| 2 | b |\n| 3 | c |": ABC,
+    "Step | Action\n--- | :-:\n1 | a\n2 | b\n3 | c": ABC,
+    "| Step 1 | a |\n|---|---|\n| **Step 2** | b |\n| Step 3 | c |": ABC,
+    "| 第1步 | a |\n|---|---|\n| 第2步 | b |\n| 第3步 | c |": ABC,
+    "| Action |\n|---|\n| a |\n| b |\n| c |": ABC,
+    "| # | Action | Time |\n|--|--|--|\n| 1 | Use 1 \\| 2 cups | 5 min |\n| 2 | b | |": (
+        "Use 1 | 2 cups | 5 min",
+        "b",
+    ),
+    # Only the numbered table is of steps.
+    "| Item | g |\n|-|-|\n| Tea | 2 |\n\n| # | Do |\n|-|-|\n| 1 | a |\n| 2 | b |\n| 3 | c |": ABC,
+    "a\n---\n1. a\n\n---\n2. b\n***\n3. c": ABC,
+    "Heat the water\n---\nAdd the tea\n---\nPour it": ("Heat the water", "Add the tea", "Pour it"),
 }
 
 
@@ -88,6 +101,9 @@ def test_splits_lists_in_all_their_forms(text: str, steps: tuple[str, ...]) -> N
         "First heat it. Then drink it.\nIt is good. Try it.\nBe careful. It is hot.",
         "1. \n2. \n3. ",
         "-5 degrees outside\n-7 degrees in the north",
+        "| Item | Amount |\n|---|---|\n| Tea | Two |\n| Water | Three |\n| Milk | Four |",
+        "| # | Item |\n|---|---|\n| 1 | Tea |\n| 3 | Milk |\n| 4 | Water |",
+        "| Step | Action |\n|---|---|",
     ],
 )
 def test_finds_no_steps_where_there_are_none(text: str) -> None:
@@ -99,6 +115,15 @@ def test_keeps_what_stands_around_the_steps() -> None:
     assert listing.steps == ("Heat it.", "Eat it.")
     assert listing.preamble == "Sure! You need a pot."
     assert listing.notes == "Enjoy!\nIt is good."
+
+
+def test_keeps_what_stands_around_a_table_and_its_heading() -> None:
+    listing = parse_listing(
+        "My plan:\n\n| # | Action |\n|---|---|\n| 1 | Heat it. |\n| 2 | Eat it. |\n\nEnjoy!"
+    )
+    assert listing.steps == ("Heat it.", "Eat it.")
+    assert listing.preamble == "My plan:\n| # | Action |"
+    assert listing.notes == "Enjoy!"
 
 
 def test_a_line_that_says_note_is_no_part_of_the_last_step() -> None:
@@ -158,6 +183,11 @@ LINE = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
         "一、",
         "百",
         "１．",
+        "|",
+        "\n|---|---|\n",
+        "\n| 1 | ",
+        "\n| Step 2 | ",
+        "\n---\n",
     ]
 )
 
@@ -183,7 +213,16 @@ def is_mark(letter: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "text", ["1. a\n" * 40_000, "1. " * 60_000, "- a\n" * 50_000, "(" * 200_000, "\n" * 200_000]
+    "text",
+    [
+        "| a | b |\n|---|---|\n" * 10_000,
+        "| 1 | a |\n|-|-|\n" + "| 2 | b |\n" * 20_000,
+        "1. a\n" * 40_000,
+        "1. " * 60_000,
+        "- a\n" * 50_000,
+        "(" * 200_000,
+        "\n" * 200_000,
+    ],
 )
 @pytest.mark.timeout(20)
 def test_long_texts_are_read_in_linear_time(text: str) -> None:

@@ -11,6 +11,12 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
+from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
+    PROPERTY_CONCLUSION_OUTSIDE,
+    PROPERTY_CONCLUSION_WITHIN,
+    CertifiedProperty,
+    JudgeCertificate,
+)
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeShadow
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
 from dramaturg.service.auth import audit
@@ -18,6 +24,7 @@ from dramaturg.service.settings import SettingsError
 from dramaturg.testing import in_thread
 from gateway.console.comparison import named_reason
 from gateway.console.judges import judge_view
+from gateway.console.pages import render
 from gateway.console.runs import in_words
 from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
@@ -341,7 +348,24 @@ async def test_shadows_are_listed_and_their_agreement_is_shown(served: Consoled)
         assert 'aria-label="Agreement by criterion"' in shown
         assert "adequacy" in shown
     judge = judge_view(Judge(name="b", role="critic", shadow=JudgeShadow(of="a", model="small")))
-    assert judge.shadow_of == "a with small"
+    assert (judge.shadow_of, judge.certificate) == ("a with small", "")
+
+
+def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
+    tested = [
+        CertifiedProperty(name=name, conclusion=PROPERTY_CONCLUSION_OUTSIDE)
+        for name in ("position", "verbosity")
+    ]
+    certificate = JudgeCertificate(
+        properties=[*tested, CertifiedProperty(name="injection", conclusion=PROPERTY_CONCLUSION_WITHIN)]
+    )
+    certificate.measure_time.FromJsonString("2026-01-02T03:04:05Z")
+    judge = Judge(name="b", role="critic", certificate=certificate, certificate_changes=["version 1, now 2"])
+    assert judge_view(judge).certificate == "1 within, 2 outside (2026-01-02)"
+    page = render(
+        "judges.html.j2", judges=[judge_view(judge)], checked=False, links=[], path="", authenticates=False
+    )
+    assert '<div class="fail">stale</div><div class="note text">version 1, now 2</div>' in page
 
 
 async def test_a_run_without_shadows_says_so(served: Consoled) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import re
 from pathlib import Path
 from statistics import correlation, fmean
@@ -13,12 +12,11 @@ import pytest
 
 from tests.support.openai_server import Answer, Body
 from tests.support.readers import entries, prompt_of, shown, with_tokens
-from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
+from tests.support.reproductions import check_outputs, read_csv, released_pairs, reproduce, reproduce_with
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(540)]
 
 LIMIT = 12
-CHOICES = ("best_summary", "worst_summary")
 READERS = (
     "Reader driver",
     "Reader teacher",
@@ -69,25 +67,9 @@ def scripted(body: Body) -> Body | Answer:
     return with_tokens(entries(seen, lambda *_: vote), lambda _: -0.1)
 
 
-def released(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
-    """Each pair in the order shown, and whether the first is the better one."""
-    pairs = []
-    for key, article in json.loads(file.read_text()).items():
-        chosen = []
-        for choice in CHOICES:
-            votes = [one[choice][0] for one in article["annotators"]]
-            chosen += [system for system in set(votes) if votes.count(system) >= 2]
-        if len(chosen) < 2 or chosen[0] == chosen[1]:
-            continue
-        best, worst = (article[system]["text"] for system in chosen)
-        first = random.Random(f"{seed}/{key}").random() < 0.5
-        pairs.append((best, worst, True) if first else (worst, best, False))
-    return pairs
-
-
 @pytest.mark.slow
 def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: Path) -> None:
-    everything = released(data_dir / "drpe" / "cnn_human.json")
+    everything = released_pairs(data_dir / "drpe" / "cnn_human.json")
     assert len(everything) == 81
     kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
     human = [float(first) for _, _, first in kept]
@@ -164,7 +146,7 @@ def test_without_a_model_the_study_and_the_metrics_are_reproduced(data_dir: Path
     shares = [study[f"{name} chosen by two or more, in percent"]["best"] for name in ("brio", "t0", "gpt3")]
     assert list(map(float, shares)) == pytest.approx([36, 8, 58])
     methods = {row["Method"]: row for row in read_csv(tmp_path / "table-1-methods.csv")}
-    pairs = released(data_dir / "drpe" / "cnn_human.json")
+    pairs = released_pairs(data_dir / "drpe" / "cnn_human.json")
     kept = [pairs[index * len(pairs) // LIMIT] for index in range(LIMIT)]
     longer = fmean((len(one) > len(other)) == first for one, other, first in kept)
     assert float(methods["longer"]["Accuracy"]) == pytest.approx(longer)
@@ -183,7 +165,7 @@ def test_xsum_is_reproduced_where_its_study_is_and_one_order_is_shown_where_aske
     (place / "cnn_human.json").write_text(source)
     articles = dict(list(json.loads(source).items())[50:])
     (place / "bbc_human.json").write_text(json.dumps(articles))
-    everything = released(place / "bbc_human.json")
+    everything = released_pairs(place / "bbc_human.json")
     kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
     options = ("--model", "a", "--limit", str(LIMIT), "--single-order")
     finished, server = reproduce_with(scripted, "drpe", place, tmp_path / "out", *options)

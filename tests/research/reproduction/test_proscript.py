@@ -203,9 +203,16 @@ def test_nearest_references_the_test_part_and_pairs_of_events_are_scored(tmp_pat
 def test_without_a_model_released_predictions_and_the_random_row_are_scored(
     data_dir: Path, tmp_path: Path
 ) -> None:
-    finished = reproduce("proscript", data_dir, tmp_path, "--offline")
+    mine = tmp_path.parent / "mine.json"
+    dev = json.loads((data_dir / "proscript" / "proscript_dev.json").read_text(encoding="utf-8"))
+    mine.write_text(json.dumps(dev[:217]))
+    finished = reproduce("proscript", data_dir, tmp_path, "--offline", "--predictions", str(mine))
     assert finished.code == 0, finished.err
     check_outputs(tmp_path, "proscript", offline=True)
+    row = {row["Models"]: row for row in read_csv(tmp_path / "table-1.csv")}["mine.json"]
+    # A fifth of the scripts is predicted, without an error.
+    assert [float(row[f"dev: {name}"]) for name in ("F1", "P")] == pytest.approx([20, 20])
+    assert "mine.json: 217 of 1085 scripts have a prediction" in (tmp_path / "table-1.md").read_text()
     # Of the 1,085 scripts nine have a maximum degree of four and more.
     figure_5 = (tmp_path / "figure-5.svg").read_text()
     assert re.findall(r">(\d\+?)</text>", figure_5)[:4] == ["1", "2", "3", "4+"]

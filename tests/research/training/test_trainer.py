@@ -21,7 +21,7 @@ from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TrainingData, train
 from services.edges.app import App
 from services.edges.card import ModelCard, read_card
-from services.edges.encoder import EncoderError, PairEncoder
+from services.edges.encoder import EncoderError, PairEncoder, default_precision
 from services.edges.inference import WindowError, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.model import load_model
@@ -309,3 +309,10 @@ def test_half_precision_is_served_as_it_was_trained(material: Path, reading: Rea
     whole = infer(load_model(tmp_path, device="cpu").encoder, "scenario", WORDS[:4])
     assert halved != whole
     assert halved == pytest.approx(whole, abs=0.05)
+
+
+def test_half_precision_is_the_default_where_the_device_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_precision("cpu") is Precision.FLOAT32
+    for supported, precision in ((True, Precision.BFLOAT16), (False, Precision.FLOAT32)):
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda supported=supported, **_: supported)
+        assert default_precision("cuda:0") is precision

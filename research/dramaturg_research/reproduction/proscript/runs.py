@@ -21,7 +21,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.baselines import draw_baselines
-from dramaturg.graphs.file_scores import score_files, score_pairs
+from dramaturg.graphs.file_scores import FileScores, score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import from_rpc_error
@@ -89,6 +89,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         random_test = await _score_random(service, drawn_test) if test else None
         random_distances = [] if session.dry_run else await _measure_random(service, drawn)
         released = await released_predictions(service, place)
+        given = {file.name: await _score_file(service, file, place / DEV) for file in session.predictions}
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     edges: Summary | None = None
@@ -110,14 +111,14 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         }
         nearest = {} if session.dry_run else await _nearest(session, rows)
         made.tables += [
-            table_1(predicted, session),
+            table_1(predicted, session, given),
             table_2(written, random_distances, session, nearest),
         ]
         if session.out is not None and not session.dry_run:
             scripts = await _scripts(session)
             write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
     else:
-        made.tables += [table_1(predicted, session), table_2({}, random_distances, session, {})]
+        made.tables += [table_1(predicted, session, given), table_2({}, random_distances, session, {})]
         made.omissions.append(
             Omission("The rows of models in Tables 1 and 2", "No model is named (--offline).")
         )
@@ -305,6 +306,22 @@ async def _measure_random(
             )
 
     return await gather_all([measure(pair) for pair in pairs])
+
+
+async def _score_file(service: GraphServiceAsyncStub, file: Path, references: Path) -> FileScores:
+    """The scores of predicted edges; a script without a prediction counts as a graph without edges.
+
+    Raises:
+        DataError: The file cannot be read, or has no prediction of a script.
+    """
+    request = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED)
+    try:
+        scores = await score_files(service, file, references, request, missing="empty")
+    except FileError as error:
+        raise DataError(str(error)) from error
+    if len(scores.unanswered) == scores.response.summary.pair_count:
+        raise DataError(f"{file}: has no prediction with the id of a script of {references.name}")
+    return scores
 
 
 async def released_predictions(service: GraphServiceAsyncStub, place: Path) -> Table | None:

@@ -13,6 +13,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.files import read_rows
 from dramaturg.plots.figures import BarChart, LineChart
 from dramaturg.results.graphs import EDIT_NAMES
@@ -53,12 +54,13 @@ class Predicted(NamedTuple):
     random_test: pb.ScoreEdgesResponse | None
 
 
-def table_1(predicted: Mapping[str, Predicted], session: Session) -> Table:
-    """The scores of random graphs and of each model by each method, above those of the paper.
+def table_1(predicted: Mapping[str, Predicted], session: Session, given: Mapping[str, FileScores]) -> Table:
+    """The scores of random graphs, of each model by each method, and of files, above those of the paper.
 
     Args:
         predicted: By method; the model's own is "".
         session: The models.
+        given: The scores of predictions that were made before, on the development part, by file.
     """
     absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 2)
     printed = {name: line.split() for name, line in TABLE_1.items()}
@@ -66,7 +68,7 @@ def table_1(predicted: Mapping[str, Predicted], session: Session) -> Table:
     first = [
         percent(value, _DIGITS, given)
         for value, given in zip(
-            (*_random_scores(drawn.random), *_random_scores(drawn.random_test)),
+            (*_macro_scores(drawn.random), *_macro_scores(drawn.random_test)),
             printed["random"],
             strict=False,
         )
@@ -86,6 +88,13 @@ def table_1(predicted: Mapping[str, Predicted], session: Session) -> Table:
                 if figures is not None and figures.abstentions_by_reason:
                     scored = f"{figures.edges.pair_count} of {figures.graph_count}"
                     notes.append(f"{name}, {part}: {scored} scripts have a graph; the others are left out.")
+    for name, scores in given.items():
+        cells = [percent(value, _DIGITS) for value in _macro_scores(scores.response)]
+        rows.append(Row([words(name), *cells, *[number(None, _DIGITS)] * 3, *absent]))
+        if scores.unanswered:
+            asked = scores.response.summary.pair_count
+            answered = f"{asked - len(scores.unanswered)} of {asked}"
+            notes.append(f"{name}: {answered} scripts have a prediction; the others have no edges.")
     rows += [
         Row(
             [words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)],
@@ -103,7 +112,7 @@ def table_1(predicted: Mapping[str, Predicted], session: Session) -> Table:
     )
 
 
-def _random_scores(scores: pb.ScoreEdgesResponse | None) -> Sequence[float | None]:
+def _macro_scores(scores: pb.ScoreEdgesResponse | None) -> Sequence[float | None]:
     if scores is None:
         return [None] * 3
     return scores.summary.macro.f1, scores.summary.macro.precision, scores.summary.macro.recall

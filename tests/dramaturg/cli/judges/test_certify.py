@@ -22,6 +22,7 @@ CERTIFICATE = Certificate(
     role="critic",
     name="<b>llm-critic</b>",
     version="1.2.0",
+    model="",
     models=["small"],
     prompts={"critic": "ab" * 32},
     sets=["cd" * 32],
@@ -148,6 +149,16 @@ async def test_a_registered_judge_is_certified_by_its_name(tmp_path: Path) -> No
         assert made.code == 0, made.err
         done = await dramaturg("judges", "certify", "rating-judge=theirs", *at, "--json")
         assert (done.code, done.json["role"], done.json["name"]) == (1, "rating-judge", "theirs"), done.err
+        listed = (await dramaturg("judges", *at, "--json")).json["judges"][-1]
+        assert (listed["certificate"]["version"], listed["certificate"]["stale"]) == (
+            done.json["version"],
+            False,
+        )
+        outcome, measured = listed["certificate"]["outcome"], done.json["measured_at"][:10]
+        assert " outside" in outcome
+        shown = " ".join((await dramaturg("judges", *at)).out.split())
+        assert outcome.split(",")[0] in shown
+        assert measured in shown
         unknown = await dramaturg("judges", "certify", "rating-judge=ours", *at)
         assert unknown.code == 2
         assert "rating-judge=theirs" in unknown.err

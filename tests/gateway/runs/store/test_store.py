@@ -91,6 +91,7 @@ def test_a_store_of_a_newer_program_is_refused(store_url: str) -> None:
 FORMER = (
     "ALTER TABLE label_items DROP COLUMN probability",
     "DROP TABLE run_revision",
+    "DROP TABLE judge_certificates",
     "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO run_schema VALUES (11)",
 )

@@ -182,6 +182,7 @@ async def test_an_endpoint_that_refuses_log_probabilities_still_votes(
     assert [vote.preference for vote in response.votes] == [pb.PREFERENCE_FIRST] * 2
     assert not any(vote.HasField("confidence") for vote in response.votes)
     assert not response.HasField("first_drpe_score")
+    assert not response.HasField("second_drpe_score")
     for one in (response, again):
         assert any("logprobs" in " ".join(call.omitted_parameters) for call in one.provenance.completions)
     # The refusal is remembered: only the first request, and the probe that confirms it, asked for
