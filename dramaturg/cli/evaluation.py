@@ -171,7 +171,7 @@ class RowsJob:
         try:
             check_fields(request(), settings)
         except ValueError as error:
-            fail(str(error))
+            fail(str(error).replace(f"--set options.{_SAMPLING}.", f"--set {_SAMPLING}."))
         return settings
 
     def apply(self, request: Message) -> None:

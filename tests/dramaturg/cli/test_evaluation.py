@@ -117,7 +117,7 @@ async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> N
         (("--set", "mechanism"), "--set 'mechanism' is not of the form FIELD=VALUE"),
         (("--set", "mechanisn=agents"), "there is no field mechanisn; did you mean mechanism?"),
         (("--set", "mechanism=committee"), "the values are agents, single-judge"),
-        (("--set", "sampling.temperature=9"), "--set options.sampling.temperature=9: "),
+        (("--set", "sampling.temperature=9"), "--set sampling.temperature=9: "),
         (("--set", "policy.min_covrage=1"), "there is no field min_covrage; did you mean min_coverage?"),
         (("--set", "policy.min_coverage=high"), "'high' is no number"),
         (("--set", "policy=1"), "policy has fields: policy.max_failed_fraction"),
