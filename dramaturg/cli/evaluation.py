@@ -64,6 +64,7 @@ from dramaturg.cli.runs.spec import (
     upload_rows,
 )
 from dramaturg.cli.runs.watch import EXIT_CODES
+from dramaturg.cli.sampling_options import Repeats
 from dramaturg.cli.summaries import as_json, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
@@ -138,6 +139,8 @@ class RowsJob:
     """The maximum number of concurrent samples."""
     timeout: Timeout = 600.0
     """Timeout of one sample, in seconds."""
+    repeats: Repeats = 0
+    """How often each judge is asked. 0: as the row says."""
     fields: Set = None
     """Fields of rows and of the run, as FIELD=VALUE."""
 
@@ -146,7 +149,8 @@ class RowsJob:
 
     @property
     def _settings(self) -> Sequence[Setting]:
-        return parse_settings(self.fields or ())
+        repeats = [f"options.repeats={self.repeats}"] if self.repeats else []
+        return parse_settings([*repeats, *(self.fields or ())])
 
     def setting(self, path: str) -> str | None:
         """The value that a field of rows is set to. None: it is not set."""

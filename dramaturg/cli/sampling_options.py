@@ -21,3 +21,13 @@ ReasoningEffort = Annotated[
     str,
     typer.Option(metavar="EFFORT", help="How much a reasoning model reasons: minimal, low, medium, high."),
 ]
+Repeats = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=15,
+        help="Ask each judge of verdicts, ratings or pairs as often, independently; the majority or the mean "
+        "counts. 0: as the row says, else once.",
+        rich_help_panel=MORE,
+    ),
+]
