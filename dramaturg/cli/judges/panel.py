@@ -26,6 +26,7 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.formats.panel_weights import PanelWeightsError, read_weights, weight_of
 
@@ -50,9 +51,9 @@ class Panel(Description):
     member: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[@MODEL][=NUMBER]",
-            help="A judge of the role; repeatable, at least two. The number is the weight; of a cascade the "
-            "confidence from which on the verdict stands, for all but the last.",
+            metavar="NAME",
+            help="A judge of the role, as NAME[@MODEL][=NUMBER]; repeatable. The number is its weight; in a "
+            "cascade the confidence from which on its verdict stands, for all but the last.",
         ),
     ] = None
     rule: Annotated[Rule | None, typer.Option(help="How votes become one verdict. Default: majority.")] = None
@@ -88,6 +89,7 @@ def add(judge: Name, panel: Panel, target: RunTarget = DEFAULT_TARGET, as_json: 
     made.panel.members.extend(_members(panel, made.panel.rule))
     made.panel.quorum = panel.quorum or 0
     show_answer(target, lambda client: client.register_judge(made), as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 @app.command("update")
