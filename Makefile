@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# Processes read compiled modules: an environment that forbids to write them doubles the processor time of the tests.
+export PYTHONDONTWRITEBYTECODE :=
 # The number of test processes: one more than cores, since tests wait for processes, servers and stores.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 BIN := $(VENV)/bin

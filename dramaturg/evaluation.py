@@ -8,6 +8,8 @@ All functions have these parameters:
 - ``judges``: judges by role, e.g. ``{"critic": "llm"}``; several names of one role are a panel. A role
   without an entry has the configured default.
 - ``model``: the model of the judges. Empty: their own default.
+- ``repeats``: how often each judge is asked independently, up to 15; the majority counts, of scores the mean.
+  0: once.
 - ``target``: the address of the gateway. Default: ``DRAMATURG_TARGET``, else localhost:50051.
 - ``settings``: TLS files, the token file and limits of the connection. Default: read from the environment.
 - ``timeout``: the timeout of the evaluation, in seconds. Default: that of the settings.
@@ -131,6 +133,7 @@ async def evaluate_scripts_async(
     roles: Sequence[str] = (),
     judges: Judges | None = None,
     model: str = "",
+    repeats: int = 0,
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
@@ -146,6 +149,7 @@ async def evaluate_scripts_async(
         roles: The roles of the judges, e.g. "critic". Empty: critic, execute and commonsense.
         judges: See the module.
         model: See the module.
+        repeats: See the module.
         target: See the module.
         settings: See the module.
         timeout: See the module.
@@ -161,7 +165,7 @@ async def evaluate_scripts_async(
         ],
         roles=_texts("roles", roles),
         judges=_selections(judges),
-        options=JudgeOptions(model=model),
+        options=JudgeOptions(model=model, repeats=repeats),
     )
     if reference is not None:
         request.gold_answer.CopyFrom(_script(_texts("reference", reference)))
@@ -184,6 +188,7 @@ async def evaluate_texts_async(
     instructions: str = "",
     judges: Judges | None = None,
     model: str = "",
+    repeats: int = 0,
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
@@ -200,6 +205,7 @@ async def evaluate_texts_async(
         instructions: The instructions of the system that wrote them. Empty: none.
         judges: See the module.
         model: See the module.
+        repeats: See the module.
         target: See the module.
         settings: See the module.
         timeout: See the module.
@@ -215,7 +221,7 @@ async def evaluate_texts_async(
         criteria=read_criteria(criteria),
         reference=reference,
         judges=_selections(judges),
-        options=JudgeOptions(model=model),
+        options=JudgeOptions(model=model, repeats=repeats),
     )
     return texts_evaluation(
         await _evaluate(
@@ -235,6 +241,7 @@ async def evaluate_pair_async(
     baselines: Sequence[str] = (),
     judges: Judges | None = None,
     model: str = "",
+    repeats: int = 0,
     target: str | None = None,
     settings: ChannelSettings | None = None,
     timeout: float | None = None,
@@ -251,6 +258,7 @@ async def evaluate_pair_async(
         baselines: Further methods: "llm", "fixed-roles".
         judges: See the module.
         model: See the module.
+        repeats: See the module.
         target: See the module.
         settings: See the module.
         timeout: See the module.
@@ -263,7 +271,7 @@ async def evaluate_pair_async(
         second=ComparedText(text=_text("second", second)),
         baselines=_texts("baselines", baselines),
         judges=_selections(judges),
-        options=JudgeOptions(model=model),
+        options=JudgeOptions(model=model, repeats=repeats),
     )
     if criteria is not None:
         request.roles.criteria.extend(read_criteria(criteria))

@@ -52,6 +52,8 @@ class Verdict:
     """The number on the scale of the criterion; without a scale from 0 to 1, if the judge grades."""
     confidence: float | None
     """The measured probability that the outcome is right, from 0 to 1, if the judge states it."""
+    measured_confidence: float | None
+    """How far the repeats of the judge agree, from 0 to 1. None: no repeats."""
     abstain_reason: str | None
     """The reason of an abstention, e.g. "TIMED_OUT". None: it does not abstain."""
     rationale: str
@@ -124,6 +126,8 @@ class Comparison:
     """The reason of an abstention. None: it does not abstain."""
     confidence: float | None
     """The measured probability that the preference is right, from 0 to 1, if it is stated."""
+    measured_confidence: float | None
+    """How far the repeats of the judge agree, from 0 to 1. None: no repeats."""
     rationale: str
     """The rationale, as text."""
 
@@ -199,6 +203,7 @@ def _verdict(verdict: verdict_pb2.Verdict, row: RunResult) -> Verdict:
         passed={"PASS": True, "FAIL": False}.get(outcome_name(verdict.outcome)),
         score=verdict.score if verdict.HasField("score") else None,
         confidence=verdict.confidence if verdict.HasField("confidence") else None,
+        measured_confidence=_measured(row),
         abstain_reason=_abstain_reason(row),
         rationale=verdict.rationale,
         findings=tuple(
@@ -213,6 +218,10 @@ def _verdict(verdict: verdict_pb2.Verdict, row: RunResult) -> Verdict:
         ),
         judge=row.judge,
     )
+
+
+def _measured(row: RunResult) -> float | None:
+    return row.measured_confidence if row.HasField("measured_confidence") else None
 
 
 def _abstain_reason(row: RunResult) -> str | None:
@@ -230,5 +239,6 @@ def _comparison(method: str, row: RunResult) -> Comparison:
         preferred=_PREFERRED[row.value] if row.HasField("value") else None,
         abstain_reason=_abstain_reason(row),
         confidence=row.confidence if row.HasField("confidence") else None,
+        measured_confidence=_measured(row),
         rationale=row.rationale,
     )

@@ -21,7 +21,7 @@ import uvloop
 
 from bench.load.serving import serving
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, Message
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 from tests.support.judges import all_pass
 
 _MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()

@@ -24,8 +24,8 @@ from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.json_lines import LineError, json_objects
-from dramaturg.judge.role_counts import role_shortage
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
+from dramaturg.judge.roles import role_shortage
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Table, columns

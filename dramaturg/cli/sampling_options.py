@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from google.protobuf.message import Message
 
-from dramaturg.api.common.v1.judging_pb2 import Sampling
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 
 Temperature = Annotated[
     float | None, typer.Option(min=0, max=2, help="The sampling temperature. Default: as the row says.")
@@ -32,6 +32,16 @@ SamplingSeed = Annotated[
     int | None, typer.Option("--sampling-seed", help="The seed for providers that sample by one.")
 ]
 
+Repeats = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=15,
+        help="Ask each judge of verdicts, ratings or pairs as often, independently; the majority or the mean "
+        "counts. 0: as the row says, else once.",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
@@ -47,6 +57,8 @@ class SamplingOptions:
     """How much a reasoning model reasons."""
     sampling_seed: SamplingSeed = None
     """The seed."""
+    repeats: Repeats = 0
+    """How often each judge is asked."""
 
     def sampling(self) -> Sampling:
         """What is set, as a message."""
@@ -60,6 +72,11 @@ class SamplingOptions:
 
     def apply(self, request: Message) -> None:
         """Copies the given values into the options of a request, if it has options."""
+        if "options" not in request.DESCRIPTOR.fields_by_name:
+            return
+        options: JudgeOptions = request.options  # type: ignore[attr-defined]
         sampling = self.sampling()
-        if sampling.ByteSize() and "options" in request.DESCRIPTOR.fields_by_name:
-            request.options.sampling.MergeFrom(sampling)  # type: ignore[attr-defined]
+        if sampling.ByteSize():
+            options.sampling.MergeFrom(sampling)
+        if self.repeats:
+            options.repeats = self.repeats

@@ -1,12 +1,21 @@
-"""The requirements of judges of pairs, ratings and challenges, of synthesizers, and of edges."""
+"""The requirements of judges of pairs, ratings and challenges, of synthesizers, and of edges.
+
+These contracts have one request and one answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR, SPEAKER_USER, SimulationTask, Utterance
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.generation.v1.edge_service_pb2 import (
     EDGE_METHOD_END_TO_END,
@@ -26,11 +35,99 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJ
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
-from dramaturg.conformance.common import CLIENT_MESSAGE_BYTES
-from dramaturg.conformance.kit import require
-from dramaturg.conformance.unary import UnaryContract, unary_suite
+from dramaturg.conformance.common import (
+    CLIENT_MESSAGE_BYTES,
+    Calls,
+    call_checks,
+    identity_checks,
+    provenance_checks,
+)
+from dramaturg.conformance.kit import Subject, Suite, require
+from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 
 TASK = SimulationTask(name="Linux terminal", description="Act as a Linux terminal. My first command is pwd.")
+
+
+@dataclass(frozen=True)
+class UnaryContract:
+    """A contract with one method, which answers one request with one response."""
+
+    method: Callable[[grpc.aio.Channel], Any]
+    """The method of the generated stub."""
+    example: Callable[[str], Any]
+    """An ordinary request that contains a text."""
+    empty: Sequence[Any]
+    """Requests without content that the contract allows."""
+    largest: Any
+    """A request of the size that the contract allows."""
+    invalid: Sequence[tuple[Any, str]]
+    """Requests that the contract forbids, each with the path of the field that is wrong."""
+    require_sound: Callable[[Any, Any], None]
+    """Raises RequirementError unless a response, the second argument, is a well-formed answer."""
+    provenance: Callable[[Any], Provenance]
+    """The provenance of a response."""
+    remedy: str
+    """What a well-formed answer is, in a sentence."""
+    answer_bytes: int = MAX_ANSWER_BYTES
+    """The most bytes of an answer."""
+
+
+def unary_suite(contract: UnaryContract) -> Suite:
+    """The checks of a contract."""
+
+    def call(subject: Subject, request: Any, timeout: float | None = None) -> Any:
+        sent = type(request)()
+        sent.CopyFrom(request)
+        sent.options.model = subject.model
+        return contract.method(subject.channel)(sent, timeout=timeout or subject.timeout)
+
+    async def answer(subject: Subject, request: Any, timeout: float | None = None) -> Any:
+        response = await call(subject, request, timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        require(response is not None, "the response is not a message of the contract")
+        return response
+
+    async def send(subject: Subject, text: str, timeout: float | None = None) -> Any:
+        return await answer(subject, contract.example(text), timeout)
+
+    async def ask(subject: Subject, text: str, timeout: float | None = None) -> Any:
+        request = contract.example(text)
+        response = await answer(subject, request, timeout)
+        contract.require_sound(request, response)
+        return response
+
+    async def ask_largest(subject: Subject) -> None:
+        response = await answer(subject, contract.largest)
+        subject.largest_answers.append(response)
+        contract.require_sound(contract.largest, response)
+
+    suite = Suite()
+    calls = Calls(
+        send,
+        ask,
+        ask_largest,
+        invalid=lambda subject: [
+            (partial(call, subject, request), field) for request, field in contract.invalid
+        ],
+        provenance=contract.provenance,
+        answer_bytes=contract.answer_bytes,
+    )
+    identity_checks(suite, calls)
+
+    @suite.check("An ordinary request has a well-formed answer.", remedy=contract.remedy)
+    async def answers_well_formed(subject: Subject) -> None:
+        await ask(subject, "Heat the water.")
+
+    @suite.check(
+        "A request without content that the contract allows has a well-formed answer.", remedy=contract.remedy
+    )
+    async def answers_empty_input(subject: Subject) -> None:
+        for request in contract.empty:
+            contract.require_sound(request, await answer(subject, request))
+
+    provenance_checks(suite, calls)
+    call_checks(suite, calls)
+    return suite
 
 
 def dialogue(*texts: str) -> list[Utterance]:

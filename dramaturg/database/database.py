@@ -24,8 +24,19 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dramaturg.database.errors import StoreError
-from dramaturg.database.tables import run_writers
 
+metadata = sa.MetaData()
+
+run_writers = sa.Table(
+    "run_writers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    # The number of its last operation that was committed.
+    sa.Column("operation", sa.BigInteger, nullable=False),
+    # When that began, in seconds since 1970, by the clock of its process.
+    sa.Column("time", sa.BigInteger, nullable=False),
+)
+"""The writers of all processes. Each operation is recorded in its own transaction, see ``Database.write``."""
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Owner = TypeVar("Owner", bound="Repository")

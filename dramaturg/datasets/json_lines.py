@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dramaturg.datasets.formats import MAX_LINE_BYTES
-from dramaturg.datasets.lines import BYTE_ORDER_MARK, Lines, LineSource, LongLineError
-from dramaturg.datasets.records import Record
+from dramaturg.datasets.formats import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, LineSource, LongLineError
 from dramaturg.datasets.requests import OUT_OF_MEMORY, parse_json
+from dramaturg.datasets.rows import Record
 from dramaturg.service.errors import Violation
 
 MAX_VALUE_BYTES = 4 * MAX_LINE_BYTES

@@ -18,10 +18,11 @@ from dramaturg.datasets.columns import TEXTS, assemble, find_columns, is_map
 from dramaturg.datasets.errors import DatasetError, missing
 from dramaturg.datasets.formats import MAX_LINE_BYTES
 from dramaturg.datasets.limits import check_decoded_bytes, check_row_count
-from dramaturg.datasets.parquet_sizes import row_sizes
-from dramaturg.datasets.records import Record
+from dramaturg.datasets.rows import Record
 from dramaturg.service.errors import Violation
 
+VALUE_BYTES = 64
+"""The size counted for each value besides its text: about that of a Python object."""
 BATCH_BYTES = 4 << 20
 """The approximate size of a batch, encoded, by the metadata of its row group."""
 BATCH_ROWS = 256
@@ -34,6 +35,56 @@ BUFFER_BYTES = 1 << 20
 _PANDAS_INDEX = "__index_level_"
 _BOUNDED_ENCODINGS = frozenset({"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"})
 _SHOWN_LENGTH = 300
+
+
+def row_sizes(batch: Any) -> Sequence[int]:
+    """The size of each row of a record batch as Python objects, in bytes.
+
+    Texts in a dictionary count once for each reference.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    for column in batch.columns:
+        total = pc.add(total, _sizes(pa, pc, column))
+    sizes: list[int] = total.to_pylist()
+    return sizes
+
+
+def _sizes(pa: Any, pc: Any, array: Any) -> Any:
+    """The size of each value of an array, as an array of 64-bit integers without nulls."""
+    kind = array.type
+    types = pa.types
+    if types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        kind = array.type
+    if types.is_dictionary(kind):
+        of_entries = _sizes(pa, pc, array.dictionary)
+        return pc.fill_null(pc.take(of_entries, array.indices), VALUE_BYTES)
+    if types.is_struct(kind):
+        sizes = _fixed(pa, len(array))
+        for part in array.flatten():
+            sizes = pc.add(sizes, _sizes(pa, pc, part))
+        return sizes
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        first = pa.array([0], pa.int64())
+        sums = pa.concat_arrays([first, pc.cumulative_sum(_sizes(pa, pc, array.flatten()))])
+        lengths = pc.cast(pc.fill_null(pc.list_value_length(array), 0), pa.int64())
+        ends = pc.cumulative_sum(lengths)
+        inside = pc.subtract(pc.take(sums, ends), pc.take(sums, pc.subtract(ends, lengths)))
+        return pc.add(_fixed(pa, len(array)), inside)
+    if types.is_fixed_size_binary(kind):
+        return pa.repeat(pa.scalar(kind.byte_width + VALUE_BYTES, pa.int64()), len(array))
+    try:
+        lengths = pc.binary_length(array)
+    except pa.ArrowNotImplementedError:  # no text
+        return _fixed(pa, len(array))
+    return pc.add(_fixed(pa, len(array)), pc.cast(pc.fill_null(lengths, 0), pa.int64()))
+
+
+def _fixed(pa: Any, count: int) -> Any:
+    return pa.repeat(pa.scalar(VALUE_BYTES, pa.int64()), count)
 
 
 def read_parquet(

@@ -1,4 +1,4 @@
-"""The rows of a dataset."""
+"""The rows of a dataset: what the reader of a format gives for each, and the request that it becomes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from dramaturg.service.errors import Violation
 Request = TypeVar("Request", bound=Message)
 
 _SUBJECTS = ("task", "decision", "script", "reference")
+
+
+class Record(NamedTuple):
+    """One row."""
+
+    line: int
+    """The number of the line on which it begins, of Parquet that of the row; from 1."""
+    value: Any
+    """Its value in the shape of protobuf's JSON. Nothing where there is a fault."""
+    fault: Violation | None = None
+    """Why it has no value."""
 
 
 class Row(NamedTuple, Generic[Request]):

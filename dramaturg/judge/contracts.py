@@ -37,9 +37,9 @@ from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
 from dramaturg.judge import text_pool, verdicts
 from dramaturg.judge.batches import JudgeBatch, JudgeItem, decode_batch
+from dramaturg.judge.criteria import scale_problem
 from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
-from dramaturg.judge.scales import scale_problem
 from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.streams import merge_streams
 from dramaturg.service.contract import Contract

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import FindingKind
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 
 NO_MISSING_STEPS = "no_missing_steps"
 """No step that the goal needs is missing (NM)."""
@@ -49,3 +50,16 @@ FINDING_KINDS: Mapping[str, FindingKind.ValueType] = MappingProxyType(
     }
 )
 """The kind of finding that violates each criterion."""
+
+
+def scale_problem(scale: CriterionScale) -> str:
+    """The reason why a scale cannot be used, as a predicate; empty: it can."""
+    if scale.lowest >= scale.highest:
+        return f"must have a highest score above the lowest, not {scale.lowest} to {scale.highest}"
+    values = [anchor.value for anchor in scale.anchors]
+    for value in values:
+        if not scale.lowest <= value <= scale.highest:
+            return f"has an anchor at {value}, which is not from {scale.lowest} to {scale.highest}"
+    if len(set(values)) < len(values):
+        return "has two anchors at one score"
+    return ""

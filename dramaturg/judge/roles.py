@@ -26,6 +26,16 @@ from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.judge import criteria
 
 
+def role_shortage(found: int, wanted: int) -> str:
+    """States that roles are missing, as text. Empty: none is.
+
+    Args:
+        found: The number of usable roles.
+        wanted: The number asked for.
+    """
+    return f"{found} of {wanted} roles were generated." if found < wanted else ""
+
+
 def _contract(module: ModuleType) -> str:
     """Returns the full name of the single service of a generated module."""
     (service,) = module.DESCRIPTOR.services_by_name.values()

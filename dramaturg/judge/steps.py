@@ -4,24 +4,82 @@ A list is recognised by its numbering, which must ascend from 0 or 1, else by it
 table with numbered rows or one column, else by short lines of one sentence each. "2.5 cups", "at 10. Then",
 years and times are not step numbers. The text around the list is returned separately. Reasoning between marks
 and rulers are not read.
+
+Possible numbers and marks of steps are found first: "1.", "(2)", "Step 3:", "第四步", "⑤", bullets.
+Which of them form a list is decided then.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.script_pb2 import Candidate, Edge
 from dramaturg.api.common.v1.verdict_pb2 import Reading
-from dramaturg.judge.list_numbers import ascending
-from dramaturg.judge.markers import Marker, find_bullets, find_markers
 from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.step_tables import find_step_table, has_table, is_ruler
 
+BULLET = "bullet"
+"""The family of all bullets."""
+
+_HAN_DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")} | {
+    "两": 2,
+    "〇": 0,
+}
+_HAN = "[零〇一二两三四五六七八九十百]{1,5}"
+# The characters before and after must not make the digits a part of a number, a price, a date or a word.
+_NUMBER = r"(?<![\w.,:/$€£¥%+\-])(?P<n>\d{1,4})"
+_FOLLOWED = r"(?=[^\d\s]|\s|\Z)"
+
+_INLINE: dict[str, re.Pattern[str]] = {
+    "step-word": re.compile(
+        r"(?<!\w)(?:step|schritt|étape|etape|paso|passo|шаг|ステップ|步骤|步驟)[ \t]*(?P<n>\d{1,4}|"
+        + _HAN
+        + r")"
+        r"(?![\d\w])[ \t]*(?P<close>\*\*|__)?[ \t]*(?:[.:：)）、\]]|[-–—](?=\s)|(?=\s|\*|\Z))",
+        re.IGNORECASE,
+    ),
+    "ordinal-step": re.compile(
+        r"第[ \t]*(?P<n>\d{1,4}|" + _HAN + r")[ \t]*步[ \t]*(?P<close>\*\*|__)?[.:：、，,]?"
+    ),
+    "dot": re.compile(_NUMBER + r"(?P<close>\*\*|__)?[.．](?=[^\d\s.．]|\s|\Z)"),
+    "parenthesis": re.compile(_NUMBER + r"(?P<close>\*\*|__)?[)）]" + _FOLLOWED),
+    "brackets": re.compile(
+        r"[(（\[【][ \t]*(?P<n>\d{1,4}|" + _HAN + r")[ \t]*[)）\]】](?P<close>\*\*|__)?[.:：、]?"
+    ),
+    "comma": re.compile(_NUMBER + r"(?P<close>\*\*|__)?、"),
+    "colon": re.compile(_NUMBER + r"(?P<close>\*\*|__)?(?::(?=\s|\Z)|：)"),
+    "circled": re.compile(r"(?P<n>[①-⑳])(?P<close>)[.:：、]?"),
+    "keycap": re.compile("(?P<n>[0-9])\ufe0f?\u20e3(?P<close>)[.:：]?"),
+}
+# Forms that number a step only at the start of a line.
+_AT_LINE_START: dict[str, re.Pattern[str]] = {
+    "dash": re.compile(r"(?P<n>\d{1,4})(?P<close>\*\*|__)?[ \t]*[-–—][ \t]+(?=\D)"),
+    "han": re.compile(r"(?P<n>" + _HAN + r")(?P<close>\*\*|__)?[、.．:：)）]"),
+}
+_BEFORE = re.compile(
+    r"(?P<indent>[ \t\u3000]*)(?:>[ \t]*)*(?:[-*+•][ \t]+)?(?:#{1,6}[ \t]*)?(?P<bold>\*\*|__)?[ \t]*"
+)
+_BULLET = re.compile(r"(?P<indent>[ \t\u3000]*)(?:[*+•·●▪◦‣○■□➢➤✓✔–—-])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)")
+_RULE = re.compile(r"[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\Z")
+_TAB_WIDTH = 4
+# No year is a step number: four digits count only at the start of a line and next to the number before.
+_FOUR_DIGITS = 1000
+_MAY_BEGIN = re.compile(
+    r"[\d(（\[【①-⑳第零〇一二两三四五六七八九十百]|step|schritt|étape|etape|paso|passo|шаг|ステップ|步骤|步驟",
+    re.IGNORECASE,
+)
+_ALL = {**_INLINE, **_AT_LINE_START}
+_MIN_WITHIN_LINE = 3
+# The maximum number of tried starts of a list within a line, which keeps the time linear.
+_MAX_BEGINNINGS = 20
+_PUNCTUATION = re.compile(r"[.;:,!?…。；：，！？、)\]）】*]\s*\Z")
 MAX_STEPS = 1000
 """The maximum number of steps of a script (``common.v1.Script``). A text with a longer list has no steps."""
 MIN_LINES = 3
@@ -38,6 +96,205 @@ _NOTE = re.compile(
 )
 _BLANK_LINES = re.compile(r"\n[ \t]*+\n")
 _CODE_FENCE = re.compile(r"[ \t]*(?:```|~~~)[\w-]*[ \t]*\Z")
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A possible start of a step."""
+
+    family: str
+    """The family. The markers of a list have the same family."""
+    number: int
+    """Its number; 0 for a bullet."""
+    start: int
+    """The index of its start; for a marker at the start of a line, the start of the line."""
+    end: int
+    """The index at which the step's text starts."""
+    prefix: str
+    """The prefix of the step's text: the mark of bold type that starts before the number."""
+    indent: int
+    """The width of the white space before it on its line; -1 within a line."""
+
+    @property
+    def within_line(self) -> bool:
+        """Whether other text precedes it on its line."""
+        return self.indent < 0
+
+
+def find_markers(text: str) -> list[Marker]:
+    """Returns all possible markers except bullets, in the order of the text."""
+    at_line_start: dict[tuple[str, int], Marker] = {}
+    last: dict[str, int] = {}
+    for start, line_end in _marker_lines(text):
+        before = _BEFORE.match(text, start, line_end)
+        if before is None or not _MAY_BEGIN.match(text, before.end(), line_end):
+            continue
+        for family, shape in _ALL.items():
+            found = shape.match(text, before.end(), line_end)
+            number = _number(found["n"]) if found else None
+            if number is not None and number >= _FOUR_DIGITS and not 1 <= number - last.get(family, 0) <= 2:
+                continue
+            if found and number is not None:
+                last[family] = number
+                # Bold type that ends right after the number belongs to the marker.
+                prefix = "" if found["close"] else before["bold"] or ""
+                end = found.end()
+                if prefix and text.startswith(prefix, end):
+                    prefix, end = "", end + len(before["bold"])
+                at_line_start[family, found.start()] = Marker(
+                    family, number, start, end, prefix, _width(before["indent"])
+                )
+    within = (
+        Marker(family, number, found.start(), found.end(), "", -1)
+        for family, shape in _INLINE.items()
+        for found in shape.finditer(text)
+        if (family, found.start()) not in at_line_start
+        if (number := _number(found["n"])) is not None and number < _FOUR_DIGITS
+    )
+    return sorted([*at_line_start.values(), *within], key=lambda marker: marker.start)
+
+
+def find_bullets(text: str) -> list[Marker]:
+    """Returns all bullets, in the order of the text."""
+    found = (
+        _BULLET.match(text, start, end)
+        for start, end in _marker_lines(text)
+        if not _RULE.match(text, start, end)
+    )
+    return [
+        Marker(BULLET, 0, bullet.start(), bullet.end(), "", _width(bullet["indent"]))
+        for bullet in found
+        if bullet
+    ]
+
+
+def _marker_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of each line."""
+    start = 0
+    for line in text.split("\n"):
+        yield start, start + len(line)
+        start += len(line) + 1
+
+
+def _width(indent: str) -> int:
+    return len(indent.expandtabs(_TAB_WIDTH).replace("\u3000", "  "))
+
+
+def _number(written: str) -> int | None:
+    if written.isdecimal():
+        return int(written)
+    if len(written) == 1 and written not in "十百" and written not in _HAN_DIGITS:
+        return int(unicodedata.numeric(written))
+    return _han_number(written)
+
+
+def _han_number(written: str) -> int | None:
+    """Reads a Chinese numeral below 1000. None: it is not a numeral, for example "一二"."""
+    total, digit = 0, None
+    for character in written:
+        if character in _HAN_DIGITS:
+            if digit:
+                return None
+            digit = _HAN_DIGITS[character]
+        else:
+            total += (1 if digit is None else digit) * (10 if character == "十" else 100)
+            digit = None
+    return total + (digit or 0)
+
+
+def ascending(text: str, markers: Sequence[Marker]) -> Sequence[Marker]:
+    """Returns the markers of a list: one family with ascending numbers. Empty: there is no list.
+
+    The family that begins first wins, so that "1." within "Step 1:" is a part of the step.
+    """
+    families: dict[str, list[Marker]] = {}
+    for marker in markers:
+        families.setdefault(marker.family, []).append(marker)
+    chains = [chain for family in families.values() if (chain := _chain(text, family))]
+    long = [chain for chain in chains if len(chain) > 1]
+    if long:
+        return min(long, key=lambda chain: chain[0].start)
+    # A single number marks a step only where no text precedes it.
+    return next((chain for chain in chains if not text[: chain[0].start].strip()), ())
+
+
+def _chain(text: str, family: Sequence[Marker]) -> list[Marker]:
+    at_line_start = [marker for marker in family if not marker.within_line]
+    chain = _along_lines(at_line_start)
+    if len(chain) > 1:
+        return _with_gaps_filled(chain, family)
+    return _within_lines(text, family) or chain
+
+
+def _along_lines(markers: Sequence[Marker]) -> list[Marker]:
+    """Returns the numbers at line starts of the outermost level, otherwise of any indentation."""
+    start = _first(markers)
+    if start is None:
+        return []
+    following = markers[markers.index(start) :]
+    outer = [marker for marker in following if marker.indent <= start.indent + 1]
+    chain = list(_rising(outer))
+    return chain if len(chain) > 1 else list(_rising(following))
+
+
+def _first(markers: Sequence[Marker]) -> Marker | None:
+    """Returns the start of a list: 0 or 1, else the first number whose successor follows."""
+    start = next((marker for marker in markers if marker.number <= 1), None)
+    if start is not None:
+        return start
+    return next((one for one, other in pairwise(markers) if other.number == one.number + 1), None)
+
+
+def _rising(markers: Sequence[Marker]) -> Iterator[Marker]:
+    """Drops numbers that do not continue the list. One number may be missing, and a list may restart at 1."""
+    last = None
+    for marker in markers:
+        begins_again = marker.number == 1 and not marker.within_line
+        if last is None or begins_again or last < marker.number <= last + 2:
+            yield marker
+            last = marker.number
+
+
+def _with_gaps_filled(chain: list[Marker], family: Sequence[Marker]) -> list[Marker]:
+    """Adds numbers within lines that fit between two at line starts: "1. a 2. b", "3. c 4. d"."""
+    positions = [marker.start for marker in family]
+    places = [bisect_left(positions, marker.start) for marker in chain]
+    filled: list[Marker] = []
+    any_filled = False
+    for place, following in zip(places, [*places[1:], None], strict=True):
+        filled.append(family[place])
+        between = _consecutive(family[place], family[place + 1 : following])
+        if following is None:
+            filled += between if any_filled else ()
+        elif between and len(between) >= (wanted := family[following].number - family[place].number - 1) > 0:
+            filled += between[:wanted]
+            any_filled = True
+    return filled
+
+
+def _consecutive(marker: Marker, following: Iterable[Marker]) -> list[Marker]:
+    found: list[Marker] = []
+    for other in following:
+        if other.within_line and other.number == marker.number + len(found) + 1:
+            found.append(other)
+    return found
+
+
+def _within_lines(text: str, family: Sequence[Marker]) -> list[Marker]:
+    """Returns the list of a single line. A list of two items needs punctuation before the second number."""
+    places = (place for place, marker in enumerate(family) if marker.number == 1)
+    for place in islice(places, _MAX_BEGINNINGS):
+        start = family[place]
+        opens = not start.within_line or _begins_clause(text, start)
+        chain = [start, *_consecutive(start, family[place + 1 :])] if opens else []
+        if len(chain) >= _MIN_WITHIN_LINE or (len(chain) > 1 and _begins_clause(text, chain[1])):
+            return chain
+    return []
+
+
+def _begins_clause(text: str, marker: Marker) -> bool:
+    before = text[max(0, marker.start - 8) : marker.start]
+    return not before.strip() or _PUNCTUATION.search(before) is not None
 
 
 @dataclass(frozen=True)

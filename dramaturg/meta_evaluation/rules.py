@@ -2,6 +2,8 @@
 
 Rules do not consider meaning: a deleted step may be unnecessary, and two swapped steps may be valid in either
 order. Detection rates on them are lower bounds (docs/research/perturbations.md).
+
+Rules that paraphrase steps, for English, insert none.
 """
 
 from __future__ import annotations
@@ -14,9 +16,34 @@ from types import MappingProxyType
 
 from dramaturg.meta_evaluation.categories import Category
 from dramaturg.meta_evaluation.changes import Change, PlacedStep, find_changes, untouched
-from dramaturg.meta_evaluation.paraphrases import reword
 from dramaturg.meta_evaluation.vocabulary import Vocabulary
 
+_SYNONYMS: Mapping[str, str] = MappingProxyType(
+    {
+        "begin": "start",
+        "buy": "purchase",
+        "choose": "select",
+        "clean": "wash",
+        "collect": "gather",
+        "find": "locate",
+        "gather": "collect",
+        "get": "obtain",
+        "mix": "stir together",
+        "obtain": "get",
+        "place": "put",
+        "purchase": "buy",
+        "put": "place",
+        "repeat": "do again",
+        "research": "read up on",
+        "select": "choose",
+        "start": "begin",
+        "use": "make use of",
+        "write": "put in writing",
+    }
+)
+"""Synonyms of the first verb of a step."""
+_FRAMES = ("Make sure to {}", "Be sure to {}", "Remember to {}", "Take care to {}", "See to it that you {}")
+_FIRST_WORD = re.compile(r"[A-Za-z]+(?![\w'’-])")
 _WITH = "Do the rest with {}."
 _OBJECT = (
     r"(?:an?|the|any|all|some|every|each|too|more|less|much|many|your|his|her|its|their|our|my|this|that|these|those"
@@ -46,6 +73,23 @@ _NOUN_PHRASE = re.compile(
     r"(?:an?|the|your|one|two|three|my|any|every|these|those)\s+\S+(?:\s+\S+){0,3}$", re.IGNORECASE
 )
 """A short phrase that an article or the like begins."""
+
+
+def reword(step: str, draw: random.Random) -> str:
+    """Paraphrases a step: replaces its first verb by a synonym, if known, and adds a phrase before it.
+
+    Args:
+        step: The step, in the imperative.
+        draw: The random generator.
+    """
+    text = step.strip()
+    first = _FIRST_WORD.match(text)
+    if first:
+        word = first[0]
+        # Names and abbreviations keep their capitals.
+        word = word if word.isupper() and len(word) > 1 else word.lower()
+        text = _SYNONYMS.get(word, word) + text[first.end() :]
+    return draw.choice(_FRAMES).format(text)
 
 
 class NotApplicableError(Exception):

@@ -22,6 +22,9 @@ COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
     "failure_reason": lambda result: reason_name(result.failure_reason) or None,
     "value": lambda result: result.value if result.HasField("value") else None,
     "confidence": lambda result: result.confidence if result.HasField("confidence") else None,
+    "measured_confidence": lambda result: (
+        result.measured_confidence if result.HasField("measured_confidence") else None
+    ),
     "label": lambda result: result.label,
     "role": lambda result: result.role,
     "judge": lambda result: result.judge,
@@ -55,7 +58,10 @@ def arrow_schema(pyarrow: Any, tags: Sequence[str]) -> Any:
         pyarrow: The module, which is imported only where it is used.
         tags: The tags with a column.
     """
-    numbers = {"sample_index": pyarrow.uint64(), "value": pyarrow.float64(), "confidence": pyarrow.float64()}
+    numbers = {
+        "sample_index": pyarrow.uint64(),
+        **dict.fromkeys(("value", "confidence", "measured_confidence"), pyarrow.float64()),
+    }
     return pyarrow.schema([(name, numbers.get(name, pyarrow.string())) for name in header(tags)])
 
 

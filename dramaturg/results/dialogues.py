@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
@@ -15,13 +16,38 @@ from dramaturg.results.kind import (
     row_answers,
     row_judgement,
 )
-from dramaturg.results.ratings import is_aced, reply_ratings
 from dramaturg.results.row_parts import comparison_rows, set_abstention, set_provenance
 
+LOWEST, HIGHEST = 1.0, 10.0
+"""The ends of the scale of ratings."""
 ACED = " (aced)"
 """Ends the measure of ratings on a script that every model aces: they are in no mean rating."""
 
 _RATING_ROLE = "rating-judge"
+
+
+def reply_ratings(ratings: Iterable[ReplyRating]) -> dict[str, float | None]:
+    """The rating of each model's reply to one script: the mean over those of its judges that rated it.
+
+    None: every judge abstained.
+    """
+    values: dict[str, list[float]] = {}
+    for rated in ratings:
+        mine = values.setdefault(rated.model, [])
+        if rated.rating.HasField("value"):
+            mine.append(rated.rating.value)
+    return {model: fmean(mine) if mine else None for model, mine in values.items()}
+
+
+def is_aced(ratings: Mapping[str, float | None]) -> bool:
+    """Whether every one of two models or more has the highest rating on a script.
+
+    Such a script tells no models apart; the paper leaves it out (section 2.4).
+
+    Args:
+        ratings: The rating of each model's reply.
+    """
+    return len(ratings) > 1 and all(rating == HIGHEST for rating in ratings.values())
 
 
 def is_panel_mean(row: RunResult) -> bool:
@@ -81,6 +107,8 @@ def _rating(rated: ReplyRating, measure: str) -> RunResult:
         judge=rated.judge,
     )
     set_provenance(row, rating.provenance)
+    if rating.HasField("measured_confidence"):
+        row.measured_confidence = rating.measured_confidence
     if rating.HasField("value"):
         row.value = rating.value
     else:

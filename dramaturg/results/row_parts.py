@@ -64,6 +64,8 @@ def comparison_rows(
             judge=judge,
         )
         set_provenance(row, comparison.provenance)
+        if comparison.HasField("measured_confidence"):
+            row.measured_confidence = comparison.measured_confidence
         won = _WINS.get(comparison.preference)
         if won is None:
             set_abstention(row, _reason(comparison))

@@ -38,6 +38,8 @@ def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
                 row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
             if verdict.HasField("confidence"):
                 row.confidence = verdict.confidence
+            if verdict.HasField("measured_confidence"):
+                row.measured_confidence = verdict.measured_confidence
             by = judged.get(verdict.criterion, [])
             if len(by) == 1:
                 row.role, row.judge = by[0].role, by[0].judge

@@ -39,6 +39,8 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
             _set_value(row, verdict, scales.get(verdict.criterion))
             if verdict.HasField("confidence"):
                 row.confidence = verdict.confidence
+            if verdict.HasField("measured_confidence"):
+                row.measured_confidence = verdict.measured_confidence
             row.failure_reason = text.failure_reason
             if alone is not None:
                 row.role, row.judge = alone.role, alone.judge

@@ -12,8 +12,8 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     DialogueScript,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.results.dialogues import reply_ratings
 from dramaturg.results.names import abstention_name
-from dramaturg.results.ratings import reply_ratings
 from dramaturg.summaries.ratings import (
     FIRST,
     LAST_ONLY,

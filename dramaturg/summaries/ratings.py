@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dramaturg.results.dialogues import HIGHEST, LOWEST, is_aced
 from dramaturg.results.means import Mean, mean_of
-from dramaturg.results.ratings import HIGHEST, LOWEST, is_aced
 
 LAST_ONLY, FIRST, SUBSEQUENT = "last_only", "first_challenge", "subsequent_challenge"
 """The kinds of test script (section 4.2.2)."""
@@ -105,7 +105,7 @@ class PairCount:
 
 
 def aced_scripts(ratings: Iterable[Rated]) -> frozenset[str]:
-    """The scripts that every model aces (``dramaturg.results.ratings.is_aced``)."""
+    """The scripts that every model aces (``dramaturg.results.dialogues.is_aced``)."""
     values: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
     for rated in ratings:
         values[rated.script.id][rated.model] = rated.value

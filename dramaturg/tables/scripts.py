@@ -21,15 +21,15 @@ from dramaturg.tables.cells import (
     samples_link,
 )
 from dramaturg.tables.common import missing_gold_answers, ranking_lead
-from dramaturg.tables.findings import finding_sections
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
-from dramaturg.tables.panels import panel_sections
 from dramaturg.tables.verdicts import (
     ALL,
     by_model_table,
     commonest_fault,
     criteria_table,
+    finding_sections,
     group_sections,
+    panel_sections,
 )
 
 show_mean = percent_of

@@ -18,10 +18,15 @@ from dramaturg.tables.cells import (
     samples_link,
 )
 from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.findings import finding_sections
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
-from dramaturg.tables.panels import panel_sections
-from dramaturg.tables.verdicts import by_model_table, commonest_fault, criteria_table, group_sections
+from dramaturg.tables.verdicts import (
+    by_model_table,
+    commonest_fault,
+    criteria_table,
+    finding_sections,
+    group_sections,
+    panel_sections,
+)
 
 show_mean = percent_of
 

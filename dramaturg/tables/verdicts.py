@@ -1,25 +1,89 @@
-"""Tables of verdicts, which several kinds have."""
+"""Tables of verdicts, of their findings and of panels, which several kinds have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    FindingFigures,
+    PanelFigures,
+    SummaryOptions,
+    VerdictFigures,
+)
 from dramaturg.results.groups import by_grouping
+from dramaturg.results.names import finding_name
 from dramaturg.tables.cells import (
     SHARES,
     count,
     estimate_cell,
+    figure,
     group_cells,
     group_key,
     group_rows,
+    name_cell,
+    optional,
     percent_of,
     samples_link,
+    share_cell,
 )
 from dramaturg.tables.model import ABSENT, Cell, Column, Section, Table, columns, matrix
 
+_SEVERITIES = ("minor", "major", "critical")
 ALL = "all"
 """The name of all criteria together."""
+
+
+def panel_sections(figures: Iterable[PanelFigures], items: str) -> Iterator[Section]:
+    """The section of panels; none without panels.
+
+    Args:
+        figures: The figures.
+        items: What is judged, in the plural.
+    """
+    found = [one for one in figures if not one.tags]
+    if not found:
+        return
+    scored = any(one.HasField("mean_difference") for one in found)
+    heads = (items, "judges differ", "share", *(["mean difference"] if scored else []))
+    table = Table("Agreement of panels", columns("criterion", figures=heads))
+    for one in found:
+        table.add_row(
+            Cell(one.criterion, link=samples_link(measure=one.criterion)),
+            count(one.text_count),
+            count(one.differing_count),
+            share_cell(optional(one, "differing_share"), one.text_count, one.text_count),
+            *([figure(optional(one, "mean_difference"))] if scored else []),
+        )
+    note = f"{items.capitalize()} that at least two judges of a panel judged."
+    if scored:
+        note += " Difference: highest less lowest score."
+    yield Section("Panels", [table], note)
+
+
+def finding_sections(figures: Sequence[FindingFigures], items: str) -> Iterator[Section]:
+    """The section of findings; none without findings.
+
+    Args:
+        figures: The figures.
+        items: What is judged, in the plural.
+    """
+    if not figures:
+        return
+    graded = [name for name in _SEVERITIES if any(one.count_by_severity.get(name) for one in figures)]
+    heads = ("findings", f"of {items}", f"{items} with one", *graded)
+    table = Table("Findings by kind", columns("kind", "model", figures=heads))
+    for one in figures:
+        kind = finding_name(one.kind).lower().replace("_", " ")
+        link = samples_link(**({} if one.all_models else {"model": one.model}))
+        table.add_row(
+            Cell(kind),
+            "all models" if one.all_models else name_cell(one.model, link),
+            count(one.finding_count),
+            figure(one.finding_count / one.output_count),
+            share_cell(one.affected_count / one.output_count, one.output_count, one.output_count),
+            *(count(one.count_by_severity.get(name, 0)) for name in graded),
+        )
+    yield Section("Findings", [table], f"What judges found; the second figure is the mean over all {items}.")
 
 
 def commonest_fault(figures: Iterable[VerdictFigures], model: str) -> str:

@@ -1,4 +1,7 @@
-"""A generation service with scripted answers."""
+"""A generation service with scripted answers.
+
+Without a script, an answer is a small value that fits the JSON Schema of the request.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,6 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 )
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, to_error_status
-from dramaturg.testing.schemas import smallest_instance
 from dramaturg.testing.servers import as_ready
 
 Answer: TypeAlias = "Completion | ServiceError | str | Mapping[str, Any]"
@@ -42,6 +44,53 @@ Reply: TypeAlias = "Callable[[GenerateRequest], Answer | Awaitable[Answer]]"
 
 MODEL = "fake-1"
 """The model that answers."""
+
+
+def smallest_instance(schema: Mapping[str, Any]) -> Any:
+    """A small value that fits a schema of the kind that judges ask for.
+
+    Understood are ``const``, ``enum``, ``type``, required ``properties``, ``items`` with ``minItems``,
+    ``minimum``, ``minLength``, the first member of ``anyOf``, ``oneOf`` and ``allOf``, and references to
+    ``$defs``.
+
+    Args:
+        schema: The schema (draft 2020-12).
+    """
+    return _instance(schema, schema)
+
+
+def _instance(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "$ref" in schema:
+        return _instance(_referenced(schema["$ref"], root), root)
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if choice in schema:
+            return _instance(schema[choice][0], root)
+    kind = schema.get("type", "object")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            members = schema.get("properties", {})
+            return {name: _instance(members.get(name, {}), root) for name in schema.get("required", ())}
+        case "array":
+            return [_instance(schema.get("items", {}), root) for _ in range(schema.get("minItems", 0))]
+        case "string":
+            return "-" * schema.get("minLength", 1)
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return True
+        case _:
+            return None
+
+
+def _referenced(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        found = found[part]
+    return dict(found)
 
 
 def completion(answer: str | Mapping[str, Any], **fields: Any) -> Completion:

@@ -41,6 +41,7 @@ from gateway.evaluations.failures import (
     unsupported,
 )
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
+from gateway.evaluations.repeats import combine_assessments, repeat_count, repeated
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import Emit
 from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
@@ -122,12 +123,40 @@ class Assessor:
         assert isinstance(role, JudgeRole)
         identity = assignment.judge.identity.known or await self._identity(assignment.judge, scope)
         asked = ask(role, identity)
-        request = JudgeRequest(
-            task=self._task,
-            reference=await find_reference(role, identity),
-            criteria=asked.requested,
-            options=judge_options(assignment, self._request),
+        reference = await find_reference(role, identity)
+        options = self._request.options
+
+        async def once(one: JudgeAssignment, emit: Emit) -> Sequence[CandidateAssessment]:
+            request = JudgeRequest(
+                task=self._task,
+                reference=reference,
+                criteria=asked.requested,
+                options=judge_options(one, self._request),
+            )
+            return await self._ask(one, scope, identity, asked, request, emit)
+
+        if repeat_count(role, options) == 1:
+            return await once(assignment, emit)
+        assessed = await repeated(
+            assignment,
+            options,
+            lambda one: once(one, lambda **_: None),
+            lambda answers: [combine_assessments(one, asked.scales) for one in zip(*answers, strict=True)],
         )
+        for one in assessed:
+            emit(assessment=one)
+        return assessed
+
+    async def _ask(
+        self,
+        assignment: JudgeAssignment,
+        scope: EvaluationScope,
+        identity: Identity | None,
+        asked: AskedCriteria,
+        request: JudgeRequest,
+        emit: Emit,
+    ) -> Sequence[CandidateAssessment]:
+        """The assessments of all candidates by one answer of a judge."""
         withheld = self._withheld(identity)
         shown = [one for one in self._candidates if one.id not in withheld]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)

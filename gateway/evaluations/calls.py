@@ -37,6 +37,7 @@ from gateway.evaluations.judge_answers import (
     provenance_of,
     states_other,
 )
+from gateway.evaluations.repeats import has_repeats, set_repeat
 from gateway.evaluations.scope import EvaluationScope, SeenIdentity
 from gateway.evaluations.streams import count_judge_call
 from gateway.judges.registry import Judge
@@ -59,6 +60,8 @@ def judge_options(assignment: JudgeAssignment, request: Request) -> JudgeOptions
     options = JudgeOptions(model=assignment.model, repeat_index=request.options.repeat_index)
     if request.options.HasField("sampling"):
         options.sampling.CopyFrom(request.options.sampling)
+    if has_repeats(assignment.role):
+        set_repeat(options, request.options, assignment.repeat)
     return options
 
 

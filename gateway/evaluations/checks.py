@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
+from dramaturg.judge.criteria import scale_problem
 from dramaturg.judge.roles import Role
 from dramaturg.judge.rules import rule_problem
-from dramaturg.judge.scales import scale_problem
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation
 

@@ -87,6 +87,8 @@ def set_judge_options(options: JudgeOptions, spec: RunSpec, repeat_offset: int) 
         options.model = spec.options.model
     if spec.options.HasField("sampling"):
         options.sampling.CopyFrom(spec.options.sampling)
+    if spec.options.repeats:
+        options.repeats = spec.options.repeats
     options.repeat_index = (spec.options.repeat_index or options.repeat_index) + repeat_offset
     set_seed(options, spec)
 

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from gateway.evaluations.kind import EvaluationContext, EvaluationKind, RunKind
+from gateway.evaluations.repeats import check_repeats
 from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
@@ -74,7 +75,7 @@ class Evaluations:
         self.processes = processes
         self.context = EvaluationContext(registry, directory, timeouts, parsers)
 
-    def begin(self, request: Message, scope: EvaluationScope) -> Evaluation:
+    def begin(self, request: Any, scope: EvaluationScope) -> Evaluation:
         """Plans a request that is within the contract's limits, and prepares its evaluation.
 
         Args:
@@ -84,4 +85,7 @@ class Evaluations:
         Raises:
             ServiceError: The request is invalid; the codes are those of the method's contract.
         """
-        return BY_REQUEST[type(request)].begin(request, self.context, scope)
+        kind = BY_REQUEST[type(request)]
+        if isinstance(kind, RunKind):
+            check_repeats(request.options, kind.roles)
+        return kind.begin(request, self.context, scope)

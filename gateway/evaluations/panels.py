@@ -87,6 +87,14 @@ def decide(
     ]
 
 
+def count_repeats(judge: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of a judge's repeats: that of the majority; of criteria with a scale the mean score."""
+    verdict = _count([_Ballot(judge, one) for one in verdicts], "majority", 1, "Repeats")
+    agreeing = (one.rationale for one in verdicts if one.outcome == verdict.outcome and one.rationale)
+    verdict.rationale = f"{verdict.rationale} {next(agreeing, '')}".rstrip()
+    return verdict
+
+
 def _of_seats(seats: Sequence[tuple[Judge | None, Sequence[_Ballot]]]) -> Verdict:
     ballots: list[_Ballot] = []
     for panel, votes in seats:
@@ -94,17 +102,17 @@ def _of_seats(seats: Sequence[tuple[Judge | None, Sequence[_Ballot]]]) -> Verdic
             ballots += votes
         else:
             table = panel.entry.panel
-            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, panel.name)))
+            title = f"Panel {panel.name!r} ({table.rule})"
+            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, title)))
     return ballots[0].verdict if len(ballots) == 1 else _count(ballots, "majority", 1)
 
 
-def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, name: str = "") -> Verdict:
+def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, title: str = "Panel") -> Verdict:
     """The verdict of a rule on the votes of those that did not abstain; else an abstention."""
     decided = [one for one in ballots if one.verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN]
-    title = f"Panel {name!r} ({rule}): " if name else "Panel: "
     panel = Verdict(
         criterion=ballots[0].verdict.criterion,
-        rationale=f"{title}{', '.join(one.describe() for one in ballots)}.",
+        rationale=f"{title}: {', '.join(one.describe() for one in ballots)}.",
         votes=[one.vote for one in ballots],
     )
     panel.outcome = verdict_pb2.OUTCOME_ABSTAIN

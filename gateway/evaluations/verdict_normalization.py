@@ -176,7 +176,9 @@ def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -
     score_scale = _UNIT if scale is None or reasoned else scale
     if not (_is_on(score_scale, verdict.score) and _is_on(_UNIT, verdict.confidence)):
         return False
-    if verdict.votes or (verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS):
+    if verdict.votes or verdict.HasField("measured_confidence"):
+        return False
+    if verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS:
         return False
     return all(_are_steps(finding.step_indices, step_count) for finding in verdict.findings)
 
@@ -258,6 +260,9 @@ def _correct(verdict: Verdict, step_count: int, scale: CriterionScale) -> Iterat
     if verdict.votes:
         yield f"dropped the votes of {verdict.criterion}, which the gateway sets"
         del verdict.votes[:]
+    if verdict.HasField("measured_confidence"):
+        yield f"dropped the measured confidence of {verdict.criterion}, which the gateway sets"
+        verdict.ClearField("measured_confidence")
     for finding in verdict.findings:
         if unknown := _drop_unknown_steps(finding, step_count):
             yield (

@@ -26,6 +26,8 @@ class JudgeAssignment:
     """The registered panel that it is a member of. None: none."""
     weight: float = 1.0
     """Its weight in that panel."""
+    repeat: int = 0
+    """The index of the call among the repeats of the judge."""
 
     @property
     def role(self) -> Role:

@@ -31,6 +31,7 @@ from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, until_cancelled
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls
 from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.repeats import check_repeats, repeat_count
 from gateway.evaluations.scope import EvaluationScope
 from gateway.judges.registry import Judge
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
@@ -149,15 +150,18 @@ class Estimator:
 
     def _plan(self, rows: _Rows, line: int, request: Any, spec: RunSpec) -> None:
         try:
-            calls = run_kind(spec).planned_calls(request, spec, self._context)
+            kind = run_kind(spec)
+            check_repeats(request.options, kind.roles)
+            calls = kind.planned_calls(request, spec, self._context)
         except ServiceError as error:
             rows.error = rows.error or (line, error)
             return
         rows.planned += 1
         for one in calls:
             key = one.judge, one.model, one.prompt
-            rows.calls[key] += one.call_count
-            rows.characters[key] += one.characters
+            repeats = repeat_count(one.judge.role, request.options)
+            rows.calls[key] += repeats * one.call_count
+            rows.characters[key] += repeats * one.characters
             if one.assumption:
                 rows.assumptions[one.assumption] = None
 

@@ -16,7 +16,7 @@ from dramaturg.service.errors import ServiceError
 from dramaturg.service.redaction import redact, secrets_of
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.gen_ai import known_as
+from dramaturg.service.telemetry.gen_ai import known_as, server_attributes
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 
@@ -114,6 +114,7 @@ class EndpointBackend:
         attributes: tracing.Attributes = {
             "gen_ai.operation.name": _OPERATION,
             "gen_ai.provider.name": known_as(self._settings.base_url) or "openai",
+            **server_attributes(self._settings.base_url),
             "gen_ai.request.model": self._model,
         }
         with tracing.span(f"{_OPERATION} {self._model}", attributes, SpanKind.CLIENT) as span:

@@ -3,25 +3,36 @@
 An unusable answer leads to one further request. After a truncated answer it has a doubled token cap, after an
 empty answer it is unchanged, and after an answer that does not fit its form it describes the error. The
 completion lists every call. Only usable completions are stored.
+
+Equal work that is asked for at the same time is done once (single flight).
+
+A call costs what its provider states, else an upper bound of its tokens. Byte-level tokenizers make at most
+one token of a byte (Radford et al. 2019, section 2.2), so that the bytes of a text bound its tokens without
+the tokenizer of the model. Reasoning that a provider does not show is not included.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Any, Generic, TypeVar
 
 from dramaturg.judge import text_pool
 from dramaturg.service.auth import caller
 from services.generation.calls import (
+    Answer,
     Call,
     Completion,
     Purchase,
     Status,
+    TokenCounts,
+    UsageEstimate,
 )
-from services.generation.deadlines import Deadline
+from services.generation.deadlines import Deadline, latest, timeout
 from services.generation.errors import DeadlinePassedError, ProviderError
 from services.generation.fingerprints import fingerprint
 from services.generation.ledger import Ledger, LedgerUnavailableError
@@ -32,12 +43,149 @@ from services.generation.metrics import (
     count_purchase,
 )
 from services.generation.outcomes import FINAL, Remedies, read_outcome
-from services.generation.purchases import bought
+from services.generation.pricing import PriceTable
 from services.generation.records import call_numbers
 from services.generation.registry import ConfiguredProvider, Registry
-from services.generation.single_flight import SingleFlight
 
+MESSAGE_TOKENS = 16
+"""The tokens that the template of a chat adds to a message, at most."""
+T = TypeVar("T")
+_GRACE = 0.02  # seconds in which the work itself may say why it failed, before a waiter gives up on it
 logger = logging.getLogger(__name__)
+
+
+def bought(configured: ConfiguredProvider, call: Call, answer: Answer) -> Purchase:
+    """The purchase of an answer. The provider is noted to state token counts, or not to."""
+    if not answer.replayed:
+        configured.states_usage[call.model] = answer.counts is not None
+    return Purchase(
+        fingerprint(call, configured.provider.address),
+        configured.provider.name,
+        call.model,
+        answer,
+        cached=answer.replayed,
+        cost=0.0 if answer.replayed else configured.prices.cost(call.model, answer),
+        estimate=None if answer.replayed else estimate_usage(call, answer, configured.prices),
+    )
+
+
+def estimate_usage(call: Call, answer: Answer, prices: PriceTable) -> UsageEstimate | None:
+    """The estimated usage of a call. None: the answer states it."""
+    if answer.counts is not None:
+        return None
+    schema = "" if call.json_form is None else call.json_form.text
+    prompt = _bytes(schema) + sum(_bytes(message.text) + MESSAGE_TOKENS for message in call.messages)
+    completion = MESSAGE_TOKENS + sum(map(_bytes, (answer.text, answer.refusal, answer.reasoning)))
+    counts = TokenCounts(prompt, completion)
+    return UsageEstimate(prompt + completion, prices.cost(call.model, answer, counts))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+class _SharedWork(Generic[T]):
+    """Work in progress, and its waiters. As a deadline: the last of the waiters'."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[asyncio.Future[T], Deadline] = {}
+        self.failure: Exception | None = None
+        self.task: asyncio.Task[T]
+
+    def remaining(self) -> float:
+        return latest(self.waiters.values())
+
+    def land(self) -> None:
+        """Gives all waiters the outcome of the work."""
+        error = None if self.task.cancelled() else self.task.exception()
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if self.task.cancelled():
+                waiter.cancel()
+            elif error is not None:
+                _fail(waiter, error)
+            else:
+                waiter.set_result(self.task.result())
+
+
+class SingleFlight(Generic[T]):
+    """Work by key. It continues while any caller waits for it.
+
+    A waiter that is cancelled, or whose deadline passes, leaves the others the work that was begun; with
+    the last waiter the work is cancelled. An outcome is given to those who wait for it and then forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, _SharedWork[T]] = {}
+
+    async def join(
+        self, key: str, deadline: Deadline, work: Callable[[Deadline], Coroutine[Any, Any, T]]
+    ) -> tuple[T, bool]:
+        """Waits for the work of ``key``, which is begun if it is not in progress.
+
+        Returns:
+            The outcome, and whether it was begun for this caller.
+
+        Raises:
+            DeadlinePassedError: The caller's deadline passed before the work ended or failed once.
+            Exception: The work's error, or at the caller's deadline its latest failure.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[T] = loop.create_future()
+        flight = self._under_way.get(key)
+        begun = flight is None
+        if flight is None:
+            flight = self._begin(key, waiter, deadline, work)
+        else:
+            flight.waiters[waiter] = deadline
+        limit = timeout(deadline)
+        timer = None if limit is None else loop.call_later(limit + _GRACE, _give_up, waiter, flight)
+        try:
+            return await waiter, begun
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(key, flight, waiter)
+
+    def _begin(
+        self,
+        key: str,
+        waiter: asyncio.Future[T],
+        deadline: Deadline,
+        work: Callable[[Deadline], Coroutine[Any, Any, T]],
+    ) -> _SharedWork[T]:
+        flight = self._under_way[key] = _SharedWork[T]()
+        flight.waiters[waiter] = deadline
+
+        def landed(task: asyncio.Task[T]) -> None:
+            del task
+            self._forget(key, flight)
+            flight.land()
+
+        flight.task = asyncio.create_task(work(flight))
+        flight.task.add_done_callback(landed)
+        return flight
+
+    def _leave(self, key: str, flight: _SharedWork[T], waiter: asyncio.Future[T]) -> None:
+        del flight.waiters[waiter]
+        if not flight.waiters and not flight.task.done():
+            self._forget(key, flight)
+            flight.task.cancel()
+
+    def _forget(self, key: str, flight: _SharedWork[T]) -> None:
+        if self._under_way.get(key) is flight:
+            del self._under_way[key]
+
+
+def _give_up(waiter: asyncio.Future[T], work: _SharedWork[T]) -> None:
+    if not waiter.done():
+        _fail(waiter, work.failure or DeadlinePassedError("no answer before the deadline"))
+
+
+def _fail(waiter: asyncio.Future[T], error: BaseException) -> None:
+    waiter.set_exception(error)
+    waiter.exception()  # seen, also where the waiter leaves in the same moment
 
 
 class CachePolicy(Enum):

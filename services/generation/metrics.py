@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dramaturg.service.auth.caller import current
 from dramaturg.service.telemetry.instruments import Bounded, Counter, Gauge, Histogram
 from services.generation.calls import Answer, Call, Purchase
 from services.generation.limits.limiter import CallLimiter
@@ -45,6 +46,15 @@ COST = Counter(
     "dramaturg_cost_usd_total", "Cost of calls with a known price, in US dollars.", ("provider", "model")
 )
 UNPRICED = Counter("dramaturg_unpriced_calls_total", "Calls with an unknown price.", ("provider", "model"))
+TENANT_CALLS = Counter("dramaturg_tenant_calls_total", "Answered calls to providers by tenant.", ("tenant",))
+TENANT_TOKENS = Counter(
+    "dramaturg_tenant_tokens_total", "Tokens by tenant and type: prompt and completion.", ("tenant", "type")
+)
+TENANT_COST = Counter(
+    "dramaturg_tenant_cost_usd_total",
+    "Cost of a tenant's calls with a known price, in US dollars.",
+    ("tenant",),
+)
 CACHE_HITS = Counter(
     "dramaturg_completion_cache_hits_total",
     "Calls answered without a provider call: from the ledger, a recording or a call in progress.",
@@ -68,6 +78,7 @@ LEDGER_UNWRITTEN = Gauge(
 
 # Callers name models as they like. Those counted were answered by a provider, and still they are not trusted.
 _model = Bounded(100)
+_tenant = Bounded(100)
 
 
 def count_call(labels: Sequence[str], seconds: float, call: Call, answer: Answer | None) -> None:
@@ -87,19 +98,24 @@ def count_call(labels: Sequence[str], seconds: float, call: Call, answer: Answer
 
 
 def count_purchase(purchase: Purchase) -> None:
-    """Counts an answer, charged or cached."""
+    """Counts an answer, charged or cached, for the tenant of the current call."""
     provider, model, counts = purchase.provider, _model(purchase.requested_model), purchase.answer.counts
     if purchase.cached:
         CACHE_HITS.add(provider)
         return
+    tenant = _tenant(current().tenant)
+    TENANT_CALLS.add(tenant)
     if counts is not None:
         TOKENS.add(provider, model, "prompt", amount=counts.prompt)
         TOKENS.add(provider, model, "completion", amount=counts.completion)
         TOKENS.add(provider, model, "cached_prompt", amount=counts.cached_prompt)
+        TENANT_TOKENS.add(tenant, "prompt", amount=counts.prompt)
+        TENANT_TOKENS.add(tenant, "completion", amount=counts.completion)
     if purchase.cost is None:
         UNPRICED.add(provider, model)
     else:
         COST.add(provider, model, amount=purchase.cost)
+        TENANT_COST.add(tenant, amount=purchase.cost)
 
 
 def watch_limiter(provider: str, limiter: CallLimiter) -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from dramaturg.service.concurrency import gather_all
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, Completion, Message, Purchase, Role, Sampling, Status
+from services.generation.completions import bought
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import FailureKind, NotRecordedError, ProviderError
 from services.generation.metrics import count_purchase
@@ -18,7 +19,6 @@ from services.generation.outcomes import read_outcome
 from services.generation.pricing import Price
 from services.generation.providers.base import Provider
 from services.generation.providers.parameters import Parameter
-from services.generation.purchases import bought
 from services.generation.registry import ConfiguredProvider, Registry
 
 CAP = 2048

@@ -19,9 +19,9 @@ from dramaturg.judge.steps import split_steps
 from dramaturg_research.formats.coscript import strip_number
 from services.generation.answers.forms import json_form
 from services.generation.answers.reader import parse_answer
-from services.generation.authoring.choices import read_choice
+from services.generation.authoring.decisions import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.edges.yes_no import read_yes_no
+from services.generation.edges.pairwise import read_yes_no
 from services.judging.challenges.judge import turn_form
 from services.judging.pairs.confidences import locate
 from services.judging.pairs.form import BatchForm, SingleForm

@@ -98,7 +98,6 @@ AGGREGATION = (
     "dramaturg.results.means",
     "dramaturg.results.rows",
     "dramaturg.results.sums",
-    "dramaturg.results.students_t",
 )
 """Modules that compute figures."""
 
@@ -121,7 +120,6 @@ STATISTICS = (
     "pandas",
     "dramaturg.results.means",
     "dramaturg.results.sums",
-    "dramaturg.results.students_t",
     "dramaturg.results.leaderboard.leaderboard",
     "dramaturg.results.rows.flatten",
     "dramaturg.summaries.decisions",

@@ -152,6 +152,16 @@ def test_client_judges_and_fakes_work_without_extras(wheel: zipfile.ZipFile, tmp
     assert "Traceback" not in done.stderr
 
 
+def test_harnesses_cost_those_nothing_who_do_not_use_them(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    code = "import sys, dramaturg\nfrom dramaturg import evaluate_texts\nprint(*sys.modules)"
+    imported = run(site_of(wheel, tmp_path), "-c", code).stdout.split()
+    assert "dramaturg" in imported
+    assert not [name for name in imported if name.startswith(("dramaturg.integrations", "pytest", "mlflow"))]
+    sizes = {one.filename: one.compress_size for one in wheel.infolist()}
+    own = sum(size for name, size in sizes.items() if name.startswith("dramaturg/integrations/"))
+    assert 0 < own < 0.02 * sum(sizes.values())
+
+
 def test_the_extra_adds_the_command_line(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     site = site_of(wheel, tmp_path, "cli")
     assert run(site, "-m", "dramaturg", "version").stdout.strip().endswith(described(wheel)["Version"])

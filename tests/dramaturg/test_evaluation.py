@@ -106,7 +106,9 @@ def test_scripts_are_judged(target: str, critic: FakeJudge) -> None:
 
 def test_a_mapping_has_the_ids_and_a_frame_has_no_value_for_an_abstention(target: str) -> None:
     scripts = {"a": "1. Boil.", "b": {"steps": ["Boil."], "model": "m"}}
-    result = dramaturg.evaluate_scripts(GOAL, scripts, roles=["critic"], reference=["Boil."])
+    result = dramaturg.evaluate_scripts(GOAL, scripts, roles=["critic"], reference=["Boil."], repeats=2)
+    assert result.candidates[0]["no_missing_steps"].measured_confidence == 1
+    assert result.candidates[0]["no_redundant_steps"].measured_confidence is None
     frame = result.to_pandas().query("judge == 'ours'")
     assert frame["candidate_id"].tolist() == ["a"] * 3 + ["b"] * 3
     assert frame["value"].isna().tolist() == [False, True, False] * 2

@@ -35,7 +35,7 @@ from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 from gateway.launch.platform import Platform
 from gateway.runs.settings import RunsSettings
 from tests.support.command_line import ROOT, Finished, dramaturg
@@ -182,8 +182,15 @@ KINDS: dict[str, Callable[[], RunSpec]] = {
     "written graphs": lambda: graphs(graphs_pb2.GRAPH_TASK_PIPELINE, EDGE_METHOD_PAIRWISE),
     "simulations": simulations,
     "dialogues": dialogues,
+    "repeated scripts": lambda: repeated(scripts_spec(dataset=Dataset(content=lines(script_rows(2, 2))))),
+    "repeated dialogues": lambda: repeated(dialogues()),
     "scenarios": scenarios,
 }
+
+
+def repeated(spec: RunSpec) -> RunSpec:
+    spec.options.repeats = 3
+    return spec
 
 
 async def test_the_planned_calls_are_those_of_the_run(

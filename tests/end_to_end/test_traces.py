@@ -241,8 +241,10 @@ def check_provider_span(span: Span) -> None:
     attributes = dict(span.attributes)
     assert attributes.pop("gen_ai.usage.input_tokens") > 0
     assert attributes.pop("gen_ai.usage.output_tokens") > 0
+    assert attributes.pop("server.port") > 0
     expected = {
         "gen_ai.operation.name": "chat",
+        "server.address": "127.0.0.1",
         "gen_ai.provider.name": "local",
         "gen_ai.request.model": "test-model",
         "gen_ai.response.model": "test-model",

@@ -31,8 +31,7 @@ from dramaturg.service.value_rules import limits_of, text_rules
 from dramaturg.testing import FakeJudge, serve
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
-from gateway.launch.launcher import RunningService
-from gateway.launch.platform import Overview, Platform
+from gateway.launch.platform import Overview, Platform, RunningService
 from gateway.runs.settings import RunsSettings
 from tests.hostile.requests import holds_text
 from tests.support.auth import channel_of, holder, token_settings

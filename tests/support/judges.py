@@ -16,7 +16,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.channel import open_channel
 from dramaturg.service.installed import App
 from dramaturg.testing import completion, serve
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 
 OK = generation_service_pb2.COMPLETION_STATUS_OK
 TASK = Task(goal="Make a cup of tea", constraints=["without a kettle", "in five minutes"])

@@ -63,11 +63,15 @@ class PostgresServer:
         """The address of one of its databases."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """Creates an empty database and returns its address."""
-        name = f"test_{uuid.uuid4().hex}"
+    def create_database(self, *, template: str = "template0") -> str:
+        """Creates a database and returns its address.
+
+        Args:
+            template: The database that it is a copy of, by its address or name; an empty one.
+        """
+        name, original = f"test_{uuid.uuid4().hex}", template.rpartition("/")[2]
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0'.encode())
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{original}"'.encode())
         return self.url(name)
 
     def drop_database(self, url: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as generation
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 from tests.support.judges import all_pass
 from tests.support.openai_server import Body
 

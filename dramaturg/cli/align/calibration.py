@@ -43,14 +43,21 @@ def calibration(
     recalibrate: Annotated[
         bool, typer.Option("--recalibrate", help="Recalibrate by Platt scaling and isotonic regression.")
     ] = False,
+    confidence: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN", help="The column of confidences; that of repeats is measured_confidence."
+        ),
+    ] = "confidence",
     group_by: GroupBy = "",
     cluster: Cluster = "",
 ) -> None:
     """Measures the calibration of confidences.
 
-    Rows have the column "confidence", from 0 to 1, and "correct" (true or false), or "label" and "predicted".
-    An empty cell is an abstention, or no confidence. The threshold is the lowest that is shown to reach the
-    accuracy: one half of the rows, drawn by the seed, chooses where to begin, and the other tests.
+    Rows have the column of --confidence, from 0 to 1, and "correct" (true or false), or "label" and
+    "predicted". An empty cell is an abstention, or no confidence. The threshold is the lowest that is shown
+    to reach the accuracy: one half of the rows, drawn by the seed, chooses where to begin, and the other
+    tests.
     Recalibrated figures are those of held-out halves; the map for new confidences is printed with --json.
 
     Example: dramaturg labels align calibration verdicts.jsonl --target-accuracy 0.95
@@ -65,7 +72,7 @@ def calibration(
         recalibrate=recalibrate,
         **asked.request,
     )
-    rows.require("confidence")
+    rows.require(confidence, option="--confidence")
     if not rows.has("correct"):
         rows.require("label", "predicted")
     rows.require(group_by, option="--group-by")
@@ -73,7 +80,7 @@ def calibration(
     for line, row in rows.rows:
         cells = Cells(rows, line, row)
         request.items.add(
-            confidence=cells.number("confidence", lowest=0, highest=1),
+            confidence=cells.number(confidence, lowest=0, highest=1),
             correct=_correct(cells),
             tags={name: cells.text(name) for name in (group_by, cluster) if name and cells.text(name)},
         )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.service import logs
-from dramaturg.service.auth import audit
+from dramaturg.service.auth import audit, caller
 from dramaturg.service.context import RequestContext, current
 from dramaturg.service.interceptors.call import Call, Proceed, field_names
 from dramaturg.service.telemetry import tracing
@@ -67,16 +69,15 @@ class AccessLog:
         """Logs the call once it has ended."""
         started = time.perf_counter()
         run_ids: list[str] = []
-        if audit.is_enabled():
-            if "run_id" in field_names(call.request):
-                run_ids.append(call.request.run_id)
-            else:
-                call.send = partial(_send, call.send, run_ids)
+        bought: list[Usage] = []
+        call.send = partial(_send, call.send, run_ids, bought)
+        if audit.is_enabled() and "run_id" in field_names(call.request):
+            run_ids.append(call.request.run_id)
         try:
             await proceed(call)
         finally:
             request = current() or _NO_REQUEST
-            fields = {
+            fields: dict[str, object] = {
                 "method": call.method,
                 "code": call.code,
                 "reason": call.reason,
@@ -84,6 +85,9 @@ class AccessLog:
                 "request_id": request.request_id,
                 "peer": request.peer,
             }
+            if tenant := caller.current().tenant:
+                fields["tenant"] = tenant
+            fields |= _spent(bought)
             audit.write(fields, run_ids[0] if run_ids else "", _judge_of(call))
             logs.write(logger, logging.ERROR if call.code in _SEVERE else logging.INFO, "call", fields)
 
@@ -98,8 +102,21 @@ def _judge_of(call: Call) -> str:
     return f"{getattr(judge, 'role', '')}={getattr(judge, 'name', '')}"
 
 
-async def _send(send: Any, run_ids: list[str], response: Any) -> None:
-    """Takes the id of the run that the call has created."""
-    if not run_ids and "run" in field_names(response):
+def _spent(bought: list[Usage]) -> Mapping[str, int | float]:
+    """The fields of what a call bought. None: it bought nothing."""
+    calls = sum(usage.provider_call_count for usage in bought)
+    if not calls:
+        return {}
+    tokens = sum(usage.prompt_token_count + usage.completion_token_count for usage in bought)
+    costs = [usage.cost_usd for usage in bought if usage.HasField("cost_usd")]
+    return {"provider_calls": calls, "tokens": tokens, **({"cost_usd": sum(costs)} if costs else {})}
+
+
+async def _send(send: Any, run_ids: list[str], bought: list[Usage], response: Any) -> None:
+    """Takes the id of the run that the call has created, and the usage of a result or completion."""
+    names = field_names(response)
+    if not run_ids and "run" in names:
         run_ids.append(str(getattr(response.run, "id", "")))
+    stating = (getattr(response, name) for name in ("result", "completion") if name in names)
+    bought += [one.usage for one in stating if "usage" in field_names(one)]
     await send(response)

@@ -25,6 +25,17 @@ _PROVIDERS: Mapping[str, str] = {
 """The well-known values of ``gen_ai.provider.name`` by the host, or the domain, of the provider's address."""
 
 
+def server_attributes(base_url: str) -> Mapping[str, str | int]:
+    """The attributes of the address that a provider is called at. An empty address has none."""
+    parts = urlsplit(base_url)
+    if not parts.hostname:
+        return {}
+    return {
+        "server.address": parts.hostname,
+        "server.port": parts.port or {"http": 80}.get(parts.scheme, 443),
+    }
+
+
 def known_as(base_url: str) -> str:
     """The provider's name in the conventions. Empty: they do not know it."""
     host = urlsplit(base_url).hostname or ""

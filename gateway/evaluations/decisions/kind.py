@@ -1,35 +1,193 @@
-"""The kind ``decisions`` (Choice-75): one call for each model, prompt and order of the options."""
+"""The kind ``decisions`` (Choice-75): one call for each model, prompt and order of the options.
+
+The figures are those of Tables 3 and 4.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1 import decisions_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import (
     DecisionResult,
     EvaluateDecisionsRequest,
     EvaluateDecisionsResponse,
     ModelChoice,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    DecisionFigures,
+    OptionOrderFigures,
+    Summary,
+    SummaryOptions,
+)
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     ChooseOptionRequest,
     ChooseOptionResponse,
+    DecisionPrompt,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.decisions import DECISIONS
 from dramaturg.service.concurrency import gather_all
+from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.summaries.decision_accuracy import accuracy_request, read_accuracy
+from dramaturg.summaries.decisions import DecisionsAggregator
 from gateway.evaluations.calls import ask, judge_options
-from gateway.evaluations.decisions.plan import CHOICES, DecisionsPlan, Question, plan_decisions
-from gateway.evaluations.decisions.summary import DecisionsKindSummary
+from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.judges.registry import Registry
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+
+CHOICES = frozenset({decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER})
+_ORDERS = {
+    decisions_pb2.OPTION_ORDER_UNSPECIFIED: (False,),
+    decisions_pb2.OPTION_ORDER_AS_GIVEN: (False,),
+    decisions_pb2.OPTION_ORDER_SWAPPED: (True,),
+    decisions_pb2.OPTION_ORDER_BOTH: (False, True),
+}
+
+
+class DecisionsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DecisionResult]]:
+        yield sample.tags, sample.decision
+
+    def figures(self, options: SummaryOptions) -> DecisionsFigures:
+        del options
+        return DecisionsFigures()
+
+
+class DecisionsFigures(KindFigures):
+    """The choices by setup: model, prompt and order of the options."""
+
+    def __init__(self) -> None:
+        self._choices = DecisionsAggregator()
+
+    def add(self, parts: Sequence[DecisionResult]) -> None:
+        for result in parts:
+            self._choices.add(result)
+
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        written = summary.decisions
+        for setup, items in sorted(self._choices.items.items()):
+            request = accuracy_request(items)
+            response = statistics.alignment("MeasureAccuracy", request)
+            if response is None:
+                continue
+            for found in read_accuracy(setup._asdict(), response, self._choices.unreleased):
+                figures = DecisionFigures(
+                    model=setup.model,
+                    prompt=setup.prompt,
+                    order=setup.order,
+                    format=found.format,
+                    level=found.level,
+                    accuracy=found.group,
+                    accuracy_abstentions_right=found.at_best,
+                    human_accuracy=found.human,
+                    tags=tags,
+                )
+                written.figures.append(figures)
+        if tags:
+            return
+        written.choice_count = self._choices.choices
+        written.unscored_choice_count = self._choices.unscored
+        for (model, prompt), bias in sorted(self._choices.bias.items()):
+            written.option_orders.append(
+                OptionOrderFigures(
+                    model=model,
+                    prompt=prompt,
+                    decision_count=bias.pairs,
+                    answered_count=bias.answered,
+                    same_share=bias.same_share,
+                    named_count=bias.named,
+                    first_presented_share=bias.first_shown_share,
+                )
+            )
+
+
+class Question(NamedTuple):
+    """The decision with a model, a prompt and an order of the options."""
+
+    model: str
+    """The model, as named in the request. Empty: the author's default."""
+    prompt: DecisionPrompt.ValueType
+    """The prompt; never unspecified."""
+    swapped: bool
+    """Whether option 2 is shown first."""
+
+
+@dataclass(frozen=True)
+class DecisionsPlan:
+    """A valid request and its author."""
+
+    request: EvaluateDecisionsRequest
+    author: JudgeAssignment
+    """The author; it calls the models."""
+
+    def questions(self) -> Sequence[Question]:
+        """All questions, by model, prompt and order as requested."""
+        request = self.request
+        prompts = [
+            prompt or authoring_decisions_pb2.DECISION_PROMPT_NAIVE for prompt in request.prompts or (0,)
+        ]
+        return [
+            Question(model, DecisionPrompt.ValueType(prompt), swapped)
+            for model in request.models or ("",)
+            for prompt in prompts
+            for swapped in _ORDERS[request.option_order]
+        ]
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        return EvaluationAccepted(judges=[self.author.describe()], assessment_count=len(self.questions()))
+
+
+def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> DecisionsPlan:
+    """Plans the evaluation of a request that is within the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    prompts = [prompt or authoring_decisions_pb2.DECISION_PROMPT_NAIVE for prompt in request.prompts]
+    violations = [
+        *check_distinct("models", request.models),
+        *check_distinct("prompts", [DecisionPrompt.Name(prompt) for prompt in prompts]),
+        *_check_demonstrations(request),
+        *check_selections(request.judges, (AUTHOR,), registry.roles),
+        *check_alone(request.judges, (AUTHOR,)),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    (author,) = select_judges(request.judges, (AUTHOR,), registry, request.options.model)
+    return DecisionsPlan(request, author)
+
+
+def _check_demonstrations(request: EvaluateDecisionsRequest) -> Iterator[Violation]:
+    asked = request.decision
+    for index, demonstration in enumerate(request.demonstrations):
+        path = f"demonstrations[{index}]"
+        if demonstration.choice not in CHOICES:
+            yield Violation(f"{path}.choice", "must be stated: a demonstration is a solved example")
+        shown = demonstration.decision
+        if (shown.goal, shown.scenario) == (asked.goal, asked.scenario):
+            yield Violation(path, "repeats the decision itself and reveals its choice")
 
 
 class DecisionsEvaluation(Evaluation):

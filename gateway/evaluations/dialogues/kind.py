@@ -50,6 +50,7 @@ from gateway.evaluations.dialogues.plan import DialoguesPlan, plan_dialogues
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary
 from gateway.evaluations.failures import Failure, is_model_failure
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
+from gateway.evaluations.repeats import combine_comparisons, combine_ratings, repeated
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
@@ -95,6 +96,7 @@ def normalize_rating(answer: RateReplyResponse | Failure, assignment: JudgeAssig
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")
     answer.rating.provenance.registered_name = assignment.judge.name
+    answer.rating.ClearField("measured_confidence")  # the gateway's word
     _normalize_value(answer.rating, LOWEST, HIGHEST)
     return answer.rating
 
@@ -258,7 +260,7 @@ class DialoguesEvaluation(Evaluation):
             rated.rating.CopyFrom(refusal_rating())
         else:
 
-            async def rate(judge: JudgeAssignment, scope: EvaluationScope) -> Rating:
+            async def rate_once(judge: JudgeAssignment, scope: EvaluationScope) -> Rating:
                 asked = RateReplyRequest(
                     task=script.task,
                     utterances=script.utterances,
@@ -268,6 +270,10 @@ class DialoguesEvaluation(Evaluation):
                 stub = RatingJudgeServiceStub(judge.judge.channel)
                 answer = await ask(judge, scope, stub.RateReply, asked, RateReplyResponse)
                 return normalize_rating(answer, judge)
+
+            async def rate(judge: JudgeAssignment, scope: EvaluationScope) -> Rating:
+                options = self._plan.request.options
+                return await repeated(judge, options, lambda one: rate_once(one, scope), combine_ratings)
 
             answer = await self._shadows.judged(assignment, rate, "rating", place, model=reply.model)
             rated.rating.CopyFrom(answer)
@@ -305,8 +311,11 @@ class DialoguesEvaluation(Evaluation):
         else:
 
             async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> ComparePairResponse:
-                answer = await self._ask_pair_judge(judge, scope, [first.text, second.text])
-                return normalize_comparison(answer, judge)
+                async def once(one: JudgeAssignment) -> ComparePairResponse:
+                    answer = await self._ask_pair_judge(one, scope, [first.text, second.text])
+                    return normalize_comparison(answer, one)
+
+                return await repeated(judge, self._plan.request.options, once, combine_comparisons)
 
             models = {"model": first.model, "second_model": second.model}
             answer = await self._shadows.judged(assignment, compare, "comparison", place, **models)

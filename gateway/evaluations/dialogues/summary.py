@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     TaskFigures,
     UnusableReplies,
 )
-from dramaturg.results.ratings import HIGHEST, LOWEST
+from dramaturg.results.dialogues import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.judge_comparisons import ComparedJudgement

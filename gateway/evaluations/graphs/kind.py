@@ -1,4 +1,4 @@
-"""The kind ``graphs`` (proScript): each model makes a graph, which is measured on arrival.
+"""The kind ``graphs`` (proScript, Tables 1 and 2): each model makes a graph, which is measured on arrival.
 
 Model calls for each model: one to order events end to end or to write a graph, n (n - 1) to order n events by
 pairs, both for a pipeline. Given graphs need none. Events that judges match need one call of each judge for a
@@ -7,7 +7,8 @@ graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
@@ -17,21 +18,101 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     GraphsResult,
     MeasuredGraph,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary, SummaryOptions
 from dramaturg.api.generation.v1.edge_service_pb2 import EDGE_METHOD_PAIRWISE
+from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.graphs import GRAPHS
 from dramaturg.service.concurrency import gather_all
+from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs
 from gateway.evaluations.graphs.predictions import GraphMaker
-from gateway.evaluations.graphs.summary import GraphsKindSummary
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
+from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
+
+MAX_SCORES = 200_000
+"""The most scores of one request (``graph.v1.ScoreEdgesRequest``)."""
+
+
+class GraphsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], GraphsResult]]:
+        yield {**sample.graphs.tags, **sample.tags}, sample.graphs
+
+    def figures(self, options: SummaryOptions) -> GraphsFigures:
+        del options
+        return GraphsFigures()
+
+
+class GraphsFigures(KindFigures):
+    """Graphs by setup: task and model."""
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[Setup, Counts] = defaultdict(Counts)
+        self._scores: defaultdict[Setup, list[EdgeScore]] = defaultdict(list)
+
+    def add(self, parts: Sequence[GraphsResult]) -> None:
+        for result in parts:
+            for measured in result.graphs:
+                setup = Setup(task_name(result.task), measured.model)
+                self._counts[setup].add(measured)
+                if measured.HasField("score"):
+                    self._scores[setup].append(EdgeScore(counts=measured.score.counts))
+
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        for setup, counts in sorted(self._counts.items()):
+            edges = self._edges(setup, statistics)
+            figures = GraphFigures(
+                tags=tags,
+                task=setup.task,
+                model=setup.model,
+                graph_count=counts.graphs,
+                abstentions_by_reason=counts.abstentions,
+                checked_count=counts.checked,
+                cyclic_count=counts.cyclic,
+                removed_edge_count=counts.removed_edges,
+                dropped_count=counts.dropped,
+                unreduced_count=counts.unreduced,
+                unmeasured_count=counts.unmeasured,
+                edges=edges,
+                macro_f1_abstentions_zero=Figures(counts, edges).f1_with_abstentions,
+                distances=[_distances(*key, sums) for key, sums in sorted(counts.distances.items())],
+                event_count_mismatch_count=counts.event_count_mismatches,
+                unclear_event_count=counts.unclear_events,
+            )
+            summary.graphs.figures.append(figures)
+
+    def _edges(self, setup: Setup, statistics: Statistics) -> ScoreSummary | None:
+        scores = self._scores.get(setup)
+        if not scores:
+            return None
+        if len(scores) > MAX_SCORES:
+            statistics.note(f"{len(scores)} scores of {setup.model!r} exceed {MAX_SCORES}: they have no mean")
+            return None
+        request = ScoreEdgesRequest(scored=scores, omit_scores=True)
+        response = statistics.graph("ScoreEdges", request)
+        return None if response is None else response.summary
+
+
+def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:
+    described = sums.describe()
+    return DistanceFigures(
+        mode=mode,
+        matching=matching,
+        measured_count=sums.measured,
+        proven_count=sums.proven,
+        edits_proven_count=sums.edits_proven,
+        mean=described["mean"],
+        mean_lower_bound=described["mean_lower_bound"],
+        mean_edits=described["mean_edits"],
+    )
 
 
 class GraphsEvaluation(Evaluation):

@@ -43,6 +43,7 @@ from gateway.evaluations.pairs.plan import (
 )
 from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.pairs.summary import PairsKindSummary
+from gateway.evaluations.repeats import combine_comparisons, repeated, tally_preference
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
@@ -129,18 +130,8 @@ async def compare_pair(
             failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
             answer = _abstain(assignment, question, failure, answer.provenance)
     answer.provenance.registered_name = assignment.judge.name
+    answer.ClearField("measured_confidence")  # the gateway's word
     return answer
-
-
-def tally_preference(votes: Sequence[pb.RoleVote]) -> pb.Preference.ValueType:
-    """The preference of the majority of votes: a tie for equal counts, an abstention where all abstain."""
-    preferences = [vote.preference for vote in votes]
-    if all(preference == pb.PREFERENCE_ABSTAIN for preference in preferences):
-        return pb.PREFERENCE_ABSTAIN
-    lead = preferences.count(pb.PREFERENCE_FIRST) - preferences.count(pb.PREFERENCE_SECOND)
-    if lead == 0:
-        return pb.PREFERENCE_TIE
-    return pb.PREFERENCE_FIRST if lead > 0 else pb.PREFERENCE_SECOND
 
 
 def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
@@ -245,8 +236,13 @@ class PairsEvaluation(Evaluation):
         voters = await _voters(method, roles)
 
         async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
-            identity = await self._directory.identity(judge.judge)
-            return await compare_pair(judge, self._plan.request, voters, identity, scope)
+            request, identity = self._plan.request, await self._directory.identity(judge.judge)
+            return await repeated(
+                judge,
+                request.options,
+                lambda one: compare_pair(one, request, voters, identity, scope),
+                combine_comparisons,
+            )
 
         comparison = PairComparison(
             method=method,

@@ -19,7 +19,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
     GenerateRolesResponse,
 )
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
-from dramaturg.judge.role_counts import role_shortage
+from dramaturg.judge.roles import role_shortage
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, CHOICE_OPTION_2, Choice
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
 from dramaturg.api.evaluation.v1.scenarios_pb2 import (
     ScenariosResult,
     WriteScenariosRequest,
     WriteScenariosResponse,
     WrittenScenario,
 )
+from dramaturg.api.evaluation.v1.summary_pb2 import ScenarioFigures, Summary, SummaryOptions
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     SCENARIO_FORM_HARD_VERB_PHRASE,
     SCENARIO_FORM_USER_PROFILE,
+    SCENARIO_FORM_VERB_PHRASE,
+    ScenarioForm,
     WriteScenarioRequest,
     WriteScenarioResponse,
 )
@@ -23,18 +31,222 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.authoring.duplicates import repeats
 from dramaturg.judge.roles import AUTHOR, EMBEDDING
 from dramaturg.judge.usage import total_usage
-from dramaturg.results.scenarios import SCENARIOS
+from dramaturg.results.means import mean_of_sums
+from dramaturg.results.names import abstention_name
+from dramaturg.results.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
+from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.concurrency import gather_all
+from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.calls import ask, embed_by, judge_options
+from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
-from gateway.evaluations.scenarios.plan import RequestedScenario, ScenariosPlan, plan_scenarios
-from gateway.evaluations.scenarios.summary import ScenariosKindSummary
 from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.streams import Emit, Evaluation
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.judges.registry import Registry
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
+MAX_REASONS = 100
+"""The most reasons of unchecked briefs that are told apart. They are text."""
+OTHER = "other"
+"""The further reasons."""
+
+Setup = tuple[str, str, str]
+"""The model, the form and the targeted option; empty for both options."""
+DEFAULT_COUNT = 4
+"""The default number of scenarios for each model and option."""
+DEFAULT_THRESHOLD = 0.9
+"""The default cosine of near-duplicates."""
+
+_ROLES = (AUTHOR, EMBEDDING)
 NO_SERVICE = "no service of the role 'embedding' is registered"
 """The reason for which meanings are not compared, if there is no embedding service."""
+
+
+class ScenariosKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], ScenariosResult]]:
+        yield {**sample.scenarios.tags, **sample.tags}, sample.scenarios
+
+    def figures(self, options: SummaryOptions) -> ScenarioCounts:
+        del options
+        return ScenarioCounts()
+
+
+@dataclass
+class _Counts:
+    scenarios: int = 0
+    written: int = 0
+    usable: int = 0
+    leaking: int = 0
+    duplicates: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    abstentions: Counter[str] = field(default_factory=Counter)
+    sums: SumAccumulator = field(default_factory=SumAccumulator)
+
+    def add(self, one: WrittenScenario) -> None:
+        self.scenarios += 1
+        self.written += bool(one.scenario)
+        self.usable += is_usable(one)
+        self.leaking += one.leaks_option
+        self.duplicates += bool(one.duplicate_of)
+        if one.failure_reason:
+            self.failures[abstention_name(one.failure_reason)] += 1
+        elif not one.scenario:
+            self.abstentions[abstention_name(one.abstain_reason)] += 1
+
+
+class ScenarioCounts(KindFigures):
+    """Counts of scenarios by model, form and targeted option."""
+
+    def __init__(self) -> None:
+        self._briefs = 0
+        self._unchecked: Counter[str] = Counter()
+        self._counts: defaultdict[Setup, _Counts] = defaultdict(_Counts)
+
+    def add(self, parts: Sequence[ScenariosResult]) -> None:
+        for result in parts:
+            self._briefs += 1
+            if reason := result.duplicates_unchecked:
+                known = reason in self._unchecked or len(self._unchecked) < MAX_REASONS
+                self._unchecked[reason if known else OTHER] += 1
+            values: defaultdict[Setup, list[float]] = defaultdict(list)
+            for one in result.scenarios:
+                for target in (TARGETS.get(one.target, ""), ""):
+                    setup = one.model, FORMS.get(result.form, ""), target
+                    self._counts[setup].add(one)
+                    if not one.abstain_reason:
+                        values[setup].append(float(is_usable(one)))
+            for setup, some in values.items():
+                self._counts[setup].sums.add_values(some)
+
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
+        if not tags:
+            summary.scenarios.brief_count = self._briefs
+            summary.scenarios.unchecked_briefs_by_reason.update(self._unchecked)
+        # Both options together come last.
+        ordered = sorted(self._counts.items(), key=lambda one: (one[0][:2], not one[0][2], one[0][2]))
+        for (model, form, target), counts in ordered:
+            figures = ScenarioFigures(
+                tags=tags,
+                model=model,
+                form=form,
+                target=target,
+                scenario_count=counts.scenarios,
+                written_count=counts.written,
+                usable_count=counts.usable,
+                leaking_count=counts.leaking,
+                duplicate_count=counts.duplicates,
+                failures_by_reason=counts.failures,
+                abstentions_by_reason=counts.abstentions,
+                usable_rate=estimate_of(mean_of_sums(counts.sums.sums("", ""), 0.0, 1.0), counts.scenarios),
+                usable_rate_lowest=counts.usable / counts.scenarios,
+                usable_rate_highest=(counts.usable + counts.abstentions.total()) / counts.scenarios,
+            )
+            summary.scenarios.figures.append(figures)
+
+
+class RequestedScenario(NamedTuple):
+    """A scenario to write."""
+
+    id: str
+    model: str
+    """The model, as named in the request. Empty: the author's default."""
+    target: Choice.ValueType
+    """CHOICE_OPTION_1 or CHOICE_OPTION_2."""
+    repeat_index: int
+    """Tells the scenarios of one model and option apart."""
+
+
+@dataclass(frozen=True)
+class ScenariosPlan:
+    """A valid request, its author and its embedding service."""
+
+    request: WriteScenariosRequest
+    author: JudgeAssignment
+    """The author; it calls the models."""
+    embedder: JudgeAssignment | None
+    """The embedding service. None: near-duplicates have equal words."""
+
+    @property
+    def form(self) -> ScenarioForm.ValueType:
+        """The form; never unspecified."""
+        return self.request.form or SCENARIO_FORM_VERB_PHRASE
+
+    @property
+    def threshold(self) -> float:
+        """The cosine of near-duplicates."""
+        request = self.request
+        return request.duplicate_threshold if request.HasField("duplicate_threshold") else DEFAULT_THRESHOLD
+
+    def scenarios(self) -> Sequence[RequestedScenario]:
+        """All scenarios, by model, option and number."""
+        request = self.request
+        count = request.count or DEFAULT_COUNT
+        targets = [request.target] if request.target else [CHOICE_OPTION_1, CHOICE_OPTION_2]
+        numbers: Counter[int] = Counter()
+        found = []
+        for model in request.models or (request.options.model,):
+            for target in targets:
+                for index in range(count):
+                    name = f"{TARGETS[target]}/{numbers[target]}"
+                    numbers[target] += 1
+                    # Repeats of the request are other scenarios than those of its first time.
+                    repeat = request.options.repeat_index * count + index
+                    found.append(RequestedScenario(name, model, target, repeat))
+        return found
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        judges = [self.author, *([self.embedder] if self.embedder is not None else [])]
+        return EvaluationAccepted(
+            judges=[one.describe() for one in judges], assessment_count=len(self.scenarios())
+        )
+
+
+def plan_scenarios(request: WriteScenariosRequest, registry: Registry) -> ScenariosPlan:
+    """Plans the scenarios of a request that is within the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    found = [
+        *check_distinct("models", request.models),
+        *_check_form(request),
+        *check_selections(request.judges, _ROLES, registry.roles),
+        *check_alone(request.judges, _ROLES),
+    ]
+    if found:
+        raise invalid_fields(found)
+    (author,) = select_judges(request.judges, (AUTHOR,), registry, "")
+    selected = any(one.role == EMBEDDING.name for one in request.judges)
+    served = selected or registry.default(EMBEDDING.name) is not None
+    embedder = select_judges(request.judges, (EMBEDDING,), registry, "")[0] if served else None
+    return ScenariosPlan(request, author, embedder)
+
+
+def _check_form(request: WriteScenariosRequest) -> Iterator[Violation]:
+    """Finds fields that the form or the target does not allow; the author would refuse each scenario."""
+    if request.target and request.target not in TARGETS:
+        yield Violation("target", "must be CHOICE_OPTION_1, CHOICE_OPTION_2 or absent")
+    if request.form != SCENARIO_FORM_USER_PROFILE:
+        for field in ("musts", "must_nots"):
+            if getattr(request, field):
+                yield Violation(field, "is only for SCENARIO_FORM_USER_PROFILE")
+    for index, shown in enumerate(request.demonstrations):
+        if shown.target not in TARGETS:
+            path = f"demonstrations[{index}].target"
+            yield Violation(path, "must be CHOICE_OPTION_1 or CHOICE_OPTION_2")
+        if request.form == SCENARIO_FORM_HARD_VERB_PHRASE and not shown.base_scenario.strip():
+            path = f"demonstrations[{index}].base_scenario"
+            yield Violation(path, "is required for SCENARIO_FORM_HARD_VERB_PHRASE")
 
 
 class ScenarioWriting(Evaluation):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
@@ -23,7 +25,14 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    SimulatedScripts,
+    SimulationFigures,
+    Summary,
+    SummaryOptions,
+)
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     NextUserTurnRequest,
     NextUserTurnResponse,
@@ -40,20 +49,149 @@ from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.names import abstention_name
 from dramaturg.results.simulations import SIMULATIONS
-from dramaturg.service.errors import Violation
+from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import violations
+from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 from gateway.evaluations.calls import ask, judge_options
+from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.judge_answers import CORRECTIONS
+from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
-from gateway.evaluations.simulations.plan import SimulationPlan, plan_simulation
-from gateway.evaluations.simulations.summary import SimulationsKindSummary
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.judges.selection import JudgeAssignment, counted_shadows
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.judges.registry import Registry
+from gateway.judges.selection import (
+    JudgeAssignment,
+    Shadow,
+    check_selections,
+    counted_shadows,
+    select_judges,
+    select_shadows,
+)
 
+MAX_EARLY_ENDS = 100
+"""The most reasons of early ends that are told apart. They are text."""
+OTHER = "other"
+"""The further reasons."""
+MAX_TURNS = 4
+"""The default maximum of turns (SimulBench, section 3.2)."""
+
+_ROLES = (AUTHOR, CHALLENGE_JUDGE)
 _LONGEST_NAME = 180
+
+
+class SimulationsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], SimulatedDialogue]]:
+        yield {**sample.simulation.tags, **sample.tags}, sample.simulation
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        result = sample.simulation
+        first = FindChallengingTurnResponse(
+            turn=result.challenging_turn if result.HasField("challenging_turn") else None,
+            abstain_reason=result.challenge_abstain_reason,
+            provenance=result.challenge_provenance,
+        )
+        task = result.task.id, result.task.description
+        for shadow in result.shadows:
+            yield ComparedJudgement(task, "", "", "challenging-turn", first, shadow)
+
+    def figures(self, options: SummaryOptions) -> DialogueCounts:
+        del options
+        return DialogueCounts()
+
+
+class DialogueCounts(KindFigures):
+    """Counts of dialogues and of their test scripts."""
+
+    def __init__(self) -> None:
+        self._dialogues = 0
+        self._turns: Counter[int] = Counter()
+        self._early_ends: Counter[str] = Counter()
+        self._strategies: Counter[str] = Counter()
+        self._redirected = 0
+        self._challenging_turns: Counter[int] = Counter()
+        self._abstentions: Counter[str] = Counter()
+        self._scripts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, parts: Sequence[SimulatedDialogue]) -> None:
+        for result in parts:
+            self._dialogues += 1
+            self._turns[result.turn_count] += 1
+            if reason := result.ended_early:
+                known = reason in self._early_ends or len(self._early_ends) < MAX_EARLY_ENDS
+                self._early_ends[reason if known else OTHER] += 1
+            self._redirected += len(result.redirected_turns)
+            self._strategies.update(one.strategy for one in result.utterances if one.strategy)
+            if result.HasField("challenging_turn"):
+                self._challenging_turns[result.challenging_turn] += 1
+            else:
+                self._abstentions[abstention_name(result.challenge_abstain_reason)] += 1
+            for script in result.scripts:
+                kind = KIND_NAMES.get(script.task.kind, "")
+                self._scripts[SUBSET_NAMES.get(script.subset, ""), kind] += 1
+
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
+        figures = SimulationFigures(
+            tags=tags,
+            dialogue_count=self._dialogues,
+            dialogues_by_turn_count=self._turns,
+            dialogues_by_early_end=self._early_ends,
+            requests_by_strategy=self._strategies,
+            redirected_request_count=self._redirected,
+            dialogues_by_challenging_turn=self._challenging_turns,
+            challenge_abstentions_by_reason=self._abstentions,
+            scripts=[
+                SimulatedScripts(subset=subset, simulation_kind=kind, count=count)
+                for (subset, kind), count in sorted(self._scripts.items())
+            ],
+        )
+        summary.simulations.figures.append(figures)
+
+
+@dataclass(frozen=True)
+class SimulationPlan:
+    """A valid request, its author and its challenge judge."""
+
+    request: SimulateDialogueRequest
+    author: JudgeAssignment
+    """The author of both sides."""
+    challenge_judge: JudgeAssignment
+    """The judge that finds the first challenging turn."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the challenge judge."""
+
+    def max_turns(self) -> int:
+        """The maximum number of turns."""
+        return self.request.max_turn_count or MAX_TURNS
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan. It has no count: the number of utterances is unknown."""
+        return EvaluationAccepted(judges=[self.author.describe(), self.challenge_judge.describe()])
+
+
+def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> SimulationPlan:
+    """Plans a dialogue for a request that is within the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    found = [*check_selections(request.judges, _ROLES, registry.roles), *check_alone(request.judges, _ROLES)]
+    if found:
+        raise invalid_fields(found)
+    (author,) = select_judges(request.judges, (AUTHOR,), registry, "")
+    (challenge_judge,) = select_judges(request.judges, (CHALLENGE_JUDGE,), registry, request.options.model)
+    shadows = select_shadows(request.shadows, [challenge_judge], registry)
+    return SimulationPlan(request, author, challenge_judge, shadows)
 
 
 def cut_scripts(

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Script, Step
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_SCORED, OUTCOME_UNSPECIFIED, Verdict
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_UNPARSABLE,
+    OUTCOME_SCORED,
+    OUTCOME_UNSPECIFIED,
+    Verdict,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
     EvaluateTextsRequest,
@@ -18,28 +29,231 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
     TextsResult,
 )
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
-from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale, JudgeCandidate
 from dramaturg.judge.conversations import transcript
-from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, JudgeRole, Role
+from dramaturg.judge.rubrics import encode_criterion
+from dramaturg.judge.steps import is_blank
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
-from dramaturg.results.texts import TEXTS
+from dramaturg.results.means import mean_of_sums
+from dramaturg.results.names import abstention_name
+from dramaturg.results.sums import SumAccumulator
+from dramaturg.results.texts import TEXTS, score_of
 from dramaturg.service.concurrency import gather_all
-from dramaturg.service.errors import Violation
+from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.assessments import AskedCriteria, Assessor
-from gateway.evaluations.checks import check_rubric
+from gateway.evaluations.checks import check_distinct, check_rubric
+from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
+from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
-from gateway.evaluations.texts.plan import ROLES, TextsPlan, plan_texts
-from gateway.evaluations.texts.summary import TextsKindSummary
+from gateway.evaluations.summary import KindFigures, KindSummary
+from gateway.evaluations.verdict_figures import TOPIC, FindingCounter, PanelCounter, VerdictCounter
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory
-from gateway.judges.selection import counted_shadows
+from gateway.judges.registry import Registry
+from gateway.judges.selection import (
+    JudgeAssignment,
+    Shadow,
+    check_selections,
+    counted_shadows,
+    select_judges,
+    select_shadows,
+)
 
+ROLES = (RUBRIC_JUDGE, RULE_JUDGE)
+"""The roles of judges of texts."""
 _EMPTY = "The text has no content."
+
+
+class JudgedText(NamedTuple):
+    """One text with the scales of the rubric."""
+
+    text: TextResult
+    scales: Mapping[str, CriterionScale]
+
+
+def _scales(result: TextsResult) -> Mapping[str, CriterionScale]:
+    return {one.id: one.scale for one in result.criteria if one.HasField("scale")}
+
+
+class TextsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedText]]:
+        result = sample.texts
+        scales = _scales(result)
+        for text in result.texts:
+            yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        result = sample.texts
+        scales = _scales(result)
+        for one in result.texts:
+            yield ComparedItem(
+                task=(result.task.id, result.task.goal),
+                candidate_id=one.text_id,
+                model=one.model,
+                verdicts=one.verdicts,
+                assessments=one.assessments,
+                shadows=one.shadows,
+                scales=scales,
+            )
+
+    def figures(self, options: SummaryOptions) -> TextsFigures:
+        del options
+        return TextsFigures()
+
+
+@dataclass
+class _Scores:
+    verdicts: int = 0
+    abstentions: Counter[str] = field(default_factory=Counter)
+    sums: SumAccumulator = field(default_factory=SumAccumulator)
+
+
+ScoreKey = tuple[str | None, str, int, int]
+"""The model, None for all; the criterion; the lowest and the highest score of its scale."""
+
+
+class TextsFigures(KindFigures):
+    """Verdicts and scores by model and criterion, and the agreement of panels."""
+
+    def __init__(self) -> None:
+        self._texts = 0
+        self._verdicts = VerdictCounter()
+        self._scores: defaultdict[ScoreKey, _Scores] = defaultdict(_Scores)
+        self._panels = PanelCounter()
+        self._findings = FindingCounter()
+
+    def add(self, parts: Sequence[JudgedText]) -> None:
+        self._texts += len(parts)
+        self._verdicts.add(
+            (part.text.model, verdict)
+            for part in parts
+            for verdict in part.text.verdicts
+            if verdict.criterion not in part.scales
+        )
+        values: defaultdict[ScoreKey, list[float]] = defaultdict(list)
+        for part in parts:
+            for verdict in part.text.verdicts:
+                scale = part.scales.get(verdict.criterion)
+                if scale is None:
+                    continue
+                for model in (part.text.model, None):
+                    key = model, verdict.criterion, scale.lowest, scale.highest
+                    counted = self._scores[key]
+                    counted.verdicts += 1
+                    score = score_of(verdict, scale)
+                    if score is not None:
+                        values[key].append(score)
+                    else:
+                        reason = verdict.abstain_reason or ABSTAIN_REASON_UNPARSABLE
+                        counted.abstentions[abstention_name(reason)] += 1
+            self._panels.add(part.text.assessments, part.scales)
+            self._findings.add(part.text.model, part.text.verdicts)
+        for key, some in values.items():
+            self._scores[key].sums.add_values(some)
+
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
+        written = summary.texts
+        if not tags:
+            written.text_count = self._texts
+            written.findings.extend(self._findings.figures())
+        written.verdicts.extend(self._verdicts.figures(tags))
+        written.scores.extend(self._score_figures(tags))
+        written.panels.extend(self._panels.figures(tags))
+
+    def _score_figures(self, tags: Mapping[str, str]) -> Iterator[ScoreFigures]:
+        for (model, criterion, lowest, highest), counted in sorted(
+            self._scores.items(), key=lambda one: (one[0][0] is None, one[0][0] or "", one[0][1:])
+        ):
+            sums, abstained = counted.sums, counted.abstentions.total()
+            mean = mean_of_sums(sums.sums("", ""), lowest, highest)
+            yield ScoreFigures(
+                tags=tags,
+                model=model or "",
+                all_models=model is None,
+                criterion=criterion,
+                lowest=lowest,
+                highest=highest,
+                verdict_count=counted.verdicts,
+                score_count=sums.judged,
+                abstentions_by_reason=counted.abstentions,
+                mean=estimate_of(mean, counted.verdicts, (lowest, highest)),
+                mean_lowest=(sums.total + abstained * lowest) / counted.verdicts,
+                mean_highest=(sums.total + abstained * highest) / counted.verdicts,
+            )
+
+
+@dataclass(frozen=True)
+class TextsPlan:
+    """A valid request and its judges."""
+
+    request: EvaluateTextsRequest
+    assignments: tuple[JudgeAssignment, ...]
+    """The judges, as selected."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the judges."""
+
+    @cached_property
+    def criteria(self) -> Mapping[str, Criterion]:
+        """The criteria as judges get them, by id, in the order of the rubric."""
+        return {one.id: encode_criterion(one) for one in self.request.criteria}
+
+    def criteria_of(self, role: Role) -> Mapping[str, Criterion]:
+        """The criteria that judges of a role get: those with a rule, or all others."""
+        by_rule = role == RULE_JUDGE
+        return {name: one for name, one in self.criteria.items() if one.HasField("rule") == by_rule}
+
+    @cached_property
+    def scales(self) -> Mapping[str, CriterionScale]:
+        """The scales of the criteria that are scored."""
+        return {one.id: one.scale for one in self.request.criteria if one.HasField("scale")}
+
+    @cached_property
+    def judged(self) -> Sequence[EvaluatedText]:
+        """The texts that judges get: those with content."""
+        return [one for one in self.request.texts if one.HasField("conversation") or not is_blank(one.text)]
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        return EvaluationAccepted(
+            judges=[assignment.describe() for assignment in self.assignments],
+            assessment_count=len(self.assignments) * len(self.judged),
+        )
+
+
+def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
+    """Plans the evaluation of a request that is within the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    violations = [
+        *check_distinct("texts", [one.id for one in request.texts]),
+        *check_rubric(request.criteria),
+        *(
+            Violation(f"texts[{index}].text", "must be empty beside a conversation")
+            for index, one in enumerate(request.texts)
+            if one.text and one.HasField("conversation")
+        ),
+        *check_selections(request.judges, ROLES, registry.roles),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    ruled = [one.HasField("rule") for one in request.criteria]
+    wanted = tuple(role for role in ROLES if (role == RULE_JUDGE) in ruled)
+    assignments = select_judges(request.judges, wanted, registry, request.options.model)
+    return TextsPlan(request, assignments, select_shadows(request.shadows, assignments, registry))
 
 
 class TextsEvaluation(Evaluation):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelText
-from dramaturg.results.ratings import HIGHEST, LOWEST
+from dramaturg.results.dialogues import HIGHEST, LOWEST
 
 VERDICTS = ("PASS", "FAIL")
 PREFERENCES = ("first", "tie", "second")

@@ -1,14 +1,18 @@
-"""Creates, changes and deletes runs in the store, and notifies the engine."""
+"""Creates, changes and deletes runs in the store, and notifies the engine.
+
+The update mask of UpdateRunRequest follows AIP-134.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Protocol
 
 import grpc
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
@@ -19,17 +23,64 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     RunState,
 )
-from dramaturg.service.errors import ServiceError, invalid, invalid_fields
+from dramaturg.api.evaluation.v1.run_service_pb2 import UpdateRunRequest
+from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.service.lookup import RunLookup, wrong_state
-from gateway.runs.service.update_mask import update_paths, updated_spec
 from gateway.runs.store import RequestIdReusedError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 
+_PARTS = ("limits", "budget")
+"""The messages that the request has in common with the spec."""
+_ALL = "*"
 MAX_MODELS = 100
 """The most models of a run."""
+
+
+def update_paths(request: UpdateRunRequest) -> Sequence[str]:
+    """The fields that a request sets, each as "limits.priority".
+
+    Without a mask these are the fields of its messages that have a value.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the mask names an unknown field.
+    """
+    mask = request.update_mask.paths
+    if not mask:
+        return [f"{part}.{field.name}" for part in _PARTS for field, _ in getattr(request, part).ListFields()]
+    unknown = [path for path in mask if not list(_expand(path))]
+    if unknown:
+        known = ", ".join([_ALL, *_PARTS, *_expand(_ALL)])
+        raise invalid_fields(
+            [Violation("update_mask", f"names {path!r}; the fields are {known}") for path in unknown]
+        )
+    return list(dict.fromkeys(field for path in mask for field in _expand(path)))
+
+
+def updated_spec(spec: RunSpec, request: UpdateRunRequest, paths: Sequence[str]) -> RunSpec:
+    """A copy of a spec with the fields of a request. A field that is absent in the request is cleared."""
+    updated = RunSpec()
+    updated.CopyFrom(spec)
+    for path in paths:
+        part, _, field = path.partition(".")
+        source: Message = getattr(request, part)
+        target: Message = getattr(updated, part)
+        if any(descriptor.name == field for descriptor, _ in source.ListFields()):
+            setattr(target, field, getattr(source, field))
+        else:
+            target.ClearField(field)
+    return updated
+
+
+def _expand(path: str) -> Iterator[str]:
+    """The fields that a path of a mask names; none if it is unknown."""
+    for part in _PARTS:
+        message: Message = getattr(UpdateRunRequest(), part)
+        for field in message.DESCRIPTOR.fields:
+            if path in {_ALL, part, f"{part}.{field.name}"}:
+                yield f"{part}.{field.name}"
 
 
 class Engine(Protocol):

@@ -27,6 +27,7 @@ from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_f
 from dramaturg.service.threads import IsStopped, until_cancelled
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.repeats import check_repeats
 from gateway.judges.registry import Judge
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
@@ -180,6 +181,7 @@ class Preflight:
             request: Any = kind.request_type.FromString(row.request)
             kind.apply_spec(request, spec)
             try:
+                check_repeats(request.options, kind.roles)
                 accepted = kind.plan_row(request, spec, self._context).accepted()
             except ServiceError as error:
                 refused = refused or (row.line, error)

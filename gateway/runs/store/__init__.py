@@ -55,7 +55,7 @@ class RunStore:
 
     def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
         from dramaturg.database.leases import Leases
-        from gateway.runs.store.attempts import Attempts
+        from gateway.runs.store.attempts import Attempts, TenantSpending
         from gateway.runs.store.certificates import JudgeCertificates
         from gateway.runs.store.datasets import Datasets
         from gateway.runs.store.judges import SeenJudges
@@ -64,7 +64,6 @@ class RunStore:
         from gateway.runs.store.results import Results
         from gateway.runs.store.runs import Runs
         from gateway.runs.store.samples import Samples
-        from gateway.runs.store.spending import TenantSpending
         from gateway.runs.store.tables import run_executors
 
         self.database = database

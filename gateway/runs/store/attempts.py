@@ -1,4 +1,8 @@
-"""Outcomes of samples, and new attempts, in the tables."""
+"""Outcomes of samples, new attempts and what tenants spend by day, in the tables.
+
+An amount that is spent counts on the day (UTC, by the clock of the store) on which it is added, whenever its
+run was created, and stays when the run is deleted.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import (
@@ -27,19 +32,63 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
-from dramaturg.database.database import Repository, insert, writing
+from dramaturg.database.database import Repository, insert, reading, writing
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
 from dramaturg.results.gold_answers import count, missing_reason
 from dramaturg.results.names import abstention_name
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
-from gateway.runs.store import runs, samples, spending, throughput
+from gateway.runs.store import runs, samples, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
-from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
+from gateway.runs.store.tables import (
+    run_model_usage,
+    run_outcomes,
+    run_results,
+    run_samples,
+    run_specs,
+    run_spending,
+    sanitize,
+)
 
+_DAY_MICROSECONDS = 24 * 3600 * 1_000_000
 _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
 """Reasons of abstentions that a rerun cannot change."""
+
+
+def add(connection: sa.Connection, clock: int, tenant: str, spent: Spending) -> None:
+    """Adds to what a tenant spent on the day of ``clock``, in a transaction."""
+    if spent == Spending():
+        return
+    day = clock // _DAY_MICROSECONDS
+    row = (run_spending.c.tenant == tenant) & (run_spending.c.day == day)
+    added = run_spending.update().where(row)
+    values = {"tokens": run_spending.c.tokens + spent.tokens, "usd": run_spending.c.usd + spent.usd}
+    if connection.execute(added.values(values)).rowcount:
+        return
+    # Another gateway may insert the same row at this moment.
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    new = insert(run_spending).values(tenant=sanitize(tenant), day=day, tokens=spent.tokens, usd=spent.usd)
+    connection.execute(new.on_conflict_do_update(index_elements=["tenant", "day"], set_=values))
+
+
+class TenantSpending(Repository):
+    """What each tenant spent on each day."""
+
+    @writing
+    def add(self, connection: sa.Connection, tenant: str, spent: Spending) -> None:
+        """Adds an amount outside of runs to what a tenant spent today (UTC, by the clock of the store)."""
+        add(connection, self._database.now(connection), tenant, spent)
+
+    @reading
+    def today(self, connection: sa.Connection, tenant: str) -> Spending:
+        """What a tenant spent today through runs and outside of them."""
+        clock = self._database.now(connection)
+        query = sa.select(run_spending.c.tokens, run_spending.c.usd).where(
+            run_spending.c.tenant == tenant, run_spending.c.day == clock // _DAY_MICROSECONDS
+        )
+        row = connection.execute(query).one_or_none()
+        return Spending() if row is None else Spending(row.tokens, row.usd)
 
 
 class Attempts(Repository):
@@ -98,7 +147,7 @@ class Attempts(Repository):
             **runs.progress_event(run),
         )
         # Last: the row of a tenant is shared by all of its runs.
-        spending.add(connection, clock, run.tenant, Spending.of(spent))
+        add(connection, clock, run.tenant, Spending.of(spent))
         return True
 
     @writing
@@ -109,7 +158,7 @@ class Attempts(Repository):
         if run is not None:
             total = add_usage(Usage.FromString(run.usage), usage)
             runs.change(connection, run.number, usage=total.SerializeToString(), **runs.progress_event(run))
-        spending.add(connection, clock, tenant, Spending.of(usage))
+        add(connection, clock, tenant, Spending.of(usage))
 
     @writing
     def begin(

@@ -13,8 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dramaturg.database.database import metadata
 from dramaturg.database.migrations import Schema
-from dramaturg.database.tables import metadata
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -202,6 +202,7 @@ run_results = sa.Table(
     sa.Column("reason", sa.SmallInteger, nullable=False),
     sa.Column("value", sa.Double),
     sa.Column("confidence", sa.Double),
+    sa.Column("measured_confidence", sa.Double),
     sa.Column("label", SanitizedText, nullable=False),
     sa.Column("role", SanitizedText, nullable=False),
     sa.Column("judge", SanitizedText, nullable=False),
@@ -369,7 +370,7 @@ RUN_PARTS = (
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0003",
+    head="0004",
     version_table="run_revision",
     former="run_schema",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -98,9 +97,6 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         )
         if session.max_output_tokens is not None:
             spec.options.sampling.max_output_tokens = session.max_output_tokens
-        if session.prompts is not None:
-            # A run with other prompts is another run.
-            spec.labels["prompts"] = _digest(session.prompts)
         summary = await session.run("decisions", spec, dev)
         models = tuple(session.models)
     figures = _by_setup(summary)
@@ -129,14 +125,6 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         Omission("Table 2 and Figures 1 to 3", "They are examples and diagrams, not results."),
     ]
     return made
-
-
-def _digest(folder: Path) -> str:
-    """The SHA-256 of the names and contents of the files of a folder."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.md")):
-        digest.update(f"{file.name}\n{file.read_text(encoding='utf-8')}\n".encode())
-    return digest.hexdigest()
 
 
 def _described(scenarios: int, skipped: int, place: Path) -> str:

@@ -138,7 +138,8 @@ def reproduce(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="The prompts of decisions (choice75), such as examples/prompts/choice75/generation.",
+            help="Prompts in place of the shipped ones (choice75, proscript), such as "
+            "examples/prompts/choice75/generation.",
         ),
     ] = None,
     sheets: Annotated[
@@ -199,11 +200,12 @@ def reproduce(
     choices = {
         "--max-output-tokens": max_output_tokens,
         "--demonstrations": demonstrations,
-        "--prompts": prompts,
     }
     for name, value in choices.items():
         if value is not None and (paper is not PaperName.CHOICE75 or offline):
             fail(f"{name}: only choice75 has it, with models")
+    if prompts is not None and (paper not in (PaperName.CHOICE75, PaperName.PROSCRIPT) or offline):
+        fail("--prompts: only choice75 and proscript have it, with models")
     if prompts is not None and target is not None:
         fail("--prompts: the gateway of --target has prompts of its own; set prompts_dir of its services")
     shown: Sequence[DecisionDemonstration] = ()

@@ -178,6 +178,9 @@ class Session:
         for role in judge_roles:
             if model := self.judge_model(role):
                 found.judges.add(role=role, model=model)
+        if self.prompts is not None:
+            # A run with other prompts is another run.
+            found.labels["prompts"] = _digest(self.prompts)
         identity = hashlib.sha256(found.SerializeToString(deterministic=True)).digest()
         found.labels["paper"] = self.paper
         if self.budget is not None:
@@ -228,6 +231,14 @@ class Session:
             run = await runs.rerun(run.id, run_service.RERUN_SCOPE_FAILED_OR_ABSTAINED)
             run = await self.follow(run.id)
         return run
+
+
+def _digest(folder: Path) -> str:
+    """The SHA-256 of the names and contents of the files of a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.md")):
+        digest.update(f"{file.name}\n{file.read_text(encoding='utf-8')}\n".encode())
+    return digest.hexdigest()
 
 
 def _dataset(rows: Sequence[Message]) -> Dataset:

@@ -1,8 +1,12 @@
-"""Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model)."""
+"""Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model).
+
+The probability is that of "yes" among the answers yes and no.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
+from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.judge import abstentions
@@ -22,12 +27,16 @@ from dramaturg.judge.fence import fence
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
 from dramaturg.judge.refusals import is_refusal
+from dramaturg.judge.short_answers import CONTINUED, options_of
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.edges.numbered_events import scenario_excerpt
-from services.generation.edges.yes_no import probability_of_yes, read_yes_no
 
+_WORDS = {"yes": True, "no": False}
+_ANSWERS = options_of(_WORDS, CONTINUED)
+_MARKS = " \t\r\n*_`\"'.,;:!()\u2581\u0120"
+"""The characters around a word in a token, including the space markers of tokenizers."""
 LOG_PROBABILITIES, VOTES = "log-probabilities", "votes"
 """The source of probabilities (``PredictEdgesResponse.probability_source``)."""
 CONCURRENCY = 64
@@ -35,6 +44,55 @@ CONCURRENCY = 64
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def read_yes_no(text: str) -> bool | None:
+    """Returns True for yes, False for no, None for an unclear answer (``dramaturg.judge.short_answers``)."""
+    return _ANSWERS.value_of(text)
+
+
+def probability_of_yes(tokens: Sequence[TokenLogprob], answer: bool) -> float | None:
+    """Returns the probability of "yes", given that the answer is "yes" or "no".
+
+    The first token of the answer that is one of the two words decides. Where the provider lists
+    alternatives, the probabilities of all spellings of each word are summed and normalised over the two
+    words; a word that is not listed has the probability 0. Without alternatives, the other word has the
+    remaining probability.
+
+    Args:
+        tokens: The tokens of the text.
+        answer: The result of ``read_yes_no``.
+
+    Returns:
+        The probability, in [0, 1], or None where the tokens do not contain the answer.
+    """
+    for token in tokens:
+        said = _word(token.token)
+        if said is None:
+            continue
+        if said != answer or not token.logprob <= 0:
+            return None
+        return _normalised(token, said)
+    return None
+
+
+def _normalised(token: TokenLogprob, said: bool) -> float | None:
+    mass = {True: 0.0, False: 0.0}
+    for alternative in token.alternatives:
+        word = _word(alternative.token)
+        if word is not None and alternative.logprob <= 0:
+            mass[word] += math.exp(alternative.logprob)
+    if mass[said] == 0:
+        # The list lacks the token itself, or there is no list.
+        mass[said] = math.exp(token.logprob)
+        if not token.alternatives:
+            mass[not said] = 1 - mass[said]
+    total = mass[True] + mass[False]
+    return mass[True] / total if total else None
+
+
+def _word(token: str) -> bool | None:
+    return _WORDS.get(token.strip(_MARKS).casefold())
 
 
 @dataclass(frozen=True)

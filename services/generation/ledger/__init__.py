@@ -1,7 +1,7 @@
 """The ledger of completions and of calls without a recorded answer. See ``docs/operate/generation.md``."""
 
 from services.generation.ledger.ledger import IN_MEMORY, Ledger, is_ledger_url, open_ledger
-from services.generation.ledger.status import (
+from services.generation.ledger.store import (
     LedgerError,
     LedgerKind,
     LedgerStatus,

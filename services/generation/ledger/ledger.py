@@ -2,6 +2,8 @@
 
 Changes are committed in groups: those of a few milliseconds, and those that arrive during a commit. A caller
 that needs its change to be durable waits for its commit.
+
+Keys are looked up in batches: those requested during a lookup form the next batch.
 """
 
 from __future__ import annotations
@@ -10,21 +12,98 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dramaturg.database.errors import StoreError
 from dramaturg.service.threads import ThreadPool
 from services.generation import records
 from services.generation.calls import Purchase
-from services.generation.ledger.batched_lookup import BatchedLookup
-from services.generation.ledger.changes import Changes, SentCall, StoredCompletion
-from services.generation.ledger.processes import RENEWAL_SECONDS, Process
-from services.generation.ledger.status import LedgerError, LedgerKind, LedgerStatus, LedgerUnavailableError
+from services.generation.ledger.store import (
+    RENEWAL_SECONDS,
+    Changes,
+    LedgerError,
+    LedgerKind,
+    LedgerStatus,
+    LedgerUnavailableError,
+    Process,
+    SentCall,
+    StoredCompletion,
+)
 from services.generation.metrics import LEDGER_FAILURES, LEDGER_SECONDS, LEDGER_UNWRITTEN
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class BatchedLookup(Generic[Key, Value]):
+    """Looks keys up in batches, one batch at a time.
+
+    Args:
+        look_up: Looks up several keys and omits those that it does not find. All callers that wait for one of
+            these keys receive its exceptions.
+        largest: The maximum number of keys in a batch.
+    """
+
+    def __init__(
+        self, look_up: Callable[[list[Key]], Awaitable[Mapping[Key, Value]]], *, largest: int = 200
+    ) -> None:
+        self._look_up = look_up
+        self._largest = largest
+        self._asked: dict[Key, asyncio.Future[Value | None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def get(self, key: Key) -> Value | None:
+        """Returns the value of a key, or None where the key is not found."""
+        answer = self._asked.get(key)
+        if answer is None:
+            answer = self._asked[key] = asyncio.get_running_loop().create_future()
+            if self._task is None:
+                self._task = asyncio.create_task(self._work())
+        # Shielded: cancelling one caller must not affect the others.
+        return await asyncio.shield(answer)
+
+    async def _work(self) -> None:
+        try:
+            while self._asked:
+                batch = {key: self._asked.pop(key) for key in list(self._asked)[: self._largest]}
+                await self._answer(batch)
+        finally:
+            self._task = None
+
+    async def _answer(self, batch: Mapping[Key, asyncio.Future[Value | None]]) -> None:
+        try:
+            values = await self._look_up(list(batch))
+        except BaseException as error:
+            for answer in batch.values():
+                _fail(answer, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for key, answer in batch.items():
+                answer.set_result(values.get(key))
+
+    async def close(self) -> None:
+        """Stops the lookups and cancels waiting callers."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for answer in self._asked.values():
+            answer.cancel()
+
+
+def _fail(answer: asyncio.Future[Value | None], error: BaseException) -> None:
+    if isinstance(error, Exception):
+        answer.set_exception(error)
+        answer.exception()  # marks the exception as retrieved where all callers were cancelled
+    else:
+        answer.cancel()
+
 
 if TYPE_CHECKING:  # loads SQLAlchemy
     from services.generation.ledger.store import LedgerStore

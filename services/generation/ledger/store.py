@@ -1,8 +1,19 @@
-"""The tables of a ledger, and the transactions on them."""
+"""The tables of a ledger, and the transactions on them.
+
+Changes are committed together. A process that uses a ledger holds a lease and renews it. For processes of the
+same machine the operating system is authoritative: a process is dead as soon as its process number is free or
+reused. A live process whose lease expired (for example a suspended one) regains it with the next renewal.
+Leases affect only counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,10 +24,13 @@ from dramaturg.database.database import Database, create_engine
 from dramaturg.database.errors import StoreError
 from dramaturg.database.leases import Leases
 from dramaturg.database.migrations import Schema, migrate
-from services.generation.ledger.changes import Changes
-from services.generation.ledger.processes import LEASE_SECONDS, Process, living
-from services.generation.ledger.status import MOST_LISTED, LedgerKind, LedgerStatus, LostCall
 
+LEASE_SECONDS = 30.0
+"""The duration of a lease."""
+RENEWAL_SECONDS = 10.0
+"""The interval between renewals of a lease."""
+MOST_LISTED = 1000
+"""The maximum number of lost calls that a status lists. Its counts include all."""
 Result = TypeVar("Result")
 
 metadata = sa.MetaData()
@@ -75,6 +89,170 @@ _POSTGRES_SIZE = sa.text(
     "SELECT sum(pg_total_relation_size(name::regclass))::bigint "
     "FROM unnest(ARRAY['dramaturg_completions', 'dramaturg_calls', 'dramaturg_leases']) AS name"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that uses or used a ledger."""
+
+    id: str
+    machine: str
+    """The boot id and the PID namespace of ``pid``. Empty: unknown."""
+    pid: int
+    started: str
+    """The start time, which distinguishes processes with the same number."""
+
+    @classmethod
+    def this(cls) -> Process:
+        """The current process, under a new id."""
+        return cls(uuid.uuid4().hex, _machine(), os.getpid(), _started(os.getpid()))
+
+    def is_dead(self, lease_left: float) -> bool:
+        """Whether the process is dead, as seen from this machine.
+
+        Args:
+            lease_left: Seconds until its lease ends; negative afterwards.
+        """
+        if self.machine and self.machine == _machine():
+            return _started(self.pid) != self.started
+        return lease_left <= 0
+
+
+def living(processes: Iterable[tuple[Process, float]]) -> frozenset[str]:
+    """Returns the ids of live processes. Each process comes with the seconds left of its lease."""
+    return frozenset(process.id for process, lease_left in processes if not process.is_dead(lease_left))
+
+
+@cache
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux: leases decide
+        return ""
+
+
+def _started(pid: int) -> str:
+    """The start time in ticks since boot (proc(5), field 22). Empty: no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]  # a zombie has ended and is not reaped yet
+
+
+class LedgerError(RuntimeError):
+    """The ledger cannot be opened; the message names the store and the reason."""
+
+
+class LedgerUnavailableError(RuntimeError):
+    """The store does not answer now, so it is unknown whether a completion is stored."""
+
+
+class LedgerKind(Enum):
+    """The storage of a ledger."""
+
+    MEMORY = auto()
+    """In memory; lost when the process ends."""
+    SQLITE = auto()
+    """In one SQLite file."""
+    POSTGRESQL = auto()
+    """In a database that several processes share."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostCall:
+    """A call that was charged twice if it was sent again: it has no recorded answer, or was sent again."""
+
+    fingerprint: str
+    """The call's."""
+    sent_at: float
+    """The time of sending, in seconds since 1970."""
+    process: str
+    """The id of the process that sent it."""
+    abandoned: bool
+    """Whether the process stopped waiting and lived on."""
+    answered: bool = False
+    """Whether it was answered, the answer was not stored, and the request was sent again. If neither, the
+    process died."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatus:
+    """The contents of a ledger, as counts."""
+
+    kind: LedgerKind
+    completions: int
+    size: int
+    """The size of the store in bytes."""
+    processes: int
+    """The number of live processes that use the ledger."""
+    under_way: int
+    """Calls in flight: sent by live processes, and their answers are not yet stored."""
+    lost: int
+    """Calls sent by processes that died before the answer was recorded."""
+    abandoned: int
+    """Calls that a live process stopped waiting for: deadline, lost connection or cancelled caller."""
+    bought_again: int
+    """Calls whose answers were not stored and whose requests were sent again."""
+    lost_calls: tuple[LostCall, ...]
+    """The latest of these calls, latest first, at most [MOST_LISTED]."""
+    unwritten: int = 0
+    """Completions of this process whose commit is not acknowledged. Their callers wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A call that is about to be sent."""
+
+    number: int
+    """Its number in the process that sends it."""
+    fingerprint: str
+    sent_at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCompletion:
+    """A completion to store."""
+
+    fingerprint: str
+    recorded_at: float
+    """Seconds since 1970."""
+    purchases: str
+    """As [records.to_text] writes them."""
+    call_numbers: Collection[int]
+    """The calls whose records end with it."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """Changes of one process, in the order in which they were made."""
+
+    sent: list[SentCall] = field(default_factory=list)
+    stored: list[StoredCompletion] = field(default_factory=list)
+    abandoned: set[int] = field(default_factory=set)
+    """The numbers of calls to mark as abandoned."""
+    unstored: set[int] = field(default_factory=set)
+    """The numbers of answered calls to mark as not stored."""
+    settled: set[int] = field(default_factory=set)
+    """The numbers of calls whose records end."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits for the commit."""
+        return bool(self.sent or self.stored)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.is_awaited or self.abandoned or self.unstored or self.settled)
+
+    def carry(self, failed: Changes) -> None:
+        """Adds the changes of a failed transaction for which no caller waits."""
+        self.abandoned |= failed.abandoned
+        self.unstored |= failed.unstored
+        self.settled |= failed.settled
 
 
 class LedgerStore:

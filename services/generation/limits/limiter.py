@@ -3,7 +3,7 @@
 Three things are learned from refusals, each in a module of its own:
 
 - How many calls the provider serves at once: [services.generation.limits.concurrency].
-- How many calls a model takes in a period: [services.generation.limits.learned_pace].
+- How many calls a model takes in a period: [services.generation.limits.model_rates].
 - Whether refusals show an exhausted rate, or come at random: [services.generation.limits.refusal_test].
 
 A refusal is first taken for a sign of the concurrency. Only refusals that this does not account for reach the

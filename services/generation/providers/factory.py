@@ -1,30 +1,39 @@
-"""Makes providers from settings, with their keys, limits, retries and prices."""
+"""Makes providers from settings, with their keys, limits, retries and prices.
+
+Every call is recorded in the ledger before it is sent. Tokens of cloud identities are renewed before they
+end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
 from importlib import import_module
-from typing import get_args
+from typing import Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.settings import SettingsError
+from services.generation.calls import Answer, Call
+from services.generation.deadlines import Deadline
+from services.generation.errors import FailureKind, ProviderError
+from services.generation.fingerprints import fingerprint
 from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import ListPrices, Price, PriceTable
 from services.generation.providers.base import Provider
-from services.generation.providers.identity import CloudIdentity
 from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.key_filter import KeyFilter
 from services.generation.providers.model_file import ModelFileProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.packages import Api, Connection, PackageProvider
 from services.generation.providers.parameters import Dialect, TokenParameter
-from services.generation.providers.recording import RecordingProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
@@ -39,12 +48,137 @@ from services.generation.settings import (
     ReplaySettings,
 )
 
+RENEW_SECONDS = 300.0
+"""How long before its end a token is renewed."""
+
+_SCOPES = {
+    "azure": "https://cognitiveservices.azure.com/.default",
+    "google": "https://www.googleapis.com/auth/cloud-platform",
+}
 ENVIRONMENT_PROVIDER = "environment"
 """The provider of the environment variables. It is no vendor's name, so that "openai/..." is a model."""
 
 
 _OPENAI_HEADERS = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 """Headers for OpenAI itself, by the environment variables that hold them."""
+
+
+class CloudIdentity:
+    """The identity of the process in a cloud: of a workload, of a machine, or of a developer's login."""
+
+    def __init__(self, name: str, cloud: Literal["azure", "google"], scope: str, keys: KeyFilter) -> None:
+        """Finds the package.
+
+        Args:
+            name: The provider's name.
+            cloud: The cloud.
+            scope: The scope of tokens. Empty: that of its model services.
+            keys: Learns the tokens.
+
+        Raises:
+            ImportError: the package is not installed.
+        """
+        self._name = name
+        self._fetch: Callable[[], tuple[str, float]]
+        self._fetch = (_azure if cloud == "azure" else _google)(scope or _SCOPES[cloud])
+        self._keys = keys
+        self._lock = asyncio.Lock()
+        self._token = ""
+        self._ends = 0.0
+
+    async def headers(self) -> Mapping[str, str]:
+        """The header with a token that is valid.
+
+        Raises:
+            ProviderError: there is none.
+        """
+        if time.time() > self._ends - RENEW_SECONDS:
+            async with self._lock:
+                if time.time() > self._ends - RENEW_SECONDS:
+                    await self._renew()
+        return {"Authorization": f"Bearer {self._token}"}
+
+    async def _renew(self) -> None:
+        try:
+            token, ends = await asyncio.to_thread(self._fetch)
+        except Exception as error:
+            if time.time() < self._ends:
+                return
+            message = f"no token of the cloud identity: {self._keys.text(str(error))[:500]}"
+            raise ProviderError(FailureKind.UNAUTHENTICATED, self._name, message, settled=True) from None
+        self._keys.add(token)
+        self._token, self._ends = token, ends
+
+
+def _azure(scope: str) -> Callable[[], tuple[str, float]]:
+    from azure.identity import DefaultAzureCredential
+
+    credential = DefaultAzureCredential()
+
+    def fetch() -> tuple[str, float]:
+        token = credential.get_token(scope)
+        return token.token, float(token.expires_on)
+
+    return fetch
+
+
+def _google(scope: str) -> Callable[[], tuple[str, float]]:
+    import google.auth
+    from google.auth.transport.requests import Request
+
+    def fetch() -> tuple[str, float]:
+        credentials, _ = google.auth.default(scopes=[scope])
+        credentials.refresh(Request())
+        ends = credentials.expiry
+        # An hour where the credentials do not say.
+        return credentials.token, time.time() + 3600 if ends is None else ends.replace(tzinfo=UTC).timestamp()
+
+    return fetch
+
+
+class RecordingProvider(Provider):
+    """A provider whose calls are recorded in the ledger before they are sent.
+
+    An answer carries the number of its record, which remains until the answer is stored or settled (see
+    ``Ledger``). A call that cannot be recorded is not sent.
+    """
+
+    def __init__(self, inner: Provider, ledger: Ledger) -> None:
+        self._inner = inner
+        self._ledger = ledger
+        self.name = inner.name
+        self.address = inner.address
+        self.default_model = inner.default_model
+        self.keeps = inner.keeps
+
+    async def complete(self, call: Call, deadline: Deadline) -> Answer:
+        """Records the call, sends it and returns the answer.
+
+        A failure by which the call was certainly not charged settles the record. After any other failure, a
+        cancellation included, the call may have been paid for in vain.
+
+        Raises:
+            LedgerUnavailableError: The call cannot be recorded; nothing was sent.
+        """
+        call_number = await self._ledger.record_call(fingerprint(call, self.address))
+        try:
+            answer = await self._inner.complete(call, deadline)
+        except BaseException as error:
+            if isinstance(error, ProviderError) and error.settled:
+                self._ledger.settle([call_number])
+            else:
+                self._ledger.abandon([call_number])
+            raise
+        answer.call_number = call_number
+        return answer
+
+    async def models(self) -> Sequence[str]:
+        """The names of the inner provider's models."""
+        return await self._inner.models()
+
+    async def close(self) -> None:
+        """Closes the inner provider."""
+        await self._inner.close()
 
 
 def open_providers(

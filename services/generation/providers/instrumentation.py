@@ -14,7 +14,7 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.gen_ai import known_as
+from dramaturg.service.telemetry.gen_ai import known_as, server_attributes
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
 from services.generation.calls import Answer, Call, Message, Role
 from services.generation.deadlines import Deadline
@@ -39,6 +39,7 @@ class InstrumentedProvider(Provider):
     def __init__(self, inner: Provider, base_url: str = "") -> None:
         self._inner = inner
         self._known_as = known_as(base_url) or inner.name
+        self._server = server_attributes(base_url)
         self.name = inner.name
         self._labels = (inner.name, OPERATION, self._known_as)
         self.address = inner.address
@@ -72,6 +73,7 @@ class InstrumentedProvider(Provider):
             "gen_ai.operation.name": OPERATION,
             "gen_ai.provider.name": self._known_as,
             "dramaturg.provider.name": self.name,
+            **self._server,
             "gen_ai.request.model": call.model,
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,

@@ -19,6 +19,10 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 """The longest response that is read. Log-probabilities of a long answer take some MiB."""
 MAX_REDIRECTS = 3
 
+_REQUEST_ID = "X-Client-Request-Id"
+"""The header of the request id. vLLM takes X-Request-Id as the identity of a call, and refuses a call while
+another has it; the calls of a batch have one request id.
+"""
 _JSON = "application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
 # Less than the 5 s after which uvicorn, and so vLLM, closes a connection: no call shall meet one that closes.
@@ -152,7 +156,7 @@ class Transport:
         if self._renew is not None:
             headers |= await self._renew()
         if served is not None and served.request_id:
-            headers[context.REQUEST_ID_METADATA] = served.request_id
+            headers[_REQUEST_ID] = served.request_id
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._session.request(
                 method,

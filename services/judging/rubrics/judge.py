@@ -1,4 +1,8 @@
-"""The rubric judge with a language model: one call for each text, on all criteria."""
+"""The rubric judge with a language model: one call for each text, on all criteria.
+
+Without a language model the rubric judge abstains from every criterion. The rule judge decides what needs
+none: the rules of a rubric (``dramaturg.judge.rules``).
+"""
 
 from __future__ import annotations
 
@@ -40,8 +44,8 @@ from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
-from services.judging.rubrics.offline import OfflineRubricJudge
 
+_OFFLINE_REASON = "Without a language model, only criteria with a rule are judged."
 _UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
 _SEVERITIES = {
     "minor": verdict_pb2.SEVERITY_MINOR,
@@ -67,6 +71,25 @@ _QUOTES = ListOf(
 )
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
+
+
+class OfflineRubricJudge:
+    """Abstains from all criteria."""
+
+    name = "offline-rubric-judge"
+    version = VERSION
+    description = "Abstains: without a language model, only criteria with a rule are judged."
+    criteria: Sequence[str] = ()
+    capabilities: Sequence[str] = (ANY_CRITERION, CONTEXT)
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Judges a text."""
+        return Assessment(
+            verdicts=[
+                abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, _OFFLINE_REASON)
+                for criterion in item.criteria
+            ]
+        )
 
 
 @dataclass(frozen=True)

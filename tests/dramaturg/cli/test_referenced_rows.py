@@ -33,7 +33,7 @@ async def created(*commands: tuple[str | Path, ...]) -> list[RunSpec]:
 async def test_the_options_of_rows_are_those_of_the_run() -> None:
     options = (
         "--model m1 --model m2 --judge critic=a --judge critic=b --judge-model critic=big "
-        "--judge-model small --sampling-seed 7 --label team=x=y "
+        "--judge-model small --sampling-seed 7 --repeats 3 --label team=x=y "
         "--limit 10 --mechanism single-judge --gold-answer direct --unusable-outputs-abstain"
     )
     (spec,) = await created(("eval", ADDRESS, "--kind", "scripts", *options.split()))
@@ -44,7 +44,7 @@ async def test_the_options_of_rows_are_those_of_the_run() -> None:
     judges = [(one.role, one.judge, one.model) for one in spec.judges]
     assert judges == [("critic", "a", "big"), ("critic", "b", "big")]
     assert spec.options.model == "small"
-    assert spec.options.sampling.seed == 7
+    assert (spec.options.sampling.seed, spec.options.repeats) == (7, 3)
     assert spec.unusable_outputs_abstain
     assert spec.labels.pop("evaluation")
     assert dict(spec.labels) == {"team": "x=y"}

@@ -8,7 +8,7 @@ import pytest
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import DatasetError, DatasetReader, Format, is_remote, local_path, open_source
-from dramaturg.datasets.meter import Meter
+from dramaturg.datasets.source import Meter
 
 
 @pytest.mark.parametrize(

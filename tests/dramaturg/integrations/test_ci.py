@@ -41,7 +41,8 @@ def shell(folder: Path, script: str, variables: Mapping[str, str]) -> int:
     (folder / "bin").mkdir(exist_ok=True)
     python = folder / "bin" / "python3"
     if not python.exists():
-        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        installs = 'if [ "$1 $2" = "-m pip" ]; then shift 3; echo "$@" >>"$0.installs"; exit; fi'
+        python.write_text(f'#!/bin/sh\n{installs}\nexec "{sys.executable}" "$@"\n')
         python.chmod(0o755)
     environment = {**found, "PATH": path, "PYTHONPATH": str(ROOT), "CI": "true", **variables}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
@@ -51,8 +52,8 @@ def shell(folder: Path, script: str, variables: Mapping[str, str]) -> int:
 def github(folder: Path, baseline: str, target: str) -> tuple[int, Mapping[str, str], str]:
     action: Any = yaml.safe_load((ROOT / "action.yml").read_text())
     inputs = {name: str(one.get("default", "")) for name, one in action["inputs"].items()}
-    stated = {"evaluate": f"{EVALUATE} --target {target}", "compare": "--margin 0.2", "install": ""}
-    inputs |= {**stated, "baseline": baseline}
+    stated = {"evaluate": f"{EVALUATE} --target {target}", "compare": "--margin 0.2"}
+    inputs |= {**stated, "baseline": baseline, "install": "none" if baseline else ""}
     summary, output = folder / "step_summary", folder / "output"
     runner = {
         "GITHUB_ACTIONS": "true",
@@ -63,7 +64,7 @@ def github(folder: Path, baseline: str, target: str) -> tuple[int, Mapping[str, 
     }
     code = 0
     for step in action["runs"]["steps"]:
-        if step.get("if") == "${{ inputs.install != '' }}" and not inputs["install"]:
+        if step.get("if") == "${{ inputs.install != 'none' }}" and inputs["install"] == "none":
             continue
         own = {
             name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda match: inputs[match[1]], value)
@@ -75,7 +76,13 @@ def github(folder: Path, baseline: str, target: str) -> tuple[int, Mapping[str, 
     outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
     declared = {one["value"] for one in action["outputs"].values()}
     assert declared == {f"${{{{ steps.evaluate.outputs.{name} }}}}" for name in ("gate", "comment", "junit")}
+    assert installs(folder) == [f"--quiet {ROOT}[platform]"]  # by the run without a baseline
     return code, outputs, summary.read_text()
+
+
+def installs(folder: Path) -> list[str]:
+    """What pip was asked to install."""
+    return (folder / "bin" / "python3.installs").read_text().splitlines()
 
 
 def gitlab(folder: Path, baseline: str, target: str) -> tuple[int, Mapping[str, str], str]:
@@ -84,12 +91,13 @@ def gitlab(folder: Path, baseline: str, target: str) -> tuple[int, Mapping[str, 
         **job["variables"],
         "EVALUATE": f"{EVALUATE} --target {target}",
         "COMPARE": "--margin 0.2",
-        "INSTALL": "",
+        **({"INSTALL": ""} if baseline else {}),
         "BASELINE": baseline,
         "GITLAB_CI": "true",
         "CI_PROJECT_DIR": str(folder),
     }
     code = shell(folder, "\n".join(job["script"]), variables)
+    assert installs(folder) == ["--quiet dramaturg[platform]"]
     assert job["artifacts"]["reports"]["junit"] == "$OUT/junit.xml"
     out = folder / variables["OUT"]
     outputs = {"gate": "", "comment": str(out / "comment.md"), "junit": str(out / "junit.xml")}

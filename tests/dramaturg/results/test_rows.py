@@ -1,3 +1,5 @@
+"""What results of every kind say of what was judged."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -57,7 +59,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import TextScore
-from dramaturg.results.rows import flatten
+from dramaturg.results.rows import flatten, judgements
 
 
 def rows(**result: Any) -> list[RunResult]:
@@ -274,3 +276,29 @@ def test_a_graph_made_in_several_calls_says_all_of_them() -> None:
     for row in rows(graphs=GraphsResult(reference=EVENTS, graphs=[graph])):
         assert [completion.fingerprint for completion in row.provenance.completions] == ["x", "y"]
         assert row.provenance.usage.provider_call_count == 2
+
+
+def test_preferences_are_right_where_people_say_the_same() -> None:
+    pair = PairResult(id="p", first_model="a", second_model="b", human_preference=PREFERENCE_FIRST)
+    said = (PREFERENCE_FIRST, PREFERENCE_SECOND, PREFERENCE_TIE, PREFERENCE_ABSTAIN)
+    for place, preference in enumerate(said):
+        pair.comparisons.add(method="roles", judge=str(place)).comparison.preference = preference
+    found = list(judgements(RunSample(pair=pair)))
+    assert [one.value for one in found] == [True, False, False, None]
+    assert (found[0].sample, found[0].subject, found[0].aspect) == ("p", "a and b", "roles by 0")
+    pair.ClearField("human_preference")
+    assert not list(judgements(RunSample(pair=pair)))
+
+
+def test_graphs_have_the_f1_of_their_edges() -> None:
+    graphs = GraphsResult()
+    graphs.reference.id = "g"
+    graphs.graphs.add(model="a").score.measures.f1 = 0.5
+    graphs.graphs.add(model="b", abstain_reason=ABSTAIN_REASON_REFUSED)
+    first, second = judgements(RunSample(graphs=graphs))
+    assert (first.sample, first.subject, first.value) == ("g", "a", 0.5)
+    assert (second.value, second.reason) == (None, ABSTAIN_REASON_REFUSED)
+
+
+def test_a_sample_that_failed_says_nothing() -> None:
+    assert not list(judgements(RunSample(sample_id="x")))

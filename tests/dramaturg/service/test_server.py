@@ -1,7 +1,15 @@
+"""A server that drains, and clients that know it alone of the replicas behind a name.
+
+Interceptors of gRPC that are given to a server run inside its own.
+"""
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
@@ -14,11 +22,15 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from dramaturg.service import channel as channels
+from dramaturg.service import context
 from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import from_rpc_error
-from dramaturg.service.server import Contract
-from dramaturg.testing import serve
-from tests.support.grpc_servers import arities, silent, synthesize_request, synthesizer
+from dramaturg.service.errors import from_rpc_error, invalid
+from dramaturg.service.server import Contract, Server
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import serve, until
+from tests.support.grpc_servers import METHODS, arities, call_arity, silent, synthesize_request, synthesizer
+from tests.support.name_server import name_server
 
 Status = health_pb2.HealthCheckResponse
 
@@ -244,3 +256,129 @@ async def test_compressed_requests_are_read_only_if_the_settings_say_so(accepted
     ):
         call = SynthesizeServiceStub(channel).Synthesize(synthesize_request(goal="tea " * 100))
         assert await call.code() is (grpc.StatusCode.OK if accepted else grpc.StatusCode.UNIMPLEMENTED)
+
+
+KNOWN, *OTHERS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+DRAIN_SECONDS = 4.0
+"""Longer than the attempts of a call."""
+
+
+async def test_a_client_that_knows_one_replica_alone_loses_no_call_when_it_drains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It learns of the others when its connection ends, and knows no other address until then."""
+    # The last lookup is long ago.
+    monkeypatch.setattr(channels, "LOOKUP_SECONDS", 1)
+    served: Counter[str] = Counter()
+    stopped = asyncio.Event()
+
+    def replica(host: str, port: int, drain_seconds: float) -> Server:
+        async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+            await asyncio.sleep(0.005)
+            served[host] += 1
+            return SynthesizeResponse()
+
+        settings = ServerSettings(host=host, port=port, drain_delay_seconds=drain_seconds)
+        return Server([synthesizer(work)], settings)
+
+    async def call_on(stub: Any) -> None:
+        while not stopped.is_set():
+            await stub.Synthesize(synthesize_request(), timeout=30)
+
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(KNOWN))
+        known = replica(KNOWN, 0, DRAIN_SECONDS)
+        await known.start()
+        channel = await stack.enter_async_context(open_channel(names.target(known.port)))
+        calls = asyncio.gather(*(call_on(SynthesizeServiceStub(channel)) for _ in range(8)))
+        await until(lambda: served[KNOWN] > 0 or calls.done())
+        others = [replica(host, known.port, 0) for host in OTHERS]
+        for one in others:
+            await one.start()
+        names.addresses = [KNOWN, *OTHERS]
+        draining = asyncio.create_task(known.drain())
+        await until(lambda: draining.done() or calls.done(), 30)
+        names.addresses = list(OTHERS)
+        await until(lambda: all(served[host] for host in OTHERS) or calls.done(), 30)
+        stopped.set()
+        await calls
+        await draining
+        await asyncio.gather(*(one.drain() for one in others))
+
+
+each_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+
+
+class Noting(grpc.aio.ServerInterceptor):
+    """Notes each call, and the request id that it has by then."""
+
+    def __init__(self, name: str, notes: list[tuple[str, str]]) -> None:
+        self._name = name
+        self._notes = notes
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        requests, responses = handler.request_streaming, handler.response_streaming
+        arity = f"{'stream' if requests else 'unary'}_{'stream' if responses else 'unary'}"
+        behaviour = getattr(handler, arity)
+
+        def note(request: Any, servicer_context: Any) -> Any:
+            request_context = context.current()
+            assert request_context is not None
+            assert isinstance(request, SynthesizeRequest) or handler.request_streaming
+            self._notes.append((self._name, request_context.request_id))
+            return behaviour(request, servicer_context)
+
+        make: Any = getattr(grpc, f"{arity}_rpc_method_handler")
+        return make(note, handler.request_deserializer, handler.response_serializer)
+
+
+class Refusing(grpc.aio.ServerInterceptor):
+    """Refuses every call with an error of the runtime."""
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(request: Any, servicer_context: Any) -> Any:
+            raise invalid("quota", "is used up")
+
+        handler = await continuation(details)
+        return grpc.unary_unary_rpc_method_handler(
+            refuse, handler.request_deserializer, handler.response_serializer
+        )
+
+
+@each_arity
+async def test_they_run_in_order_inside_the_request_context(method: str) -> None:
+    notes: list[tuple[str, str]] = []
+    interceptors = [Noting("first", notes), Noting("second", notes)]
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=interceptors)
+    async with server, open_channel(server.target) as channel:
+        for number in range(2):
+            with context.scope(context.RequestContext(request_id=f"request-{number}")):
+                count = await call_arity(channel, method, *[synthesize_request()] * 3)
+                assert count == (3 if method.endswith("Stream") else 1)
+    expected = [(name, f"request-{number}") for number in range(2) for name in ("first", "second")]
+    assert notes == expected
+
+
+@each_arity
+async def test_a_request_that_breaks_a_limit_does_not_reach_their_handlers(method: str) -> None:
+    notes: list[tuple[str, str]] = []
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=[Noting("only", notes)])
+    async with server, open_channel(server.target) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call_arity(channel, method, synthesize_request(goal=" "))
+    assert from_rpc_error(raised.value).code is grpc.StatusCode.INVALID_ARGUMENT
+    assert method.startswith("Stream") or not notes
+
+
+async def test_an_error_that_one_raises_is_mapped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=[Refusing()])
+    async with server, open_channel(server.target) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call_arity(channel, "UnaryUnary", synthesize_request())
+    error = from_rpc_error(raised.value)
+    assert [violation.field for violation in error.violations] == ["quota"]
+    (line,) = [vars(record)["fields"] for record in caplog.records if record.name == "dramaturg.access"]
+    assert line["code"] == "INVALID_ARGUMENT"

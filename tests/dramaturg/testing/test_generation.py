@@ -1,10 +1,14 @@
+""""""
+
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from typing import Any
 
 import grpc
+import jsonschema
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
@@ -22,6 +26,7 @@ from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationSe
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_error_status, from_rpc_error
 from dramaturg.testing import FakeGeneration, completion, serve
+from dramaturg.testing.generation import smallest_instance
 
 FAILURE = ServiceError(
     grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, "the provider is down"
@@ -128,3 +133,27 @@ async def test_models_and_ledger_can_be_asked_for() -> None:
         stub = GenerationServiceStub(channel)
         assert (await stub.ListModels(ListModelsRequest())).default_model == "fake-1"
         await stub.GetLedgerStatus(GetLedgerStatusRequest())
+
+
+STEP = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
+SCHEMAS: list[dict[str, Any]] = [
+    {"const": "x"},
+    {"enum": ["pass", "fail"]},
+    {"type": "string", "minLength": 4},
+    {"type": ["number", "null"], "minimum": 0.5},
+    {"type": "boolean"},
+    {"type": "null"},
+    {"type": "array", "items": STEP, "minItems": 2},
+    {"anyOf": [{"type": "null"}, {"type": "string"}]},
+    {
+        "type": "object",
+        "properties": {"s": {"$ref": "#/$defs/step"}},
+        "required": ["s"],
+        "$defs": {"step": STEP},
+    },
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_an_instance_fits_its_schema(schema: dict[str, Any]) -> None:
+    jsonschema.validate(smallest_instance(schema), schema)

@@ -28,7 +28,7 @@ from dramaturg.judge.role_sets import role_set
 from dramaturg.results.pairs import comparisons
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.evaluations.pairs.kind import tally_preference
+from gateway.evaluations.repeats import tally_preference
 from tests.support.pairs import (
     BAD,
     GOOD,

@@ -1,14 +1,23 @@
-"""A results file and a run of the same samples have one summary."""
+"""A results file and a run of the same samples have one summary.
+
+Summaries of runs of variants and of perturbed scripts.
+
+A summary keeps numbers, not texts: its memory does not grow with the samples.
+"""
 
 from __future__ import annotations
 
+import gc
 import math
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.run_pb2 import (
     SAMPLE_STATE_SUCCEEDED,
     RunSample,
@@ -16,11 +25,15 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
 from dramaturg.judge.rubrics import criterion_role
+from dramaturg.judge.verdicts import failed, passed
 from dramaturg.service.errors import ServiceError
 from gateway import servicer
+from gateway.evaluations.kinds import SUMMARIES
+from gateway.evaluations.summary import Summarizer
 from tests.support.evaluation_samples import (
     KINDS,
     OPTIONS,
+    RESULTS,
     SCRIPTS,
     samples,
 )
@@ -310,3 +323,128 @@ async def test_a_summary_takes_a_limited_number_of_samples(
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refused.value.violations[0].field == "samples"
     assert "3 samples" in refused.value.violations[0].description
+
+
+def variant_sample(variant: str, line: int, passed_: bool | None) -> RunSample:
+    """The same candidate of a row, judged in a variant."""
+    result = scripts_result(f"t{line}", {"a": {"executable": passed_}})
+    tags = {"variant": variant, "line": str(line)}
+    result.tags.update(tags)
+    return RunSample(state=SAMPLE_STATE_SUCCEEDED, attempt_count=1, scripts=result, tags=tags)
+
+
+async def test_a_run_of_variants_has_their_agreement_with_the_base(tmp_path: Path) -> None:
+    verdicts = {"base": [True, False, None, True], "single-judge": [True, True, True, None]}
+    some = [
+        variant_sample(variant, line, given)
+        for variant, judged in verdicts.items()
+        for line, given in enumerate(judged)
+    ]
+    for index, sample in enumerate(some):
+        sample.index = index
+    store_run(address_of(tmp_path), "run", some)
+    async with client(tmp_path, "alignment") as gateway:
+        found = (await gateway.runs.summary("run")).summary
+        await assert_consumers_agree(gateway, tmp_path, some, await gateway.summarize(some))
+    agreement = {(one.variant, one.criterion): one.agreement for one in found.scripts.variants}
+    assert set(agreement) == {
+        (variant, criterion) for variant in verdicts for criterion in ("executable", "")
+    }
+    whole = agreement["single-judge", ""]
+    # The base decides three; of these the variant decides two and agrees on one.
+    assert (whole.item_count, whole.answered_count, whole.correct_count) == (3, 2, 1)
+    assert agreement["base", ""].correct_count == 3
+
+
+async def test_a_run_of_perturbed_scripts_has_the_detection_of_faults(tmp_path: Path) -> None:
+    some: list[RunSample] = []
+    for line, (before, after) in enumerate([(True, False), (True, True), (False, False), (None, None)]):
+        for fault, given in (("none", before), ("missing-steps", after)):
+            result = scripts_result(f"t{line}/{fault}", {"a": {"no_missing_steps": given}})
+            tags = {"perturbation": fault, "operation": "delete", "candidate": "a", "source_line": str(line)}
+            some.append(
+                RunSample(
+                    index=len(some), state=SAMPLE_STATE_SUCCEEDED, attempt_count=1, scripts=result, tags=tags
+                )
+            )
+    store_run(address_of(tmp_path), "run", some)
+    async with client(tmp_path, "alignment") as gateway:
+        found = (await gateway.runs.summary("run")).summary
+        page = b"".join([piece async for piece in gateway.runs.report("run")]).decode()
+    figures = found.scripts.perturbations
+    assert (figures.fault_count, figures.unperturbed_count) == (4, 4)
+    every, deleted = figures.faults
+    assert (every.category, every.operation, deleted.operation) == ("missing-steps", "", "delete")
+    assert every.criterion == "no_missing_steps"
+    assert (every.faults.item_count, every.faults.answered_count, every.faults.correct_count) == (4, 3, 2)
+    assert every.passed_unperturbed.accuracy_when_answered.value == pytest.approx(1 / 2)
+    alarms = {one.criterion: one.alarms for one in figures.false_alarms}
+    assert alarms["no_missing_steps"].correct_count == 1
+    assert every.youden_j == pytest.approx(2 / 4 - 1 / 4)
+    assert "Planted faults" in page
+    assert "Detection by fault" in page
+
+
+TEXT = "A long rationale. " * 200
+
+
+def scripts(sample: RunSample, index: int) -> None:
+    result = sample.scripts
+    result.CopyFrom(RESULTS["scripts"][index % 3])  # type: ignore[arg-type]  # of the kind
+    result.task.id = f"task {index}"
+    for candidate in result.candidates:
+        candidate.script.steps.add(text=TEXT)
+        for verdict in candidate.verdicts:
+            verdict.rationale = TEXT
+
+
+def texts(sample: RunSample, index: int) -> None:
+    sample.texts.CopyFrom(RESULTS["texts"][index % 3])  # type: ignore[arg-type]  # of the kind
+    for text in sample.texts.texts:
+        text.text = TEXT
+        verdicts: list[Verdict] = [passed("polite", rationale=TEXT), failed("other", rationale=TEXT)]
+        text.verdicts.extend(verdicts)
+
+
+def scenarios(sample: RunSample, index: int) -> None:
+    sample.scenarios.CopyFrom(RESULTS["scenarios"][index % 3])  # type: ignore[arg-type]  # of the kind
+    for one in sample.scenarios.scenarios:
+        one.scenario = TEXT if one.scenario else ""
+
+
+def simulations(sample: RunSample, index: int) -> None:
+    sample.simulation.CopyFrom(RESULTS["simulation"][index % 3])  # type: ignore[arg-type]  # of the kind
+    for one in sample.simulation.utterances:
+        one.text = TEXT
+
+
+def kept(fill: Callable[[RunSample, int], None], count: int) -> int:
+    """The memory that a summarizer keeps after samples, in bytes."""
+    options = SummaryOptions(groupings=[TagGrouping(tags=["level"])])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        summarizer = Summarizer(SUMMARIES, options)
+        for index in range(count):
+            sample = RunSample(index=index, sample_id=str(index), state=SAMPLE_STATE_SUCCEEDED)
+            sample.tags["level"] = str(index % 4)
+            fill(sample, index)
+            summarizer.add(sample)
+        del sample
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fill", [scripts, texts, scenarios, simulations])
+def test_a_summary_keeps_no_texts(fill: Callable[[RunSample, int], None]) -> None:
+    few, many = kept(fill, 100), kept(fill, 500)
+    # A text has 3,600 bytes: 400 samples that kept one would add 1.4 MB.
+    assert many - few < 200_000, f"{few} bytes after 100 samples, {many} after 500"
+
+
+@pytest.mark.slow
+def test_a_summary_of_30_000_samples_keeps_as_much_as_one_of_3_000() -> None:
+    few, many = kept(simulations, 3_000), kept(simulations, 30_000)
+    assert many < 1.5 * few + 100_000, f"{few} bytes after 3,000 samples, {many} after 30,000"

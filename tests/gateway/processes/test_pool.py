@@ -6,9 +6,8 @@ import asyncio
 import os
 import resource
 import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -20,49 +19,19 @@ from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.testing import until
 from gateway.processes import pool as pool_module
 from gateway.processes.pool import ProcessPool, no_answer
-from gateway.processes.process import CPU_SECONDS, Ask, ProcessLimits, TaskError
+from gateway.processes.process import CPU_SECONDS, ProcessLimits, TaskError
+from tests.gateway.processes.tasks import (
+    echo,
+    fail,
+    forever,
+    identity,
+    large,
+    numbers,
+    work_and_tell_limit,
+)
 from tests.support.processes import worker_processes
 
 LIMITS = ProcessLimits(64 << 20)
-
-
-def numbers(ask: Ask, count: int) -> Iterator[bytes]:
-    for number in range(count):
-        yield str(number).encode()
-
-
-def echo(ask: Ask, question: bytes) -> Iterator[bytes]:
-    yield ask(question) + ask(b"")
-
-
-def fail(ask: Ask, kind: str) -> Iterator[bytes]:
-    yield b"first"
-    if kind == "service":
-        raise invalid("field", "is wrong")
-    if kind == "memory":
-        yield bytes(1 << 30)
-    raise KeyError(kind)
-
-
-def large(ask: Ask) -> Iterator[bytes]:
-    while True:
-        yield bytes(1 << 20)
-
-
-def identity(ask: Ask) -> Iterator[bytes]:
-    yield f"{os.getpid()} {os.nice(0)} {os.getpgrp()} {os.getsid(0)}".encode()
-
-
-def work_and_tell_limit(ask: Ask, seconds: float) -> Iterator[bytes]:
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
-    yield str(resource.getrlimit(resource.RLIMIT_CPU)[0]).encode()
-
-
-def forever(ask: Ask) -> Iterator[bytes]:
-    yield bytes(1 << 20)  # small pieces wait for others
-    threading.Event().wait()
 
 
 @pytest.fixture(params=[0, 2], ids=["threads", "processes"])
@@ -107,7 +76,7 @@ async def test_a_process_is_kept_and_yields_to_others(pool: ProcessPool) -> None
 
 
 async def test_the_processor_time_of_earlier_tasks_does_not_count(pool: ProcessPool) -> None:
-    limits = [int(await pool.result("a", no_answer, work_and_tell_limit, 1.2)) for _ in range(2)]
+    limits = [int(await pool.result("a", no_answer, work_and_tell_limit, used)) for used in (1.2, 0)]
     assert limits[1] > limits[0] >= CPU_SECONDS
 
 

@@ -1,8 +1,13 @@
-"""A gateway that holds its tenants to their quotas, over real gRPC."""
+"""A gateway that holds its tenants to their quotas, over real gRPC.
+
+The tenants that made the last calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -12,6 +17,8 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
@@ -39,7 +46,7 @@ from gateway.app import App
 from gateway.judges.registry import open_registry
 from gateway.proxy import ROLE_METADATA
 from gateway.quotas import gate, spending
-from gateway.quotas.gate import Quotas
+from gateway.quotas.gate import RECENT_SECONDS, Quotas, RecentCalls, TokenBucket
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.servicer import RunServicer
@@ -433,3 +440,77 @@ async def test_calls_at_once_do_not_all_pass_with_the_last_unit(tmp_path: Path) 
 def test_quotas_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         QuotaSettings(**settings)
+
+
+def test_calls_of_others_count_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    calls = RecentCalls()
+    assert not calls.has_others("a")
+    calls.note("a")
+    assert not calls.has_others("a")
+    assert calls.has_others("b")
+    calls.note("b")
+    calls.note("b")
+    assert calls.has_others("a")
+    assert calls.has_others("b")
+    now = RECENT_SECONDS / 2
+    calls.note("a")
+    now = RECENT_SECONDS
+    assert calls.has_others("b")
+    assert not calls.has_others("a")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_minutes_worth_at_once_and_then_one_by_one() -> None:
+    clock = Clock()
+    bucket = TokenBucket(6, clock)
+    assert [bucket.take() for _ in range(7)] == [0, 0, 0, 0, 0, 0, 10.0]
+    clock.now += 9.9
+    assert math.isclose(bucket.take(), 0.1)
+    clock.now += 0.11
+    assert bucket.take() == 0
+    clock.now += 3600
+    assert [bucket.take() > 0 for _ in range(7)] == [False] * 6 + [True]
+
+
+@given(
+    a_minute=st.integers(1, 500),
+    pauses=st.lists(st.floats(0, 30, allow_nan=False), max_size=200),
+)
+def test_never_more_than_a_minutes_worth_beyond_the_rate(a_minute: int, pauses: list[float]) -> None:
+    clock = Clock()
+    bucket, taken = TokenBucket(a_minute, clock), 0
+    for pause in pauses:
+        clock.now += pause
+        wait = bucket.take()
+        taken += wait == 0
+        assert 0 <= wait <= 60 / a_minute + 1e-6
+    assert taken <= a_minute + (clock.now - 1000) * a_minute / 60 + 1e-6
+
+
+@given(a_minute=st.integers(1, 500))
+def test_after_the_wait_there_is_one(a_minute: int) -> None:
+    clock = Clock()
+    bucket = TokenBucket(a_minute, clock)
+    for _ in range(a_minute):
+        assert bucket.take() == 0
+    clock.now += bucket.take() + 1e-6
+    assert bucket.take() == 0
+
+
+def test_a_batch_takes_each_of_its_items() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10, clock)
+    assert bucket.take(4) == 0
+    assert math.isclose(bucket.take(8), 12.0)
+    clock.now += 24
+    assert bucket.take(25) == 0, "more than a minute's, once a minute's are there"
+    assert math.isclose(bucket.take(), 96.0)

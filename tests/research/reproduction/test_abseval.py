@@ -15,7 +15,7 @@ import pytest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from dramaturg.testing.schemas import smallest_instance
+from dramaturg.testing.generation import smallest_instance
 from dramaturg_research.reproduction.abseval.printed import TABLE_5
 from dramaturg_research.reproduction.abseval.rates import model_groups
 from dramaturg_research.reproduction.abseval.runs import RECOVERED

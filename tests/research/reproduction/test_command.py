@@ -21,6 +21,8 @@ from dramaturg.cli.main import app
         (("choice75", "--model", "m", "--ablations"), "--ablations: only abseval and drpe"),
         (("abseval", "--model", "m", "--single-order"), "--single-order: only drpe"),
         (("abseval", "--model", "m", "--pairwise"), "--pairwise: only proscript"),
+        (("drpe", "--model", "m", "--prompts", "."), "--prompts: only choice75 and proscript"),
+        (("proscript", "--offline", "--prompts", "."), "--prompts: only choice75 and proscript"),
         (("drpe", "--offline", "--predictions", __file__), "--predictions: only proscript"),
         (("abseval", "--offline", "--tasks", __file__), "--tasks: only abseval has it, with models"),
         (("choice75", "--model", "m", "--labels", __file__), "--labels: only abseval has it, with models"),

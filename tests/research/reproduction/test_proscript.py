@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.examples import EXAMPLES
 from tests.support.openai_server import Answer, Body
 from tests.support.readers import fenced, prompt_of
 from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
@@ -179,7 +180,8 @@ def test_nearest_references_the_test_part_and_pairs_of_events_are_scored(tmp_pat
             return Answer(f"{word}.", tokens=[(word, -0.1)])
         return knows({**body, "model": "a"})
 
-    options = ("--model", "m", "--pairwise")
+    solved = EXAMPLES / "prompts" / "proscript" / "generation"
+    options = ("--model", "m", "--pairwise", "--prompts", str(solved))
     finished, server = reproduce_with(respond, "proscript", place, tmp_path / "out", *options)
     assert finished.code == 0, finished.err
     written = {
@@ -198,6 +200,9 @@ def test_nearest_references_the_test_part_and_pairs_of_events_are_scored(tmp_pat
     assert float(table["m, pairwise"]["dev: F1"]) == pytest.approx(100 * (2 + hits) / 3)
     assert table["random"]["test (all): F1"]
     assert set(server.calls.values()) == {1}
+    # The solved scripts are shown wherever a graph is asked for.
+    shown = ["Example 3. Scenario: host a picnic" in prompt_of(body) for body in server.bodies]
+    assert shown == ["[BEGIN event A " not in prompt_of(body) for body in server.bodies]
 
 
 def test_without_a_model_released_predictions_and_the_random_row_are_scored(

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
-from services.embedding.embedder import MAX_TOKEN_BYTES, Embedder, TokensTooLargeError, VectorCache
+from services.embedding.embedder import (
+    MAX_TOKEN_BYTES,
+    Embedder,
+    TokensTooLargeError,
+    Vector,
+    VectorCache,
+    plan_batches,
+    text_key,
+)
 
 
 class CountingBackend:
@@ -115,3 +126,53 @@ async def test_too_many_tokens_are_refused_before_anything_is_computed() -> None
     # A text that stands there twice is sent twice.
     with pytest.raises(TokensTooLargeError):
         await embedder(backend).embed_tokens(["a" * (fitting // 2 + 1)] * 2)
+
+
+@given(st.lists(st.integers(1, 300)), st.integers(1, 2000))
+def test_every_text_once_and_no_batch_over_the_budget(lengths: list[int], budget: int) -> None:
+    batches = plan_batches(lengths, budget)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        padded = max(lengths[index] for index in batch) * len(batch)
+        assert padded <= budget or len(batch) == 1
+
+
+@given(st.lists(st.integers(1, 300), min_size=1), st.integers(300, 4000))
+def test_batches_are_full(lengths: list[int], budget: int) -> None:
+    batches = plan_batches(lengths, budget)
+    for batch, following in itertools.pairwise(batches):
+        assert max(lengths[index] for index in batch) * (len(batch) + 1) > budget
+        assert min(lengths[index] for index in batch) >= max(lengths[index] for index in following)
+
+
+def vector(value: float) -> Vector:
+    return Vector(np.full(100, value, dtype=np.float32), truncated=False)
+
+
+ENTRY = 800
+"""100 floats and an entry's overhead."""
+
+
+def test_the_least_recently_used_leaves_first() -> None:
+    cache = VectorCache(2 * ENTRY)
+    for name in ("a", "b"):
+        cache.put(text_key(name), vector(1))
+    assert cache.get(text_key("a")) is not None
+    cache.put(text_key("c"), vector(1))
+    assert cache.get(text_key("b")) is None
+    assert cache.get(text_key("a")) is not None
+    assert cache.size == 2 * ENTRY
+
+
+def test_the_size_never_passes_the_capacity() -> None:
+    cache = VectorCache(10 * ENTRY + 1)
+    for number in range(1000):
+        cache.put(text_key(str(number)), vector(number))
+        assert cache.size <= 10 * ENTRY + 1
+    assert len(cache) == 10
+
+
+def test_without_room_nothing_is_kept() -> None:
+    cache = VectorCache(0)
+    cache.put(text_key("a"), vector(1))
+    assert len(cache) == 0

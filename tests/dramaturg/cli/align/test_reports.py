@@ -137,6 +137,10 @@ def test_calibration(tmp_path: Path) -> None:
     assert whole["threshold"]["held_out_accuracy"] == pytest.approx(0.9, abs=0.1)
     assert found["left_out"] == ["2 rows without an answer or a confidence"]
     assert "0.900 to 0.900" in run("calibration", file, "--target-accuracy", "0.8").stdout
+    measured = [{"measured_confidence": one["confidence"], **one, "confidence": 0.1} for one in rows]
+    file = write(tmp_path / "m.jsonl", measured)
+    again = answer("calibration", file, "--confidence", "measured_confidence", "--resamples", "50")
+    assert again["groups"][0]["mean_confidence"] == whole["mean_confidence"]
 
 
 def test_bias(tmp_path: Path) -> None:

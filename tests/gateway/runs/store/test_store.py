@@ -92,6 +92,7 @@ FORMER = (
     "ALTER TABLE label_items DROP COLUMN probability",
     "DROP TABLE run_revision",
     "DROP TABLE judge_certificates",
+    "ALTER TABLE run_results DROP COLUMN measured_confidence",
     "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO run_schema VALUES (11)",
 )

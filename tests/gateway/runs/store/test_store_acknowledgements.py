@@ -24,9 +24,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from dramaturg.database.database import Database, Repository, create_engine
+from dramaturg.database.database import Database, Repository, create_engine, metadata, run_writers
 from dramaturg.database.errors import StoreError
-from dramaturg.database.tables import metadata, run_writers
 from dramaturg.testing import until
 from gateway.runs.records import Incident, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs

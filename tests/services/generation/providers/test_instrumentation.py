@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 
+from dramaturg.service.auth.caller import on_behalf_of
 from services.generation import calls
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import FailureKind, ProviderError
@@ -53,7 +55,10 @@ async def test_calls_are_counted_by_outcome_and_retries_by_cause() -> None:
     assert found.by("dramaturg_completions_total", "status") == {"ok": 1}
 
 
-async def test_tokens_cost_and_what_was_not_bought_are_those_of_the_answers(tmp_path: Path) -> None:
+async def test_tokens_cost_and_what_was_not_bought_are_those_of_the_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dramaturg.access")
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"m": {"prompt": 2.0, "completion": 4.0}}))
     with counted() as counts:
@@ -61,8 +66,9 @@ async def test_tokens_cost_and_what_was_not_bought_are_those_of_the_answers(tmp_
             OpenAIServer(lambda _: GOOD) as server,
             generation_service(providers={"priced": endpoint(server, prices=prices)}) as service,
         ):
-            bought = [await service.generate(text) for text in ("one", "two")]
-            kept = await service.generate("one")
+            with on_behalf_of("team-a"):
+                bought = [await service.generate(text) for text in ("one", "two")]
+                kept = await service.generate("one")
             found = counts.now()
     usages = [completion.usage for completion in bought]
     tokens = found.by("dramaturg_tokens_total", "type", provider="priced", model="m")
@@ -72,6 +78,18 @@ async def test_tokens_cost_and_what_was_not_bought_are_those_of_the_answers(tmp_
     assert used == {"input": tokens["prompt"], "output": tokens["completion"]}
     assert found.sum("dramaturg_cost_usd_total") == pytest.approx(sum(usage.cost_usd for usage in usages))
     assert found.sum("dramaturg_cost_usd_total") > 0
+    mine = found.by("dramaturg_tenant_tokens_total", "type", tenant="team-a")
+    assert mine == {kind: tokens[kind] for kind in ("prompt", "completion")}
+    assert found.by("dramaturg_tenant_cost_usd_total", "tenant") == {
+        "team-a": found.sum("dramaturg_cost_usd_total")
+    }
+    assert found.by("dramaturg_tenant_calls_total", "tenant") == {"team-a": 2}
+    lines = [one.__dict__["fields"] for one in caplog.records if one.name == "dramaturg.access"]
+    spent = [one for one in lines if "tokens" in one]
+    assert {one["tenant"] for one in spent} == {"team-a"}
+    assert sum(one["provider_calls"] for one in spent) == 2
+    assert sum(one["tokens"] for one in spent) == sum(mine.values())
+    assert sum(one["cost_usd"] for one in spent) == pytest.approx(found.sum("dramaturg_cost_usd_total"))
     assert found.sum("dramaturg_unpriced_calls_total") == 0
     assert found.sum("dramaturg_completion_cache_hits_total") == kept.usage.cache_hit_count == 1
     assert found.sum("dramaturg_ledger_write_duration_seconds_count", operation="put") == 2
@@ -159,4 +177,5 @@ async def test_a_span_names_the_provider_by_the_conventions() -> None:
         await provider.complete(calls.Call("m", ()), Until(None))
     (span,) = spans
     assert span.attributes["gen_ai.provider.name"] == "mistral_ai"
+    assert (span.attributes["server.address"], span.attributes["server.port"]) == ("api.mistral.ai", 443)
     assert span.attributes["dramaturg.provider.name"] == "primary"

@@ -10,8 +10,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.errors import ServiceError
-from services.judging.pairs.judge import SPEC, LlmPairJudge
-from services.judging.pairs.presentation import PairLimits
+from services.judging.pairs.judge import SPEC, LlmPairJudge, PairLimits
 
 
 class FailsOnce:

@@ -18,8 +18,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from services.judging.pairs.form import BatchForm, Vote
-from services.judging.pairs.judge import SPEC, LlmPairJudge, ballot, combine, vote
-from services.judging.pairs.presentation import PairLimits
+from services.judging.pairs.judge import SPEC, LlmPairJudge, PairLimits, ballot, combine, vote
 from tests.support.readers import Prefer, entries, shown
 
 PREFERENCES = (pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE)

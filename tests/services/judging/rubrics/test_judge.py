@@ -1,4 +1,7 @@
-"""JudgeService of the rubric judge over real gRPC, in front of the real generation service."""
+"""JudgeService of the rubric judge over real gRPC, in front of the real generation service.
+
+The rubric judge without a model.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     ScaleAnchor,
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
+from dramaturg.judge.batches import JudgeItem, decode_batch
 from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import FakeGeneration, serve
-from services.judging.rubrics.judge import SPEC
+from services.judging.rubrics.judge import SPEC, OfflineRubricJudge
 from tests.services.judging.dialogues import fenced, generation_target
 from tests.support.judges import all_pass, serve_app
 from tests.support.openai_server import Body, OpenAIServer
@@ -227,3 +231,18 @@ async def test_it_conforms(backend: Any) -> None:
             role = conformance.checked_role(RUBRIC_JUDGE.name, ["polite", "clear"])
             outcomes = await conformance.run(role, served.target)
     assert [one.failure for one in outcomes if one.broken] == []
+
+
+@pytest.mark.parametrize("scale", [None, CriterionScale(lowest=1, highest=5)])
+@pytest.mark.parametrize("definition", ["", "It greets the customer.", "At most 3 words."])
+async def test_every_criterion_abstains_with_its_reason(
+    definition: str, scale: CriterionScale | None
+) -> None:
+    request = JudgeRequest(
+        candidates=[JudgeCandidate(id="a", text="Hello.", reading=verdict_pb2.READING_TEXT)],
+        criteria=[Criterion(id="one", definition=definition, scale=scale)],
+    )
+    batch = decode_batch(request, ["one"])
+    (verdict,) = (await OfflineRubricJudge().judge(JudgeItem(batch, batch.candidates[0]))).verdicts
+    assert verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+    assert "only criteria with a rule" in verdict.rationale

@@ -1,0 +1,93 @@
+"""Messages of the chat completions API become conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dramaturg.formats.texts import MessagesError, convert, has_texts, read_messages
+from dramaturg.judge.conversations import final_answer, transcript
+
+IMAGE_OF_10_MB = "data:image/png;base64," + "A" * 13_333_336
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "What is this?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "see", "arguments": '{"zoom": 2}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "a cat"},
+    {"role": "assistant", "content": "A cat.", "name": "helper"},
+]
+
+
+def test_all_parts_are_read_and_written_as_text() -> None:
+    conversation = read_messages(MESSAGES)
+    assert conversation.turns[1].parts[1].image.data == b"\0\1\2"
+    assert final_answer(conversation) == "A cat."
+    assert transcript(conversation) == (
+        "system:\nBe brief.\n\nuser:\nWhat is this?\n[image, image/png]\n\n"
+        'assistant:\n[calls see with {"zoom": 2}]\n\ntool:\n[result of the tool: a cat]\n\n'
+        "assistant (helper):\nA cat."
+    )
+
+
+def test_rows_of_messages_need_no_text_and_no_task() -> None:
+    row = {"messages": MESSAGES, "model": "m", "level": "easy"}
+    assert has_texts(row)
+    (request,) = convert([row]).requests
+    assert request.task.goal == "What is this?"
+    assert (request.texts[0].id, request.texts[0].text, dict(request.tags)) == ("m", "", {"level": "easy"})
+    assert request.texts[0].conversation == read_messages(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ("Hello", "messages: is no list of messages"),
+        ([], "messages: is no list of messages"),
+        ([{"content": "A"}], "messages[0].role: is missing"),
+        ([{"role": "user", "content": 5}], "messages[0].content: is no text"),
+        ([{"role": "user", "content": [{"type": "audio"}]}], "messages[0].content[0]: has the type 'audio'"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,A"}]}],
+            "no base64",
+        ),
+        ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages[0].tool_calls[0]: has no name"),
+        ([{"role": "user", "content": "x"}] * 501, "texts[0].conversation.turns"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "x"}] * 101}],
+            "texts[0].conversation.turns[0].parts: ",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": IMAGE_OF_10_MB}]}],
+            "texts[0].conversation.turns[0].parts[0].image.data: ",
+        ),
+    ],
+)
+def test_a_row_that_is_no_conversation_is_named(messages: Any, problem: str) -> None:
+    (skipped,) = convert([{"messages": messages, "task": "T"}]).skipped
+    assert problem in skipped.reason
+
+
+def test_an_address_is_kept_and_not_read() -> None:
+    (turn,) = read_messages(
+        [{"role": "user", "content": [{"type": "image_url", "image_url": "http://169.254.169.254/latest"}]}]
+    ).turns
+    assert turn.parts[0].image.uri == "http://169.254.169.254/latest"
+    assert not turn.parts[0].image.data
+
+
+def test_errors_name_the_column() -> None:
+    with pytest.raises(MessagesError, match=r"^chat\[0\]"):
+        read_messages([{}], "chat")
