@@ -105,7 +105,7 @@ def run(
 def printed(section: str, block: int = 0) -> str:
     """A block of code of a section of the documentation, without the commands that install something."""
     _, _, after = DOCUMENT.partition(f"\n## {section}\n")
-    code = re.findall(r"^```\w*\n(.*?)^```$", after, re.DOTALL | re.MULTILINE)[block]
+    code = re.findall(r"^```[^\n]*\n(.*?)^```$", after, re.DOTALL | re.MULTILINE)[block]
     return "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
 
 
