@@ -34,6 +34,7 @@ Answer = TypeVar("Answer")
 
 TEMPERATURE = 1.0
 """The temperature of repeats where none is requested, or 0: equal answers would measure nothing."""
+_LARGEST_SEED = 2**63 - 1
 _RATINGS = CriterionScale(lowest=1, highest=10)
 _UNIT = CriterionScale(lowest=0, highest=1)
 
@@ -76,7 +77,8 @@ def set_repeat(options: JudgeOptions, requested: JudgeOptions, repeat: int) -> N
     if not options.sampling.temperature:
         options.sampling.temperature = TEMPERATURE
     if options.sampling.HasField("seed"):
-        options.sampling.seed += repeat
+        seed = options.sampling.seed
+        options.sampling.seed = seed + repeat if seed <= _LARGEST_SEED - count else seed - repeat
 
 
 async def repeated(

@@ -22,7 +22,7 @@ from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.repeats import combine_assessments, combine_comparisons, combine_ratings
+from gateway.evaluations.repeats import combine_assessments, combine_comparisons, combine_ratings, set_repeat
 from tests.gateway.evaluations.test_dialogues import asked as dialogue
 from tests.gateway.evaluations.test_dialogues import result as dialogue_result
 from tests.support.evaluations import CALL, gateway_target
@@ -133,6 +133,16 @@ async def test_a_judge_of_verdicts_is_asked_independently() -> None:
     rows = list(flatten(RunSample(scripts=result)))
     assert rows[0].measured_confidence == pytest.approx(2 / 3)
     assert not rows[0].HasField("confidence")
+
+
+def test_the_largest_seed_has_repeats() -> None:
+    requested = JudgeOptions(repeats=3, sampling=Sampling(seed=2**63 - 1))
+    seeds = set()
+    for repeat in range(3):
+        options = JudgeOptions(sampling=requested.sampling)
+        set_repeat(options, requested, repeat)
+        seeds.add(options.sampling.seed)
+    assert len(seeds) == 3
 
 
 async def test_a_rating_judge_is_asked_independently() -> None:
