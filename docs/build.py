@@ -121,7 +121,7 @@ def commands() -> str:
     for context in _tree(typer.main.get_command(app), "dramaturg", None):
         command = context.command
         lines += [f"## {context.command_path}", "", *_paragraphs(command.help or ""), ""]
-        options = [option for option in command.params if option.name != "help"]
+        options = [option for option in command.params if option.name not in ("help", "help_all")]
         rows = [_option(option, context) for option in options]
         if isinstance(command, TyperGroup):
             lines += [

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.platform import PARTIAL, output
 from dramaturg.cli.tables import print_tables
 from dramaturg.results.quantities import money
@@ -27,6 +28,7 @@ Pilot = Annotated[
         max=50,
         metavar="N",
         help="With --dry-run: measure N samples, which are bought.",
+        rich_help_panel=MORE,
     ),
 ]
 NOT_KNOWN = "not known"

@@ -33,8 +33,20 @@ from dramaturg.cli.evaluation_runs import (
     run_rows,
     store_of,
 )
+from dramaturg.cli.fields import Setting, check_fields, parse_settings, set_fields
 from dramaturg.cli.input_files import checked_rows
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Replace, Target, Timeout
+from dramaturg.cli.lazy_group import MORE
+from dramaturg.cli.options import (
+    Concurrency,
+    File,
+    FileFormat,
+    Limit,
+    Out,
+    RareAsJson,
+    Replace,
+    Target,
+    Timeout,
+)
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
 from dramaturg.cli.referenced_rows import referenced_rows
@@ -42,16 +54,17 @@ from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.runs.overview import print_run
 from dramaturg.cli.runs.spec import (
     INLINE_BYTES,
-    EstimateUsage,
     MaxCost,
     MaxTokens,
-    RunOptions,
+    Name,
+    RunLabels,
     make_budget,
+    make_policy,
     parse_labels,
     upload_rows,
 )
 from dramaturg.cli.runs.watch import EXIT_CODES
-from dramaturg.cli.sampling_options import SamplingOptions
+from dramaturg.cli.sampling_options import Repeats
 from dramaturg.cli.summaries import as_json, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
@@ -63,13 +76,18 @@ Request = TypeVar("Request", bound=Message)
 Result = TypeVar("Result")
 Detach = Annotated[
     bool,
-    typer.Option("--detach", help="With --target: print the run's id and end; the run goes on there."),
+    typer.Option(
+        "--detach",
+        help="With --target: print the run's id and end; the run goes on there.",
+        rich_help_panel=MORE,
+    ),
 ]
 ByReference = Annotated[
     bool,
     typer.Option(
         "--by-reference",
-        help="With --target and --kind: the gateway reads FILE, a path or an address such as s3://bucket/a.jsonl.",
+        help="With --target and --kind: the gateway reads FILE, a path or an address (s3://...).",
+        rich_help_panel=MORE,
     ),
 ]
 RowsFile = Annotated[
@@ -78,12 +96,29 @@ RowsFile = Annotated[
         "--rows",
         metavar="FILE",
         help="Write the requests of all samples as rows of a run; evaluate nothing.",
+        rich_help_panel=MORE,
     ),
 ]
 
 
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of each row, or of sampling, policy, limits or budget, as in "
+        "sampling.temperature=0 (docs/reference/cli.md); repeatable.",
+        rich_help_panel=MORE,
+    ),
+]
+_OF_RUN = frozenset({"policy", "limits", "budget"})
+"""The fields of ``RunSpec`` that --set may set."""
+_SAMPLING = "sampling"
+"""What --set calls the field options.sampling of a row."""
+
+
 @dataclass(frozen=True)
-class RowsJob(SamplingOptions):
+class RowsJob:
     """The options of every command that evaluates rows (``dramaturg.cli.option_groups``)."""
 
     file: File
@@ -98,24 +133,72 @@ class RowsJob(SamplingOptions):
     """The folder of the results. None: one named by the time."""
     replace: Replace = False
     """Whether results of another input or of other options in the folder are replaced."""
-    as_json: AsJson = False
+    as_json: RareAsJson = False
     """Whether one JSON object is printed, and no table."""
     concurrency: Concurrency = 8
     """The maximum number of concurrent samples."""
     timeout: Timeout = 600.0
     """Timeout of one sample, in seconds."""
+    repeats: Repeats = 0
+    """How often each judge is asked. 0: as the row says."""
+    fields: Set = None
+    """Fields of rows and of the run, as FIELD=VALUE."""
+
+    def __post_init__(self) -> None:
+        parse_settings(self.fields or ())
+
+    @property
+    def _settings(self) -> Sequence[Setting]:
+        repeats = [f"options.repeats={self.repeats}"] if self.repeats else []
+        return parse_settings([*repeats, *(self.fields or ())])
+
+    def setting(self, path: str) -> str | None:
+        """The value that a field of rows is set to. None: it is not set."""
+        return next((one.value for one in reversed(self._settings) if one.path == path), None)
+
+    def sets(self, root: str) -> bool:
+        """Whether a field of rows, or one of its own fields, is set."""
+        return any(one.root == root for one in self._settings)
+
+    def row_settings(self, request: type[Message]) -> Sequence[Setting]:
+        """The fields of rows that are set.
+
+        Raises:
+            typer.Exit: 2 with a message where a field does not exist, or its value is invalid.
+        """
+        has_sampling = _SAMPLING in request.DESCRIPTOR.fields_by_name
+        settings = [
+            Setting(f"options.{one.path}", one.value) if one.root == _SAMPLING and not has_sampling else one
+            for one in self._settings
+            if one.root not in _OF_RUN
+        ]
+        try:
+            check_fields(request(), settings)
+        except ValueError as error:
+            fail(str(error).replace(f"--set options.{_SAMPLING}.", f"--set {_SAMPLING}."))
+        return settings
+
+    def apply(self, request: Message) -> None:
+        """Sets the fields of a row that are set. Errors are those of ``row_settings``."""
+        set_fields(request, self.row_settings(type(request)))
+
+    def run_settings(self) -> Sequence[Setting]:
+        """The fields of the run that are set."""
+        return [one for one in self._settings if one.root in _OF_RUN]
 
 
 @dataclass(frozen=True)
-class Job(RunOptions, RowsJob):
+class Job(RowsJob):
     """The options of ``evaluate_file``."""
 
+    name: Name = None
+    """The display name of the run. None: the name of the file."""
+    label: RunLabels = None
+    """Labels of the run, as KEY=VALUE."""
     max_cost_usd: MaxCost = None
     """The cost in US dollars at which no further sample starts. None or 0: no limit."""
     max_tokens: MaxTokens = None
     """The number of tokens at which no further sample starts. None or 0: no limit."""
-    estimate_usage: EstimateUsage = False
-    """Whether answers without token counts count with estimates."""
     dry_run: DryRun = False
     """Whether the calls and their cost are estimated, and nothing is evaluated."""
     pilot: Pilot = 0
@@ -144,7 +227,7 @@ class Job(RunOptions, RowsJob):
         """The limits of the command. None: there are none."""
         if not (self.max_cost_usd or self.max_tokens):
             return None
-        return make_budget(self.max_cost_usd, self.max_tokens, estimate_usage=self.estimate_usage)
+        return make_budget(self.max_cost_usd, self.max_tokens)
 
 
 @dataclass(frozen=True)
@@ -175,8 +258,8 @@ class Evaluation(Generic[Request]):
     """Required fields that rows may leave out, because ``apply`` fills them."""
     models: Sequence[str] = ()
     """Models that write a candidate for every row, beside those that the rows have."""
-    max_missing_gold_answers: float | None = None
-    """The share of samples that may be judged without a gold answer. None: as runs have it."""
+    repeated_without: Sequence[str] = ()
+    """Fields that --set sets in the first request of a row alone."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +288,11 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             many gold answers are missing, or the budget is reached or too small for the planned calls, 130
             interrupted.
     """
+    job.row_settings(evaluation.request)
+    try:
+        check_fields(RunSpec(), job.run_settings())
+    except ValueError as error:
+        fail(str(error))
     if job.by_reference:
         _finish(job, evaluation, _referenced(job, evaluation))
     checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
@@ -233,7 +321,9 @@ def _referenced(job: Job, evaluation: Evaluation[Request]) -> RunRows:
         fail("--by-reference excludes --rows: the command does not read the rows")
     requests = _requests(job, evaluation, [Row(0, evaluation.request())])
     made = [row.request for row in requests]
-    return referenced_rows(job.file, job.format, job.limit, made, evaluation.models)
+    return referenced_rows(
+        job.file, job.format, job.limit, made, evaluation.models, job.row_settings(evaluation.request)
+    )
 
 
 def _finish(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> NoReturn:
@@ -241,10 +331,10 @@ def _finish(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> NoRetur
     if job.dry_run:
         raise typer.Exit(_estimate(job, evaluation, rows))
     if job.detach:
-        _detach(job, rows, _spec(job, evaluation, rows))
+        _detach(job, rows, _spec(job, rows))
     folder = ResultFolder(job.out or default_folder(), rows.digest, job.target)
     folder.check(replace=job.replace)
-    spec = _spec(job, evaluation, rows)
+    spec = _spec(job, rows)
     evaluated = _run(job, _evaluate(job, evaluation, rows, spec, folder), len(rows.lines))
     if evaluated.done:
         _report(job, evaluation, folder.path, evaluated)
@@ -273,24 +363,26 @@ def _requests(
     job: RowsJob, evaluation: Evaluation[Request], rows: Iterable[Row[Request]]
 ) -> Iterator[Row[Request]]:
     """The requests of all samples, with the settings of the command line."""
+    settings = job.row_settings(evaluation.request)
+    of_all = [one for one in settings if one.root not in evaluation.repeated_without]
     for row in rows:
-        for request in (row.request,) if evaluation.spread is None else evaluation.spread(row):
+        made = (row.request,) if evaluation.spread is None else evaluation.spread(row)
+        for index, request in enumerate(made):
             evaluation.apply(request)
-            job.apply(request)
+            set_fields(request, of_all if index else settings)
             yield Row(row.line, request)
 
 
-def _spec(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> RunSpec:
+def _spec(job: Job, rows: RunRows) -> RunSpec:
     spec = rows.spec()
     of_file = PurePath(job.file).name if job.file != STANDARD_INPUT else ""
     spec.display_name = of_file if job.name is None else job.name
     spec.labels.update(job.labels)
-    missing = evaluation.max_missing_gold_answers
-    spec.policy.CopyFrom(job.policy(job.timeout, max_missing_gold_answer_fraction=missing))
+    spec.policy.CopyFrom(make_policy(job.timeout))
     spec.limits.max_concurrent_samples = job.concurrency
-    spec.limits.priority = job.priority or 0
     if job.budget is not None:
         spec.budget.CopyFrom(job.budget)
+    set_fields(spec, job.run_settings())
     return spec
 
 
@@ -312,7 +404,7 @@ def _run(job: Job, work: Coroutine[Any, Any, Result], total: int) -> Result:
 
 def _estimate(job: Job, evaluation: Evaluation[Request], rows: RunRows) -> int:
     """Prints what the evaluation is expected to take; returns the exit code."""
-    spec = _spec(job, evaluation, rows)
+    spec = _spec(job, rows)
     if spec.dataset.WhichOneof("source") is None and job.target is None:
         fail(
             f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "

@@ -1,4 +1,4 @@
-"""Settings of the command line for every row: judges, models, mechanism, gold answer."""
+"""Settings of the command line for every row: judges and their models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,6 @@ from dramaturg.cli.terminal import echo
 
 MODEL_FILE = ".gguf"
 """The ending of a model that is a file."""
-
-
-class MechanismName(StrEnum):
-    """The judging mechanism (``evaluation.v1.Mechanism``)."""
-
-    AGENTS = "agents"
-    SINGLE_JUDGE = "single-judge"
-
-
-class GoldAnswerName(StrEnum):
-    """Where the gold answer comes from (``evaluation.v1.GoldAnswerSource``)."""
-
-    POOLED = "pooled"
-    DIRECT = "direct"
-    NONE = "none"
-
-
-_MECHANISMS = {
-    MechanismName.AGENTS: scripts_pb2.MECHANISM_AGENTS,
-    MechanismName.SINGLE_JUDGE: scripts_pb2.MECHANISM_SINGLE_JUDGE,
-}
-_SOURCES = {
-    GoldAnswerName.POOLED: scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
-    GoldAnswerName.DIRECT: scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT,
-    GoldAnswerName.NONE: scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
-}
 
 
 @dataclass(frozen=True)
@@ -64,13 +37,7 @@ class Overrides:
     """Where the gold answer comes from. If specified, a gold answer that the row has is left out."""
 
     @classmethod
-    def parse(
-        cls,
-        judges: Iterable[str],
-        models: Iterable[str],
-        mechanism: MechanismName | None,
-        gold_answer: GoldAnswerName | None,
-    ) -> Overrides:
+    def parse(cls, judges: Iterable[str], models: Iterable[str]) -> Overrides:
         """Reads ROLE=NAME and ROLE=MODEL or MODEL, as the command line has them.
 
         Raises:
@@ -79,13 +46,7 @@ class Overrides:
         pairs = parse_judges(judges)
         by_role = parse_models("--judge-model", models)
         model = by_role.pop("", "")
-        return cls(
-            pairs,
-            by_role,
-            model,
-            _MECHANISMS[mechanism] if mechanism else scripts_pb2.MECHANISM_UNSPECIFIED,
-            _SOURCES[gold_answer] if gold_answer else scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED,
-        )
+        return cls(pairs, by_role, model)
 
     def apply(self, request: EvaluateScriptsRequest) -> None:
         """Sets them in a request."""

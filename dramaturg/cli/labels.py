@@ -176,6 +176,7 @@ def show(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET, as_json: 
     print_tables(output(), progress, *([kappas] if found.agreement else []))
     if found.agreement_problem:
         echo(found.agreement_problem, err=True)
+    tell_next("labels", "export", found.id, "labels.csv", "--target", target)
 
 
 @app.command("write")
@@ -206,6 +207,10 @@ def write(
             labels.append((name, int(position), str(row["label"])))
     ask_gateway(target, lambda client: _write(client, label_set_id, labels))
     echo(f"{len(labels):,} labels", err=True)
+
+
+_ALIGNED = {SheetName.LABELS: "labels", SheetName.SCORES: "scores", SheetName.ESTIMATES: "estimate"}
+"""The command of ``labels align`` that reads a sheet."""
 
 
 @app.command("export")
@@ -239,6 +244,10 @@ def export(
         destination.write_bytes(content)
     except OSError as error:
         fail(f"{destination}: {error.strerror or error}")
+    if sheet is SheetName.REVIEW:
+        tell_next("research", "scenarios", "review", destination, "--out", "rows.jsonl")
+    else:
+        tell_next("labels", "align", _ALIGNED[sheet], destination)
 
 
 @app.command("delete")

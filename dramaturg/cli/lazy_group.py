@@ -10,6 +10,9 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+MORE = "More options"
+"""The heading of options that only --help-all shows."""
+
 
 class LazyCommand(TyperCommand):
     """Stands for a command or a group in the help of its parent, and imports it when it is run.
@@ -59,9 +62,11 @@ class LazyCommand(TyperCommand):
         parent.add_typer(app, name=self.name if group else None)
         command: Any = typer.main.get_command(parent)
         try:
-            return command.commands[self.name]
+            found = command.commands[self.name]
         except KeyError:
             raise LookupError(f"{self._source}:app has no command {self.name!r}") from None
+        _fold(found)
+        return found
 
     def load_app(self) -> typer.Typer:
         """Imports the module and returns its ``app``, or one that has the function as its command."""
@@ -110,6 +115,43 @@ def _reflow(command: Any) -> None:
     if isinstance(command, TyperGroup):
         for member in command.commands.values():
             _reflow(member)
+
+
+def _fold(command: Any) -> None:
+    """Hides rare options of a command and of its members, and adds --help-all, which shows them."""
+    for member in getattr(command, "commands", {}).values():
+        if not isinstance(member, LazyCommand):
+            _fold(member)
+    rare = [one for one in command.params if getattr(one, "rich_help_panel", None) == MORE]
+    if not rare:
+        return
+    for one in rare:
+        one.hidden = True
+
+    def show(context: typer.Context, wanted: bool) -> None:
+        if wanted and not context.resilient_parsing:
+            for one in rare:
+                one.hidden = False
+            typer.echo(context.get_help(), color=context.color)
+            raise typer.Exit
+
+    # Typer makes the option: its constructor of options is no public one.
+    source = typer.Typer(add_completion=False)
+    option: Any = typer.Option(
+        False,
+        "--help-all",
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show all options, and exit.",
+    )
+
+    @source.command()
+    def _(help_all: bool = option) -> None:
+        del help_all
+
+    made: Any = typer.main.get_command(source)
+    command.params += made.params
 
 
 def _no_operation() -> None:

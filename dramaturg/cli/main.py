@@ -30,8 +30,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "eval",
             "dramaturg.cli.evaluate",
-            "Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.",
-            group=True,
+            "Evaluates what language models wrote: any texts by a rubric, or rows of another kind.",
             panel=EVALUATE,
         ),
         LazyCommand(

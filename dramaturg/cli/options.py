@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, model_files
+from dramaturg.cli.judge_selection import model_files
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.terminal import echo
-from dramaturg.client import TARGET_VARIABLE
+from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE
 from dramaturg.datasets import Format
 
 File = Annotated[
@@ -21,7 +22,11 @@ File = Annotated[
 ]
 FileFormat = Annotated[
     Format | None,
-    typer.Option("--format", help="Format of FILE. Default: by its extension, else JSON or JSON Lines."),
+    typer.Option(
+        "--format",
+        help="Format of FILE. Default: by its extension, else JSON or JSON Lines.",
+        rich_help_panel=MORE,
+    ),
 ]
 
 
@@ -33,36 +38,50 @@ def _target(context: typer.Context, parameter: Any, given: str | None) -> str | 
     return given or None
 
 
-def _target_option(what: str) -> Any:
+def _kept_target(given: str) -> str:
+    return given or DEFAULT_TARGET
+
+
+def target_option(what: str, otherwise: str = "one in this process", **settings: Any) -> Any:
+    """The option ``--target``: what is given, else the environment, else another gateway.
+
+    Args:
+        what: Whose address it is.
+        otherwise: Which gateway it is where neither names one.
+        settings: Further settings of ``typer.Option``.
+    """
     return typer.Option(
         "--target",
-        metavar="HOST:PORT",
-        envvar=TARGET_VARIABLE,
-        show_envvar=False,
-        callback=_target,
-        help=f"Address of {what}. Default: {TARGET_VARIABLE}, else one in this process.",
+        **{
+            "metavar": "HOST:PORT",
+            "envvar": TARGET_VARIABLE,
+            "show_envvar": False,
+            "callback": _target,
+            "help": f"Address of {what}. Default: {TARGET_VARIABLE}, else {otherwise}.",
+            **settings,
+        },
     )
 
 
-Target = Annotated[str | None, _target_option("the gateway")]
-AlignmentTarget = Annotated[str | None, _target_option("a gateway or of AlignmentService")]
+Target = Annotated[str | None, target_option("the gateway")]
+AlignmentTarget = Annotated[str | None, target_option("a gateway or of AlignmentService")]
+RunTarget = Annotated[
+    str,
+    target_option("the gateway", DEFAULT_TARGET, callback=_kept_target, show_default=False, is_eager=True),
+]
+"""The gateway of commands about what it keeps, which one in this process does not: ``dramaturg up``'s."""
 LargestTaskLoss = Annotated[
     float | None,
     typer.Option(
         min=1e-9,
         help="The most that one sample is assumed to lose, for the gate. Default: the whole scale.",
+        rich_help_panel=MORE,
     ),
 ]
 Judges = Annotated[
     list[str] | None,
     typer.Option(
         "--judge", metavar="ROLE=NAME", help="The judge of a role; several judges of one role are a panel."
-    ),
-]
-ShadowWait = Annotated[
-    float,
-    typer.Option(
-        min=0, help="Seconds that a result waits for shadows of its judges (docs/operate/judges.md)."
     ),
 ]
 ModelsUnderTest = Annotated[
@@ -78,35 +97,38 @@ JudgeModels = Annotated[
         callback=model_files,
     ),
 ]
-Mechanism = Annotated[
-    MechanismName | None, typer.Option(help="The judging mechanism. Default: that of the row, else agents.")
-]
-GoldAnswer = Annotated[
-    GoldAnswerName | None,
-    typer.Option(help="The source of the gold answer. Default: that of the row, else pooled."),
-]
-MaxMissingGoldAnswers = Annotated[
-    float | None,
-    typer.Option(
-        "--max-missing-gold-answers",
-        metavar="SHARE",
-        min=0,
-        max=1,
-        help="Share of samples judged without the gold answer that they asked for above which the result is "
-        "partial. Default: 0.1.",
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", help="Folder for the results. Default: out/<time, UTC>."),
 ]
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace results of another input or of other options in DIR.")
+    bool,
+    typer.Option(
+        "--replace", help="Replace results of another input or of other options in DIR.", rich_help_panel=MORE
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=256, help="Samples evaluated at once.")]
+_JSON = "Print one JSON object instead of tables."
+AsJson = Annotated[bool, typer.Option("--json", help=_JSON)]
+RareAsJson = Annotated[bool, typer.Option("--json", help=_JSON, rich_help_panel=MORE)]
+"""The same where a command has many options."""
+Concurrency = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=256,
+        help="Samples evaluated at once.",
+        rich_help_panel=MORE,
+    ),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Timeout of one sample, in seconds.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        help="Timeout of one sample, in seconds.",
+        rich_help_panel=MORE,
+    ),
+]
 GroupBy = Annotated[
     list[str] | None,
     typer.Option(
@@ -120,13 +142,14 @@ ModelGroups = Annotated[
         "--model-group",
         metavar="MODEL=GROUP",
         help='A model\'s group, e.g. its size, for figures of scripts by "model_group"; repeatable.',
+        rich_help_panel=MORE,
     ),
 ]
-UnusableOutputsAbstain = Annotated[
+KeepAced = Annotated[
     bool,
     typer.Option(
-        "--unusable-outputs-abstain",
-        help="Refused, empty and cut-off outputs of models under test abstain. Default: they are failures.",
+        "--keep-aced",
+        help="Include scripts that every model aces.",
+        rich_help_panel=MORE,
     ),
 ]
-KeepAced = Annotated[bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")]

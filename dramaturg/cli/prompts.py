@@ -13,7 +13,6 @@ import typer
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparisonRules
-from dramaturg.cli.evaluate.pair_variants import ForcedChoice, NoBiasCaution
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import environment, fail, gateway, output, run
@@ -62,6 +61,18 @@ Judge = Annotated[
         "--judge",
         metavar="ROLE[=HOST:PORT]",
         help="Only this judge; with an address, the judge that listens there. Repeatable.",
+    ),
+]
+
+
+ForcedChoice = Annotated[
+    bool, typer.Option("--forced-choice", help="Every ballot prefers one of the texts; no ties (DRPE).")
+]
+NoBiasCaution = Annotated[
+    bool,
+    typer.Option(
+        "--no-bias-caution",
+        help="Judges are not told that neither order nor length is a reason, as in DRPE.",
     ),
 ]
 

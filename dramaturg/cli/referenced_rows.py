@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.cli.evaluation_runs import RunRows
+from dramaturg.cli.fields import Setting
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.spec import make_dataset
 from dramaturg.datasets import Format
@@ -24,6 +25,7 @@ def referenced_rows(
     limit: int | None,
     requests: Sequence[Message],
     models: Sequence[str],
+    settings: Sequence[Setting],
 ) -> RunRows:
     """The rows of a file or an address as the gateway will find them.
 
@@ -33,6 +35,7 @@ def referenced_rows(
         limit: The number of rows. None: all.
         requests: What the command makes of an empty row.
         models: Models that write a candidate for every row.
+        settings: The fields of rows that the command sets.
 
     Raises:
         typer.Exit: 2 with a message where a run has no such options, or the file has no address.
@@ -45,6 +48,8 @@ def referenced_rows(
     spec = RunSpec(dataset=make_dataset(file, form, limit=limit), models=models)
     options = getattr(spec, kind.name)
     options.SetInParent()
+    if unset := [one.path for one in settings if one.value == "false"]:
+        fail(f"--by-reference: a run cannot set {unset[0]} to false; rows may")
     for field, value in row.ListFields():
         if field.name in ("id", "tags"):
             continue  # what a command notes of a row, such as its line

@@ -16,9 +16,9 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
-from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges, set_shadow_wait
+from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, ShadowWait, Timeout
+from dramaturg.cli.options import GroupBy, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.summaries import summary_options
@@ -74,7 +74,6 @@ def simulate(
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
     ] = None,
-    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
 ) -> None:
     """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
@@ -102,7 +101,6 @@ def simulate(
     def apply(request: SimulateDialogueRequest) -> None:
         set_judges(request.judges, judges, models)
         own.apply(request)
-        set_shadow_wait(request, shadow_wait)
 
     folder = job.out or default_folder()
     evaluate_file(

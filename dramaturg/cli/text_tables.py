@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest
 from dramaturg.cli.evaluation import Job
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, printable
@@ -40,15 +41,22 @@ class TableColumns:
         typer.Option(
             metavar=_COLUMN,
             help="The column of tasks. Default: task, prompt, question or input, else there are none.",
+            rich_help_panel=MORE,
         ),
     ] = ""
     """The column of what the texts were written for."""
     model_column: Annotated[
-        str, typer.Option(metavar=_COLUMN, help="The column of the models. Default: model.")
+        str,
+        typer.Option(metavar=_COLUMN, help="The column of the models. Default: model.", rich_help_panel=MORE),
     ] = ""
     """The column of their authors."""
     reference: Annotated[
-        str, typer.Option(metavar=_COLUMN, help="The column of good answers. Default: reference or expected.")
+        str,
+        typer.Option(
+            metavar=_COLUMN,
+            help="The column of good answers. Default: reference or expected.",
+            rich_help_panel=MORE,
+        ),
     ] = ""
     """The column of good answers."""
     context: Annotated[
@@ -56,6 +64,7 @@ class TableColumns:
         typer.Option(
             metavar=_COLUMN,
             help="The column of the documents that texts rest on. Default: context, contexts or documents.",
+            rich_help_panel=MORE,
         ),
     ] = ""
     """The column of documents."""

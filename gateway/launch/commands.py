@@ -56,7 +56,7 @@ def up(
         typer.Option(
             min=0,
             max=65535,
-            help="The port of HTTP and the console. 0: none. Default: DRAMATURG_GATEWAY_HTTP__PORT, else "
+            help="The port of HTTP and the console. 0: none. Default: that of the configuration, else "
             "50080, or a free port where that is in use.",
         ),
     ] = None,

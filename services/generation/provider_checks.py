@@ -322,7 +322,7 @@ _USAGE: Mapping[bool, _Read] = {
     False: (
         Works.NOT_SUPPORTED,
         "the answers state no token counts",
-        "Budgets of tokens and cost need an endpoint that states them, or estimates (--estimate-usage).",
+        "Budgets of tokens and cost need an endpoint that states them, or budget.estimate_unreported_usage.",
     ),
 }
 

@@ -331,7 +331,15 @@ async def test_evaluate_refuses_a_budget_that_cannot_be_kept_without_token_count
         done = await evaluate(model, tmp_path, "--max-tokens", "10000000")
         assert (done.code, done.out) == (2, "")
         assert "token counts" in done.err
-        done = await evaluate(model, tmp_path, "--max-tokens", "10000000", "--estimate-usage", limit=2)
+        done = await evaluate(
+            model,
+            tmp_path,
+            "--max-tokens",
+            "10000000",
+            "--set",
+            "budget.estimate_unreported_usage=true",
+            limit=2,
+        )
     assert done.json["sample_count"] == 2, done.err
     assert re.search(r"\bbudget\b", done.err) is None  # a path may have the word in a name
     assert done.json["usage"]["estimated_token_count"] > 1000

@@ -54,7 +54,7 @@ async def evaluate(server: OpenAIServer, folder: Path, *options: str) -> Finishe
 @pytest.mark.parametrize(("method", "calls"), [("end-to-end", 1), ("pairwise", 20)])
 async def test_edges_are_predicted_aggregated_and_scored(method: str, calls: int, tmp_path: Path) -> None:
     async with OpenAIServer(answer) as server:
-        done = await evaluate(server, tmp_path / "a", "--method", method)
+        done = await evaluate(server, tmp_path / "a", "--set", f"method={method}")
         # The check of the model has no messages.
         bought = sum(bool(request.body["messages"]) for request in server.requests)
     assert done.code == 0, done.err

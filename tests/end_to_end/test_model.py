@@ -91,7 +91,7 @@ async def test_a_model_judges_and_what_it_was_paid_for_is_not_bought_again(tmp_p
 
 async def test_a_single_judge_needs_one_call_a_candidate(tmp_path: Path) -> None:
     async with OpenAIServer(approve) as server:
-        done = await evaluate(server, tmp_path / "a", "--limit", "2", "--mechanism", "single-judge")
+        done = await evaluate(server, tmp_path / "a", "--limit", "2", "--set", "mechanism=single-judge")
     assert done.code == 0, done.err
     assert len(questions(server)) == 8
     assert sum(verdict_counts(done.json).values()) == 7 * 8
@@ -130,7 +130,7 @@ async def test_a_server_that_misbehaves_changes_no_verdict_that_can_be_saved(tmp
         await evaluate(server, tmp_path / "well")
     trouble = Misbehaviour.every_kind(0.05, seed=7)
     async with OpenAIServer(approve, trouble) as server:
-        done = await evaluate(server, tmp_path / "ill", "--max-missing-gold-answers", "1")
+        done = await evaluate(server, tmp_path / "ill", "--set", "policy.max_missing_gold_answer_fraction=1")
         repeated = [count for count in server.answered.values() if count > 1]
     assert done.code == 0, done.err
     assert sum(server.troubles.values()) > 20

@@ -62,7 +62,7 @@ async def test_the_whole_path_finds_what_was_planted(tmp_path: Path) -> None:
         configure(server, tmp_path / "home")
         environment = {"DRAMATURG_CONFIG": str(tmp_path / "home" / "dramaturg.toml")}
         evaluated = await dramaturg(
-            *("eval", "--kind", "scripts", rows, "--json", "--mechanism", "single-judge"),
+            *("eval", "--kind", "scripts", rows, "--json", "--set", "mechanism=single-judge"),
             *("--out", tmp_path / "out"),
             environment=environment,
         )

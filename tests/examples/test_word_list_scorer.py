@@ -62,7 +62,7 @@ async def test_registered_and_named_it_scores_replies(target: str, tmp_path: Pat
         f'[[gateway.judges]]\nrole = "text-scorer"\nname = "words"\ntarget = "{target}"\n', encoding="utf-8"
     )
     finished = await dramaturg(
-        *("eval", "--kind", "dialogues", tmp_path / "rows.jsonl", "--no-ratings", "--json"),
+        *("eval", "--kind", "dialogues", tmp_path / "rows.jsonl", "--set", "ratings_omitted=true", "--json"),
         *("--judge", "text-scorer=words", "--out", tmp_path / "out"),
         environment={"DRAMATURG_CONFIG": str(config)},
     )

@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...], int]] =
     # One for the pool; three agents of two candidates.
     "scripts": (scripts, (), 7),
     # Two orders.
-    "pairs": (pairs, ("--k", "0", "--metric", "none"), 2),
+    "pairs": (pairs, ("--sweep", "0", "--set", "text_metrics="), 2),
     "decisions": (decisions, ("--model", "MODEL"), 2),
     # A reply and its rating.
     "dialogues": (dialogues, ("--model", "MODEL"), 2),
@@ -121,7 +121,7 @@ def test_a_kind_is_evaluated_with_few_abstentions_and_bounded_calls(kind: str, t
     file.write_text("".join(rows), encoding="utf-8")
     told = [ENDPOINT["MODEL"] if option == "MODEL" else option for option in options]
     out = tmp_path / "out"
-    arguments = ["evaluate", kind, str(file), *told, "--out", str(out), "--json", "--timeout", SECONDS]
+    arguments = ["eval", "--kind", kind, str(file), *told, "--out", str(out), "--json", "--timeout", SECONDS]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code in (0, PARTIAL), result.output
     summary: dict[str, Any] = json.loads(result.stdout)

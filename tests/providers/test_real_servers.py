@@ -88,7 +88,7 @@ def graphs() -> Iterable[Message]:
 
 KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...]]] = {
     "scripts": (scripts, ()),
-    "pairs": (pairs, ("--k", "0", "--metric", "none")),
+    "pairs": (pairs, ("--sweep", "0", "--set", "text_metrics=")),
     "decisions": (decisions, ("--model", "MODEL")),
     "dialogues": (dialogues, ("--model", "MODEL")),
     "graphs": (graphs, ("--model", "MODEL")),

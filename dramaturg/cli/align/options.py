@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.tables import print_tables
@@ -28,10 +29,32 @@ File = Annotated[
     typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="JSON Lines, or CSV with a header."),
 ]
 Resamples = Annotated[
-    int, typer.Option(min=0, max=20_000, help="Resamples of ranks and ratings; 0: no intervals.")
+    int,
+    typer.Option(
+        min=0,
+        max=20_000,
+        help="Resamples of ranks and ratings; 0: no intervals.",
+        rich_help_panel=MORE,
+    ),
 ]
-Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Confidence level of the intervals.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the resamples.")]
+Level = Annotated[
+    float,
+    typer.Option(
+        min=0.5,
+        max=0.999,
+        help="Confidence level of the intervals.",
+        rich_help_panel=MORE,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=2**64 - 1,
+        help="Seed of the resamples.",
+        rich_help_panel=MORE,
+    ),
+]
 Cluster = Annotated[
     str,
     typer.Option(metavar="COLUMN", help="Column of clusters for resampling, e.g. the task. Default: none."),

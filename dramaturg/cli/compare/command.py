@@ -12,6 +12,7 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.terminal import tell_next
@@ -69,6 +70,7 @@ def compare(
         typer.Option(
             metavar="candidate|sample",
             help="Match items by candidate, or by sample (one candidate a sample).",
+            rich_help_panel=MORE,
         ),
     ] = "candidate",
     margin: Annotated[
@@ -92,12 +94,21 @@ def compare(
         ),
     ] = False,
     power: Annotated[
-        float, typer.Option(min=0.5, max=0.999, help="Power of the minimum detectable effect.")
+        float,
+        typer.Option(
+            min=0.5,
+            max=0.999,
+            help="Power of the minimum detectable effect.",
+            rich_help_panel=MORE,
+        ),
     ] = 0.8,
     permutations: Annotated[
         int,
         typer.Option(
-            min=1, max=100_000, help="Number of sampled permutations, where not all are enumerated."
+            min=1,
+            max=100_000,
+            help="Number of sampled permutations, where not all are enumerated.",
+            rich_help_panel=MORE,
         ),
     ] = 9999,
     target: AlignmentTarget = None,

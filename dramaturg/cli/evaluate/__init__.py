@@ -1,4 +1,4 @@
-"""``dramaturg eval``: a file of any kind. Each kind is a command; ``--kind`` or the first row names it."""
+"""``dramaturg eval``: a file of any kind. ``--kind`` or the first row names the kind."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import io
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+from dramaturg.cli.evaluate.options import KindOptions
+from dramaturg.cli.evaluation import Job
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, printable
+from dramaturg.cli.text_tables import TableColumns
 from dramaturg.datasets import Format
 from dramaturg.datasets.row_file import RowsError, open_rows
 from dramaturg.datasets.source import STANDARD_INPUT
@@ -24,86 +27,85 @@ __all__ = ["app"]
 
 FILE_KINDS = {kind.name: kind for kind in KINDS if not kind.command}
 """The kinds whose rows are evaluated as they are, by name."""
-_KIND, _FORMAT, _BY_REFERENCE = "--kind", "--format", "--by-reference"
-_HELP = ("--help", "-h")
+_TABLES = ("texts", "pairs")
+"""The kinds that a table with a text a row may have."""
+
+app = typer.Typer()
 
 
-class _Kinds(LazyGroup):
-    members = tuple(
-        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help, panel="Kinds")
-        for kind in FILE_KINDS.values()
-    )
+@app.command("eval", no_args_is_help=True)
+@takes_groups
+def evaluate(
+    own: KindOptions,
+    columns: TableColumns,
+    job: Job,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help=f"The kind of the rows: {', '.join(FILE_KINDS)}. Default: as the first row says.",
+        ),
+    ] = "",
+) -> None:
+    """Evaluates what language models wrote: any texts by a rubric, or rows of another kind.
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Puts the kind in front of the arguments: that of ``--kind``, else that of the file."""
-        kind, args = _named(args)
-        if STANDARD_INPUT in args:
-            _keep_standard_input()
-        if kind is not None and kind not in FILE_KINDS:
-            ctx.fail(f"--kind {kind!r}: is none of {', '.join(FILE_KINDS)}")
-        if kind is None and args and args[0] not in _HELP:
-            kind = self._inferred(ctx, args)
-        parsed: list[str] = super().parse_args(ctx, args if kind is None else [kind, *args])
-        return parsed
+    FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. A table with a text a row has
+    texts, and its columns are found by their names. Every row of another kind is a request of that kind
+    (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one
+    result a line and DIR/errors.jsonl the samples that failed. The same command continues after an
+    interruption.
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Finds the command of the kind. In its help it is called as a user calls it."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return f"{_KIND} {name}", command, rest
+        texts      any texts by a rubric: criteria that pass, fail or have a scale
 
-    def _inferred(self, ctx: Any, args: Sequence[str]) -> str | None:
-        commands = [self.resolve_command(ctx, [name])[1] for name in FILE_KINDS]
-        valued = {
-            option
-            for command in commands
-            for one in command.params
-            if one.param_type_name == "option" and not one.is_flag
-            for option in one.opts
-        }
-        if _BY_REFERENCE in args:
-            ctx.fail(f"{_BY_REFERENCE}: name the kind with {_KIND}: the gateway reads the rows")
-        file, given = _file_of(args, valued)
-        if file is None and not any(one in _HELP for one in args):
-            ctx.fail("Missing argument 'FILE'.")
-        if file is None:
-            return None
-        kind, why = ("texts", "") if "--text" in given else infer_kind(file, given.get(_FORMAT))
+        pairs      pairs of texts: by roles or a rubric, and baselines (DRPE)
+
+        scripts    scripts: seven verdicts a candidate (ABSEval)
+
+        decisions  models choose between two options (Choice-75)
+
+        dialogues  replies are rated from 1 to 10 and compared (SimulBench)
+
+        graphs     script graphs that models predict or write (proScript)
+
+    Rarer fields of rows and of the run are set by --set (docs/reference/cli.md).
+
+    Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, or the budget is reached, 130 interrupted.
+
+    For example:
+
+        dramaturg eval answers.csv --criteria rubric.toml
+
+        dramaturg eval answers.csv --criteria builtin:groundedness --context passages
+
+        dramaturg eval tasks.jsonl --model gpt-4o --model my-model --judge-model gpt-5-mini -o out/tasks
+
+        dramaturg eval dev.jsonl --model my-model --set option_order=both --set sampling.temperature=0
+
+        dramaturg eval scripts.jsonl --model gpt-4o --model my-model --pair all
+    """
+    if kind and kind not in FILE_KINDS:
+        fail(f"--kind {kind!r}: is none of {', '.join(FILE_KINDS)}")
+    if not kind and job.by_reference:
+        fail("--by-reference: name the kind with --kind: the gateway reads the rows")
+    if job.file == STANDARD_INPUT:
+        _keep_standard_input()
+    named = any(asdict(columns).values())
+    if not kind:
+        kind, why = ("texts", "") if named else infer_kind(job.file, job.format)
         if why:  # a table is described by its kind
-            echo(printable(f"{file}: {kind}, {why}"), err=True)
-        return kind
+            echo(printable(f"{job.file}: {kind}, {why}"), err=True)
+    if named and kind not in _TABLES:
+        fail(f"--text and other columns are for tables of texts, and {job.file} has {kind}")
+    module = import_module(f"dramaturg.cli.evaluate.{kind}")
+    own.check(kind, module.USED)
+    try:
+        module.evaluate(own, job, *([columns] if kind in _TABLES else []))
+    except ValueError as error:
+        fail(str(error))
 
 
-def _named(args: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of ``--kind``, and the other arguments."""
-    rest, kind, given = [], None, iter(args)
-    for one in given:
-        if one == _KIND:
-            kind = next(given, "")
-        elif one.startswith(f"{_KIND}="):
-            kind = one.partition("=")[2]
-        else:
-            rest.append(one)
-    return kind, rest
-
-
-def _file_of(args: Sequence[str], valued: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """The first argument that is neither an option nor the value of one, and the values of options."""
-    values: dict[str, str] = {}
-    file, given = None, iter(args)
-    for one in given:
-        name, equals, value = one.partition("=")
-        if one == "--":
-            return file or next(given, None), values
-        if equals and name in valued:
-            values[name] = value
-        elif one in valued:
-            values[one] = next(given, "")
-        elif one == STANDARD_INPUT or not one.startswith("-"):
-            file = file or one
-    return file, values
-
-
-def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
+def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
     """The kind of the rows of a file, and why.
 
     A table with a text a row has texts. Else it is the kind whose contract the first row keeps, or the only
@@ -111,7 +113,7 @@ def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
 
     Args:
         file: A path or an address; "-" is standard input, which can be read again afterwards.
-        form: The value of ``--format``. None: as the end of the name tells.
+        form: How its rows are written. None: as the end of the name tells.
 
     Returns:
         The name of the kind, and by what it was told. Empty for a table, which ``TableColumns`` describes.
@@ -121,8 +123,7 @@ def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
     """
     from dramaturg.formats.texts import first_cells, has_texts
 
-    format_ = Format(form) if form in [one.value for one in Format] else None
-    cells = first_cells(file, format_)
+    cells = first_cells(file, form)
     if has_texts(cells):
         return "texts", ""
     problems = {}
@@ -130,7 +131,7 @@ def infer_kind(file: str, form: str | None = None) -> tuple[str, str]:
         _rewind(file)
         request = _request_of(name)
         try:
-            with open_rows(file, request, 1, format_, _FILLED.get(name, ())) as rows:
+            with open_rows(file, request, 1, form, _FILLED.get(name, ())) as rows:
                 if rows.check():
                     _rewind(file)
                     return name, "by the fields of its first row"
@@ -180,35 +181,3 @@ def _keep_standard_input() -> None:
 def _rewind(file: str) -> None:
     if file == STANDARD_INPUT:
         sys.stdin.buffer.seek(0)
-
-
-app = typer.Typer(
-    cls=_Kinds,
-    no_args_is_help=True,
-    subcommand_metavar="FILE",
-    help="""Evaluates what language models wrote: any texts by a rubric, or one of the kinds below.
-
-    FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. The options of a kind:
-    "dramaturg eval --kind KIND --help".
-
-    For example:
-
-        dramaturg eval answers.csv --criteria rubric.toml
-
-        dramaturg eval tasks.jsonl --judge-model gpt-4o -o out/tasks
-    """,
-)
-
-
-@app.callback()
-def _eval(
-    kind: Annotated[
-        str,
-        typer.Option(
-            _KIND,
-            metavar="KIND",
-            help="The kind of the rows. Default: the one whose fields the first row has.",
-        ),
-    ] = "",
-) -> None:
-    del kind  # ``_Kinds.parse_args`` has read it

@@ -5,41 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Annotated
-
-import typer
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.cli.evaluate.texts import rubric_of
 from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
-from dramaturg.judge.role_sets import NAMES
 from dramaturg.results.pairs import COUNT_TAG, LINE_TAG, SEED_TAG
-
-
-class OrderName(StrEnum):
-    """In which order texts are shown (``judging.v1.PresentationOrder``)."""
-
-    BOTH = "both"
-    AS_GIVEN = "as-given"
-    SWAPPED = "swapped"
-
-
-class BaselineName(StrEnum):
-    """What else compares (``evaluation.v1.EvaluatePairsRequest.baselines``)."""
-
-    LLM = "llm"
-    FIXED_ROLES = "fixed-roles"
-
-
-_ORDERS = {
-    OrderName.BOTH: pb.PRESENTATION_ORDER_BOTH,
-    OrderName.AS_GIVEN: pb.PRESENTATION_ORDER_AS_GIVEN,
-    OrderName.SWAPPED: pb.PRESENTATION_ORDER_SWAPPED,
-}
 
 
 @dataclass(frozen=True)
@@ -50,10 +22,6 @@ class Variants:
     """(role, judge) pairs."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The model of every judge of a role, by role; the empty role: all others."""
-    order: OrderName | None = None
-    """In which order the texts are shown."""
-    baselines: Sequence[BaselineName] = ()
-    """What else compares."""
     role_set: str = ""
     """The set of objective roles."""
     criteria: Sequence[RubricCriterion] = ()
@@ -62,11 +30,6 @@ class Variants:
     """How many subjective roles; several are a sweep. Of an odd number one more is coarse than fine."""
     seed: int | None = None
     """Seed of the presentation order. None: the order of the row."""
-    forced_choice: bool = False
-    """Whether every ballot must prefer one of the texts."""
-    bias_caution_omitted: bool = False
-    """Whether judges are not told that order and length are no reasons."""
-
     metrics: Sequence[str] = ()
     """The text metrics."""
     judged: bool = True
@@ -92,14 +55,6 @@ class Variants:
         if model := models.pop("", ""):
             request.options.model = model
         set_judges(request.judges, self.judges, models)
-        if self.order is not None:
-            request.order = _ORDERS[self.order]
-        if self.forced_choice:
-            request.rules.forced_choice = True
-        if self.bias_caution_omitted:
-            request.rules.bias_caution_omitted = True
-        if self.baselines:
-            request.baselines[:] = self.baselines
         if self.metrics:
             request.text_metrics[:] = self.metrics
         if not self.judged:
@@ -149,85 +104,3 @@ def shuffle(request: EvaluatePairsRequest, seed: int, line: int) -> None:
         request.human_preference = _MIRRORED.get(request.human_preference, request.human_preference)
     request.tags[SEED_TAG] = str(seed)
     request.tags[SWAPPED_TAG] = "true" if swapped else "false"
-
-
-ForcedChoice = Annotated[
-    bool, typer.Option("--forced-choice", help="Every ballot prefers one of the texts; no ties (DRPE).")
-]
-NoBiasCaution = Annotated[
-    bool,
-    typer.Option(
-        "--no-bias-caution",
-        help="Judges are not told that neither order nor length is a reason, as in DRPE.",
-    ),
-]
-
-MOST_SUBJECTIVE = 50
-"""The most subjective roles that the command line asks for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairOptions:
-    """The options of pairs of texts; absent ones keep the row's value.
-
-    Raises:
-        ValueError: A name is unknown, or two options exclude each other.
-    """
-
-    order: Annotated[
-        OrderName | None,
-        typer.Option(help="Order in which the texts are shown. Default: that of the row, else both."),
-    ] = None
-    """Order in which the texts are shown."""
-    baseline: Annotated[
-        list[BaselineName] | None,
-        typer.Option(help="A baseline that also compares the texts; repeatable."),
-    ] = None
-    """What else compares."""
-    roles: Annotated[
-        str,
-        typer.Option(
-            metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: that of the row."
-        ),
-    ] = ""
-    """The set of objective roles."""
-    criteria: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A rubric in place of roles: one vote for each criterion (docs/reference/texts.md).",
-        ),
-    ] = None
-    """A rubric in place of roles."""
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            min=0,
-            max=MOST_SUBJECTIVE,
-            help="Number of subjective roles: half of them (rounded up) coarse, the rest fine.",
-        ),
-    ] = None
-    """The number of subjective roles."""
-    forced_choice: ForcedChoice = False
-    """Whether every ballot must prefer one of the texts."""
-    no_bias_caution: NoBiasCaution = False
-    """Whether judges are not told that order and length are no reasons."""
-
-    def __post_init__(self) -> None:
-        if self.roles and self.roles not in NAMES:
-            raise ValueError(f"--roles {self.roles!r}: the sets are {', '.join(NAMES)}")
-        if self.criteria and (self.roles or self.k is not None):
-            raise ValueError("--criteria excludes --roles and --k")
-
-    def variants(self) -> Variants:
-        """The same as settings of rows."""
-        return Variants(
-            order=self.order,
-            baselines=tuple(dict.fromkeys(self.baseline or ())),
-            role_set=self.roles,
-            criteria=rubric_of(self.criteria),
-            counts=() if self.k is None else (self.k,),
-            forced_choice=self.forced_choice,
-            bias_caution_omitted=self.no_bias_caution,
-        )

@@ -11,14 +11,13 @@ import typer
 
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import target_option
 from dramaturg.cli.platform import fail, run
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.files import FileError
 from dramaturg.service.errors import from_rpc_error
 
-Target = Annotated[
-    str | None, typer.Option(help="Address of a graph service, HOST:PORT. Default: one in this process.")
-]
+Target = Annotated[str | None, target_option("a gateway or of GraphService")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dramaturg import conformance as kit
 from dramaturg.cli.options import AsJson
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.terminal import Terminal, tell_next
 
 app = typer.Typer()
 
@@ -116,4 +116,6 @@ def check_server(
         ]
         whole = {"role": role, "target": server, "broken": broken, "checks": checks}
         print(json.dumps(whole))  # noqa: T201
+    if target and not broken and role not in {"generation", "embedding"}:
+        tell_next("judges", "register", "ROLE=NAME" if role == "judge" else f"{role}=NAME", target)
     raise typer.Exit(1 if broken else 0)

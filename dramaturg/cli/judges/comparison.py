@@ -10,9 +10,10 @@ import typer
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.evaluate.dialogues import RATED_ROWS
+from dramaturg.cli.evaluate.options import Criteria, rubric_of
 from dramaturg.cli.evaluate.pairs import PAIR_ROWS
 from dramaturg.cli.evaluate.scripts import SCRIPT_ROWS
-from dramaturg.cli.evaluate.texts import RUBRIC_ROWS, Criteria, rubric_of, set_rubric
+from dramaturg.cli.evaluate.texts import RUBRIC_ROWS, set_rubric
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import set_shadow_wait
 from dramaturg.cli.option_groups import takes_groups

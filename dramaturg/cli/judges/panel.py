@@ -21,6 +21,7 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.formats.panel_weights import PanelWeightsError, read_weights, weight_of
 
@@ -43,7 +44,7 @@ class Panel(Description):
 
     member: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[@MODEL][=WEIGHT]", help="A judge of the role; repeatable, at least two."),
+        typer.Option(metavar="NAME", help="A judge of the role, as NAME[@MODEL][=WEIGHT]; repeatable."),
     ] = None
     rule: Annotated[Rule | None, typer.Option(help="How votes become one verdict. Default: majority.")] = None
     quorum: Annotated[
@@ -76,6 +77,7 @@ def add(judge: Name, panel: Panel, target: RunTarget = DEFAULT_TARGET, as_json: 
     made.panel.rule = _rule(panel.rule or (Rule.WEIGHTED if panel.weights else Rule.MAJORITY))
     made.panel.quorum = panel.quorum or 0
     show_answer(target, lambda client: client.register_judge(made), as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 @app.command("update")

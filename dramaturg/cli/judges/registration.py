@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeRegistration, VersionPolicy
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeRegistration
+from dramaturg.cli.fields import Setting, check_fields, parse_settings, set_fields
 from dramaturg.cli.judges.listing import describe, show
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, REFUSALS, RunTarget
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer()
-
-
-class Policy(StrEnum):
-    """The reaction of a run to a judge of another version."""
-
-    FAIL = "fail"
-    PAUSE = "pause"
-    WARN = "warn"
 
 
 Name = Annotated[str, typer.Argument(metavar="ROLE=NAME", help="The role and the name of the judge.")]
@@ -34,11 +27,15 @@ Name = Annotated[str, typer.Argument(metavar="ROLE=NAME", help="The role and the
 
 @dataclass(frozen=True)
 class Description:
-    """What people are told of a judge or panel."""
+    """What is registered of a judge or panel beside its address or its members."""
 
-    owner: Annotated[str | None, typer.Option(help="Who runs the judge.")] = None
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; repeatable.")
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a field, as in owner=us, labels.team=a or retry.attempts=4; repeatable.",
+        ),
     ] = None
 
 
@@ -49,45 +46,12 @@ class Settings(Description):
     expect_version: Annotated[
         str | None, typer.Option(metavar="RANGE", help='The expected version, e.g. "1.4.2" or ">=1.4,<2".')
     ] = None
-    version_policy: Annotated[
-        Policy | None, typer.Option(help="The reaction of a run to another version, or to a change.")
-    ] = None
     tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="Encrypt the connection.")] = None
-    ca_file: Annotated[
-        str | None, typer.Option(metavar="NAME", help="File on the gateway: the authorities of the judge.")
-    ] = None
-    certificate_file: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="File on the gateway: the certificate that it presents."),
-    ] = None
-    private_key_file: Annotated[
-        str | None, typer.Option(metavar="NAME", help="File on the gateway: the key of that certificate.")
-    ] = None
-    server_name: Annotated[
-        str | None, typer.Option(help="The name in the judge's certificate, if it is not the host.")
-    ] = None
-    token_file: Annotated[
-        str | None, typer.Option(metavar="NAME", help="File on the gateway: the token.")
-    ] = None
-    token_header: Annotated[str | None, typer.Option(help="The metadata key of the token.")] = None
-    timeout: Annotated[float | None, typer.Option(min=0.001, help="The timeout, in seconds.")] = None
-    max_concurrent_calls: Annotated[int | None, typer.Option(min=1, help="Most concurrent calls.")] = None
-    retry_attempts: Annotated[
-        int | None, typer.Option(min=2, max=10, help="Most attempts at a call that fails.")
-    ] = None
-    retry_code: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE", help="A status after which a call is repeated; repeatable."),
-    ] = None
     shadow_of: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", help="Shadow this judge or panel of the role, see docs/operate/judges.md."
         ),
-    ] = None
-    shadow_model: Annotated[str | None, typer.Option(help="The model that it uses as a shadow.")] = None
-    shadow_queue_size: Annotated[
-        int | None, typer.Option(min=1, help="The most candidates that wait for it as a shadow.")
     ] = None
 
 
@@ -113,6 +77,7 @@ def register(
     """
     registration, _ = _registration(judge, address, settings)
     show_answer(target, lambda client: client.register_judge(registration), as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 @app.command("update")
@@ -154,20 +119,8 @@ def remove(judge: Name, target: RunTarget = DEFAULT_TARGET) -> None:
     _ask(target, work)
 
 
-_PATHS = {
-    "expect_version": "expected_version",
-    **{
-        name: f"connection.{name}"
-        for name in ("tls", "ca_file", "certificate_file", "private_key_file", "server_name", "token_file")
-    },
-    "token_header": "connection.token_header",
-    "retry_attempts": "retry.attempts",
-    "retry_code": "retry.codes",
-    "shadow_of": "shadow.of",
-    "shadow_model": "shadow.model",
-    "shadow_queue_size": "shadow.queue_size",
-}
-"""The fields of a registration that options set, where the names differ."""
+_PATHS = {"expect_version": "expected_version", "tls": "connection.tls", "shadow_of": "shadow.of"}
+"""The fields of a registration that options set."""
 
 
 def _registration(
@@ -175,23 +128,14 @@ def _registration(
 ) -> tuple[JudgeRegistration, Sequence[str]]:
     """The registration of the options, and the paths of the fields that they set."""
     made = named(judge)
-    paths = describe_registration(made, settings)
-    values = {"target": address, **vars(settings)}
-    for option, value in values.items():
-        if value is None or option in {"owner", "label"}:
-            continue
-        path = _PATHS.get(option, option)
-        paths.append(path)
-        if option == "timeout":
-            made.timeout.FromNanoseconds(round(value * 1e9))
-        elif option == "version_policy":
-            made.version_policy = VersionPolicy.Value(f"VERSION_POLICY_{value.upper()}")
-        elif option == "retry_code":
-            made.retry.codes.extend(value)
-        else:
-            parent, _, field = path.rpartition(".")
-            setattr(getattr(made, parent) if parent else made, field, value)
-    return made, paths
+    given = {path: getattr(settings, option) for option, path in _PATHS.items()}
+    chosen = [
+        Setting(path, str(value).lower() if isinstance(value, bool) else value)
+        for path, value in {"target": address, **given}.items()
+        if value is not None
+    ]
+    set_fields(made, chosen)
+    return made, [*(one.path for one in chosen), *describe_registration(made, settings)]
 
 
 def named(judge: str) -> JudgeRegistration:
@@ -201,15 +145,18 @@ def named(judge: str) -> JudgeRegistration:
 
 
 def describe_registration(made: JudgeRegistration, described: Description) -> list[str]:
-    """Sets owner and labels; returns the paths of those that are given."""
-    paths = []
-    if described.owner is not None:
-        made.owner = described.owner
-        paths.append("owner")
-    if described.label is not None:
-        made.labels.update(_parse(label, "KEY=VALUE") for label in described.label)
-        paths.append("labels")
-    return paths
+    """Sets the fields that --set names; returns their paths.
+
+    Raises:
+        typer.Exit: 2 with a message where a field does not exist, or its value is invalid.
+    """
+    try:
+        settings = parse_settings(described.fields or ())
+        check_fields(JudgeRegistration(), settings)
+        set_fields(made, settings)
+    except ValueError as error:
+        fail(str(error))
+    return list(dict.fromkeys("labels" if one.root == "labels" else one.path for one in settings))
 
 
 def _parse(text: str, form: str) -> tuple[str, str]:

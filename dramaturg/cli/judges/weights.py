@@ -69,7 +69,7 @@ def weights(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Labels of people (docs/reference/alignment.md).",
+            help="Labels of people.",
         ),
     ] = None,
     majority: Majority = MORE_THAN_HALF,

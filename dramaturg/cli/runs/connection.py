@@ -10,6 +10,7 @@ import grpc
 import typer
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.cli.options import RunTarget
 from dramaturg.cli.platform import fail, run
 from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE, DramaturgClient, ServiceError
 from dramaturg.run_client import RunClient
@@ -93,10 +94,6 @@ def _found(context: typer.Context, given: str) -> str:
     return ids[0]
 
 
-RunTarget = Annotated[
-    str,
-    typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, is_eager=True, help="Address of the gateway."),
-]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", callback=_found, help="The run's id, or how it alone begins.")
 ]

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.run_pb2 import Run, RunBudget, RunLimits
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
+from dramaturg.cli.fields import Setting, check_fields, parse_settings
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.runs.overview import print_run
-from dramaturg.cli.runs.spec import EstimateUsage, MaxCost, MaxTokens, Priority, RunConcurrency
+from dramaturg.cli.runs.overview import print_run, tell_next_of
+from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.run_client import RunClient
 
@@ -38,7 +39,7 @@ def cancel(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = 
 @app.command("pause")
 def pause(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Pauses a run: running samples are finished, no further sample starts."""
-    print_run(ask(target, lambda runs: runs.pause(run_id)), as_json=as_json)
+    _begun(ask(target, lambda runs: runs.pause(run_id)), target, watch=False, as_json=as_json)
 
 
 @app.command("resume")
@@ -54,42 +55,46 @@ def update(
     run_id: RunId,
     target: RunTarget = DEFAULT_TARGET,
     concurrency: RunConcurrency = None,
-    priority: Priority = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
-    estimate_usage: EstimateUsage = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a field of limits or budget, as in limits.priority=5; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Changes the limits and the budget of a run, in any state. Options that are not given are unchanged.
 
     For example:
 
-        dramaturg runs update 01JD3Q --concurrency 64 --max-cost-usd 50
+        dramaturg runs update RUN --concurrency 64 --max-cost-usd 50
     """
-    changed = {
+    given = {
         "limits.max_concurrent_samples": concurrency,
-        "limits.priority": priority,
         "budget.max_cost_usd": max_cost_usd,
         "budget.max_token_count": max_tokens,
-        "budget.estimate_unreported_usage": estimate_usage or None,
     }
-    mask = [path for path, value in changed.items() if value is not None]
-    if not mask:
-        fail(
-            "nothing is to be changed: name --concurrency, --priority, --max-cost-usd, --max-tokens or "
-            "--estimate-usage"
-        )
-    limits = RunLimits(max_concurrent_samples=concurrency or 0, priority=priority or 0)
-    budget = RunBudget(
-        max_cost_usd=max_cost_usd,
-        max_token_count=max_tokens or 0,
-        estimate_unreported_usage=estimate_usage,
-    )
+    changed = [Setting(path, str(value)) for path, value in given.items() if value is not None]
+    spec = RunSpec()
+    try:
+        changed += parse_settings(settings or ())
+        check_fields(spec, changed)
+    except ValueError as error:
+        fail(str(error))
+    if other := [one.path for one in changed if one.root not in {"limits", "budget"}]:
+        fail(f"--set {other[0]}: only limits and budget of a run can be changed")
+    if not changed:
+        fail("nothing is to be changed: name --concurrency, --max-cost-usd, --max-tokens or --set")
 
     async def change(runs: RunClient) -> Run:
-        return await runs.update(run_id, limits=limits, budget=budget, update_mask=mask)
+        mask = [one.path for one in changed]
+        return await runs.update(run_id, limits=spec.limits, budget=spec.budget, update_mask=mask)
 
-    print_run(ask(target, change), as_json=as_json)
+    _begun(ask(target, change), target, watch=False, as_json=as_json)
 
 
 @app.command("rerun")
@@ -109,7 +114,7 @@ def rerun(
 
     For example:
 
-        dramaturg runs rerun 01JD3Q --scope failed --watch
+        dramaturg runs rerun RUN --scope failed --watch
     """
     wanted = RerunScope.Value(f"RERUN_SCOPE_{scope.upper().replace('-', '_')}")
     run = ask(target, lambda runs: runs.rerun(run_id, wanted, fresh=fresh))
@@ -128,7 +133,7 @@ def extend(
 
     For example:
 
-        dramaturg runs extend 01JD3Q --model another-model --watch
+        dramaturg runs extend RUN --model another-model --watch
     """
     _begun(ask(target, lambda runs: runs.extend(run_id, model)), target, watch=watch, as_json=as_json)
 
@@ -151,3 +156,4 @@ def _begun(run: Run, target: str, *, watch: bool, as_json: bool) -> None:
     if watch:
         follow(target, run.id, as_json=as_json)
     print_run(run, as_json=as_json)
+    tell_next_of(run, target)

@@ -20,6 +20,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import UsageError, fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
+from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.run_client import RunClient
 
@@ -76,6 +77,8 @@ def export(
     if chosen is ExportName.SAMPLES_JSONL and where.ByteSize():
         fail("samples-jsonl has whole samples, of which --measure and the like cannot choose")
     _save(target, out, lambda runs: runs.export(run_id, _FORMATS[chosen], where), as_json=as_json)
+    if chosen is ExportName.SAMPLES_JSONL and str(out) != STANDARD_INPUT:
+        tell_next("report", out)
 
 
 @app.command("report")

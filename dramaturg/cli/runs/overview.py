@@ -20,6 +20,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.run_text import describe
 from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.run_text import (
     describe_hindrance,
@@ -28,7 +29,7 @@ from dramaturg.results.run_text import (
     outcome_name,
     state_name,
 )
-from dramaturg.run_client import RunClient
+from dramaturg.run_client import ENDED, RunClient
 from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
@@ -74,6 +75,8 @@ def list_runs(
         typer.echo(json.dumps({"runs": [describe(run) for run in found]}, ensure_ascii=False))
     else:
         print_tables(output(), _table(found) if found else "there are no such runs")
+    if found:
+        tell_next("runs", "show", found[0].id, "--target", target)
 
 
 @app.command("show")
@@ -81,6 +84,17 @@ def show(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = Fa
     """Shows the state of a run, its progress, incident, cost and the invalid rows of its dataset."""
     run = ask(target, lambda runs: runs.get(run_id))
     print_run(run, as_json=as_json)
+    tell_next_of(run, target)
+
+
+def tell_next_of(run: Run, target: str) -> None:
+    """Writes the command that a user of a run is likely to want next: to watch it, or its report."""
+    if run.state == RunState.RUN_STATE_PAUSED:
+        tell_next("runs", "resume", run.id, "--target", target)
+    elif run.state not in ENDED:
+        tell_next("runs", "watch", run.id, "--target", target)
+    elif run.progress.succeeded_count:
+        tell_next("runs", "report", run.id, "--out", "report.html", "--target", target)
 
 
 def print_run(run: Run, *, as_json: bool) -> None:

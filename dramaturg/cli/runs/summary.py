@@ -10,6 +10,7 @@ from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.summaries import as_json, show_summary, summary_options
+from dramaturg.cli.terminal import tell_next
 
 app = typer.Typer()
 
@@ -38,3 +39,4 @@ def summary(
     show_summary(console, response.summary)
     if not response.final:
         console.print("the run has not ended: these figures will change", style="yellow")
+    tell_next("runs", "report", run_id, "--out", "report.html", "--target", target)

@@ -15,8 +15,9 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import ScenarioDemonstr
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_judges, set_judges
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, ModelsUnderTest, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, ModelsUnderTest
 from dramaturg.cli.platform import fail
 from dramaturg.cli.scenarios.sheet import KeepDuplicates, write_review_sheet
 from dramaturg.cli.summaries import summary_options
@@ -50,6 +51,7 @@ class ScenarioOptions:
             min=-1,
             max=1,
             help="Cosine from which scenarios are near-duplicates. Default: that of the row, else 0.9.",
+            rich_help_panel=MORE,
         ),
     ] = None
     """The cosine of near-duplicates."""
@@ -83,7 +85,6 @@ def write(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service of a role: author or embedding."),
     ] = None,
-    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Writes scenarios for people to review (Choice-75, section 2.4).
@@ -117,8 +118,6 @@ def write(
         set_judges(request.judges, judges, {})
         if model:
             request.models[:] = model
-        if unusable_outputs_abstain:
-            request.unusable_outputs_abstain = True
 
     evaluate_file(
         replace(job, out=folder),

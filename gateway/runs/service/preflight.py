@@ -247,8 +247,8 @@ def _unkeepable(budget: RunBudget, checks: Sequence[ProviderCheck]) -> Iterator[
         if value:
             said = (
                 f"needs the token counts of each answer, and {_names(uncounted)} states none: set "
-                "estimate_unreported_usage (--estimate-usage) to count upper bounds, or limit "
-                "max_provider_call_count"
+                "estimate_unreported_usage (--set budget.estimate_unreported_usage=true) to count upper "
+                "bounds, or limit max_provider_call_count"
             )
             yield Violation(f"spec.budget.{field}", said)
 

@@ -86,7 +86,7 @@ def ablate(
         dramaturg research ablate scripts.jsonl --variant model:big --variant single-judge+model:big --json
     """
     try:
-        base = Overrides.parse(judge or (), judge_model or (), None, None)
+        base = Overrides.parse(judge or (), judge_model or ())
         variants = parse_variants(variant or (), base)
     except ValueError as error:
         fail(str(error))

@@ -118,7 +118,7 @@ async def _run(
                 echo(f"{variant.name}:", err=True)
                 spec = one.spec()
                 spec.display_name = variant.name
-                spec.policy.CopyFrom(make_policy(0, job.timeout))
+                spec.policy.CopyFrom(make_policy(job.timeout))
                 spec.limits.max_concurrent_samples = job.concurrency
                 evaluated = await evaluate_run(client, one, spec, place, SummaryOptions(), local=local)
                 evaluated.check()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
 from dramaturg.cli.align.labels import MORE_THAN_HALF, read_labels
@@ -16,9 +17,10 @@ from dramaturg.cli.cells import counted
 from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_models
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import ModelsUnderTest, Target
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, environment, fail, gateway, output, run
-from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
+from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
 from dramaturg.cli.sampling_options import MaxOutputTokens
 from dramaturg.cli.terminal import echo
@@ -65,22 +67,36 @@ def reproduce(
     dry_run: DryRun = False,
     pilot: Pilot = 0,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Seed of demonstrations, orders and intervals.")
+        int,
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            help="Seed of demonstrations, orders and intervals.",
+            rich_help_panel=MORE,
+        ),
     ] = 0,
     ablations: Annotated[
         bool,
-        typer.Option("--ablations", help="Evaluate variants of the judges in more runs (abseval, drpe)."),
+        typer.Option(
+            "--ablations",
+            help="Evaluate variants of the judges in more runs (abseval, drpe).",
+            rich_help_panel=MORE,
+        ),
     ] = False,
     perturbations: Annotated[
         bool,
         typer.Option(
-            "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
+            "--perturbations",
+            help="Evaluate scripts with planted faults in one more run (abseval).",
+            rich_help_panel=MORE,
         ),
     ] = False,
     perturbation_model: Annotated[
         str,
         typer.Option(
-            metavar="MODEL", help="A model plants the faults in place of rules. Implies --perturbations."
+            metavar="MODEL",
+            help="A model plants the faults in place of rules. Implies --perturbations.",
+            rich_help_panel=MORE,
         ),
     ] = "",
     labels: Annotated[
@@ -90,6 +106,7 @@ def reproduce(
             exists=True,
             dir_okay=False,
             help="Labels of people on the scripts, item TASK/MODEL (abseval). Implies --ablations.",
+            rich_help_panel=MORE,
         ),
     ] = None,
     tasks: Annotated[
@@ -99,12 +116,15 @@ def reproduce(
             exists=True,
             dir_okay=False,
             help="Tasks in place of the released ones (abseval), as tasks review writes them.",
+            rich_help_panel=MORE,
         ),
     ] = None,
     pairwise: Annotated[
         bool,
         typer.Option(
-            "--pairwise", help="Predict edges also pair by pair: a call for each ordered pair (proscript)."
+            "--pairwise",
+            help="Predict edges also pair by pair: a call for each ordered pair (proscript).",
+            rich_help_panel=MORE,
         ),
     ] = False,
     predictions: Annotated[
@@ -119,7 +139,9 @@ def reproduce(
     single_order: Annotated[
         bool,
         typer.Option(
-            "--single-order", help="Show the texts of a pair in one order, drawn by the seed (drpe)."
+            "--single-order",
+            help="Show the texts of a pair in one order, drawn by the seed (drpe).",
+            rich_help_panel=MORE,
         ),
     ] = False,
     max_output_tokens: MaxOutputTokens = None,
@@ -130,6 +152,7 @@ def reproduce(
             exists=True,
             dir_okay=False,
             help="Solved decisions in place of drawn ones (choice75), one DecisionDemonstration a line.",
+            rich_help_panel=MORE,
         ),
     ] = None,
     prompts: Annotated[
@@ -138,8 +161,8 @@ def reproduce(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Prompts in place of the shipped ones (choice75, proscript), such as "
-            "examples/prompts/choice75/generation.",
+            help="Prompts in place of the shipped ones (choice75, proscript).",
+            rich_help_panel=MORE,
         ),
     ] = None,
     sheets: Annotated[
@@ -234,7 +257,7 @@ def reproduce(
                 judge_models=judge_models,
                 limit=limit,
                 budget=make_budget(max_cost_usd, max_tokens),
-                limits=make_limits(concurrency, None),
+                limits=None if concurrency is None else RunLimits(max_concurrent_samples=concurrency),
                 seed=seed,
                 announce=_announce,
                 dry_run=dry_run,

@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.platform import fail
 from dramaturg.graphs.files import FileError
 from dramaturg_research.training.checkpoints import CheckpointMismatchError
@@ -62,31 +63,55 @@ def train_command(
     patience: Annotated[
         int | None,
         typer.Option(
-            min=1, help=_by_reading("patience", "Stops after this number of epochs without a better F1.")
+            min=1,
+            help=_by_reading("patience", "Stops after this number of epochs without a better F1."),
+            rich_help_panel=MORE,
         ),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help=_by_reading("batch_size", "Scripts or pairs of one step."))
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help=_by_reading("learning_rate", "The maximum learning rate."))
+        float | None,
+        typer.Option(
+            help=_by_reading("learning_rate", "The maximum learning rate."),
+            rich_help_panel=MORE,
+        ),
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(help=_by_reading("max_length", "The maximum number of tokens of one input.")),
+        typer.Option(
+            help=_by_reading("max_length", "The maximum number of tokens of one input."),
+            rich_help_panel=MORE,
+        ),
     ] = None,
     holdout: Annotated[float, typer.Option(help="The share of held-out scripts.")] = _DEFAULTS.holdout,
     members: Annotated[
         int,
-        typer.Option(min=1, max=100, help="The number of models trained; their probabilities are averaged."),
+        typer.Option(
+            min=1,
+            max=100,
+            help="The number of models trained; their probabilities are averaged.",
+            rich_help_panel=MORE,
+        ),
     ] = _DEFAULTS.members,
     precision: Annotated[
         Precision | None,
-        typer.Option(help="The precision of matrix products. Default: bfloat16 on CUDA, else float32."),
+        typer.Option(
+            help="The precision of matrix products. Default: bfloat16 on CUDA, else float32.",
+            rich_help_panel=MORE,
+        ),
     ] = None,
     threads: Threads = 0,
     device: Device = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Batches between checkpoints.")] = 200,
+    checkpoint_every: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Batches between checkpoints.",
+            rich_help_panel=MORE,
+        ),
+    ] = 200,
 ) -> None:
     """Trains a model that predicts the order of events.
 

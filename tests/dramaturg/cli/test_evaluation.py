@@ -74,9 +74,11 @@ def test_where_no_model_can_be_called_the_provider_s_words_are_told(
 @pytest.mark.slow
 async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> None:
     options = (
-        "--model m1 --model m2 --name pilot --label team=x=y --label stage=1 --priority -3 --attempts 5 "
-        "--max-failed 0 --max-failed-fraction 0.5 --max-abstained-fraction 0.25 --min-coverage 0.75 "
-        "--fail-fast 0 --max-missing-gold-answers 0.5 --timeout 1.5 --concurrency 4"
+        "--model m1 --model m2 --name pilot --label team=x=y --label stage=1 --timeout 1.5 --concurrency 4 "
+        "--set limits.priority=-3 --set policy.sample_attempt_count=5 --set policy.max_failed_count=0 "
+        "--set policy.max_failed_fraction=0.5 --set policy.max_abstained_fraction=0.25 "
+        "--set policy.min_coverage=0.75 --set policy.fail_fast_sample_count=0 "
+        "--set policy.max_missing_gold_answer_fraction=0.5"
     )
     scripted = no_runs()
     command = ("eval", "--kind", "scripts", rows(tmp_path), "--detach", "--target")
@@ -112,6 +114,15 @@ async def test_the_options_of_the_run_are_those_of_its_spec(tmp_path: Path) -> N
     [
         (("--label", "team"), "--label 'team' is not of the form KEY=VALUE"),
         (("--label", "evaluation=x"), "--label evaluation: the command sets this label itself"),
+        (("--set", "mechanism"), "--set 'mechanism' is not of the form FIELD=VALUE"),
+        (("--set", "mechanisn=agents"), "there is no field mechanisn; did you mean mechanism?"),
+        (("--set", "mechanism=committee"), "the values are agents, single-judge"),
+        (("--set", "sampling.temperature=9"), "--set sampling.temperature=9: "),
+        (("--set", "policy.min_covrage=1"), "there is no field min_covrage; did you mean min_coverage?"),
+        (("--set", "policy.min_coverage=high"), "'high' is no number"),
+        (("--set", "policy=1"), "policy has fields: policy.max_failed_fraction"),
+        (("--pair", "a,b"), "--pair: rows of the kind scripts have no such option"),
+        (("--text", "answer"), "--text and other columns are for tables of texts"),
         (("--rows", "ROWS", "--model", "m"), "--rows: a row names no models that write candidates"),
     ],
 )
@@ -192,7 +203,7 @@ async def test_a_folder_with_other_results_is_refused_unless_they_are_replaced(t
     first = await dramaturg(*command, "--limit", "1")
     again = await dramaturg(*command, "--limit", "1", "--concurrency", "2")
     other_rows = await dramaturg(*command, "--limit", "2")
-    other_options = await dramaturg(*command, "--limit", "1", "--gold-answer", "none")
+    other_options = await dramaturg(*command, "--limit", "1", "--set", "gold_answer_source=none")
     assert (first.code, again.code) == (0, 0), first.err
     for refused in (other_rows, other_options):
         assert (refused.code, refused.out) == (2, "")
@@ -210,8 +221,15 @@ def test_sampling_options_reach_the_provider(tmp_path: Path, monkeypatch: pytest
     def refuse(body: Body) -> Answer:
         return Answer("", refusal="No.")
 
-    options = ("--temperature", "0.5", "--top-p", "0.9", "--max-output-tokens", "700")
-    more = ("--reasoning-effort", "low", "--sampling-seed", "3", "--limit", "1")
+    options = (
+        "--set",
+        "sampling.temperature=0.5",
+        "--set",
+        "sampling.top_p=0.9",
+        "--set",
+        "sampling.max_output_tokens=700",
+    )
+    more = ("--set", "sampling.reasoning_effort=low", "--set", "sampling.seed=3", "--limit", "1")
     with in_thread(OpenAIServer(refuse)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         CliRunner().invoke(

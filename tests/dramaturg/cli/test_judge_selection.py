@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides, model_files
+from dramaturg.cli.judge_selection import Overrides, model_files
 
 
 def request(**fields: Any) -> EvaluateScriptsRequest:
@@ -22,13 +22,13 @@ def request(**fields: Any) -> EvaluateScriptsRequest:
 
 def applied(*, judges: list[str] = [], models: list[str] = []) -> set[tuple[str, str, str]]:  # noqa: B006
     changed = request()
-    Overrides.parse(judges, models, None, None).apply(changed)
+    Overrides.parse(judges, models).apply(changed)
     return {(judge.role, judge.judge, judge.model) for judge in changed.judges}
 
 
 def test_what_is_not_set_stays() -> None:
     changed = request()
-    Overrides.parse([], [], None, None).apply(changed)
+    Overrides.parse([], []).apply(changed)
     assert changed == request()
 
 
@@ -50,14 +50,15 @@ def test_a_roles_model_is_set_for_all_its_judges_or_for_its_default() -> None:
 
 def test_a_model_without_a_role_is_everyones() -> None:
     changed = request()
-    Overrides.parse([], ["general"], None, None).apply(changed)
+    Overrides.parse([], ["general"]).apply(changed)
     assert changed.options.model == "general"
     assert list(changed.judges) == list(request().judges)
 
 
 def test_the_mechanism_and_the_source_of_the_gold_answer_are_set() -> None:
     changed = request(gold_answer_source=pb.GOLD_ANSWER_SOURCE_GIVEN, gold_answer=Script())
-    Overrides.parse([], [], MechanismName.SINGLE_JUDGE, GoldAnswerName.DIRECT).apply(changed)
+    made = Overrides(mechanism=pb.MECHANISM_SINGLE_JUDGE, gold_answer=pb.GOLD_ANSWER_SOURCE_DIRECT)
+    made.apply(changed)
     assert changed.mechanism == pb.MECHANISM_SINGLE_JUDGE
     assert changed.gold_answer_source == pb.GOLD_ANSWER_SOURCE_DIRECT
     assert not changed.HasField("gold_answer")
@@ -77,7 +78,7 @@ def test_the_mechanism_and_the_source_of_the_gold_answer_are_set() -> None:
 )
 def test_what_is_malformed_is_refused(judges: list[str], models: list[str]) -> None:
     with pytest.raises(ValueError, match=r"^--judge(-model)? "):
-        Overrides.parse(judges, models, None, None)
+        Overrides.parse(judges, models)
 
 
 def test_a_model_file_is_a_model_of_the_services_that_the_command_starts(tmp_path: Path) -> None:

@@ -71,8 +71,7 @@ def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
 
 
 def test_evaluate_imports_no_other_command() -> None:
-    imported = imported_by("eval", "--kind", "scripts", "--help")
-    assert "dramaturg.cli.evaluate.scripts" in imported
+    imported = imported_by("eval", "--help")
     groups = {one._source.partition(":")[0] for one in ALL["dramaturg"].members} - {"dramaturg.cli.evaluate"}
     assert "dramaturg.cli.labels" in groups
     assert not imported & groups
@@ -90,14 +89,53 @@ def test_paragraphs_fit_any_terminal(name: str) -> None:
         assert paragraph.startswith(" ") or "\n" not in paragraph.strip()
 
 
-@pytest.mark.parametrize("evaluation", ["scripts", "pairs", "graphs", "decisions", "dialogues"])
-def test_every_evaluation_has_the_same_options(evaluation: str) -> None:
-    command = ALL[f"dramaturg eval {evaluation}"]
-    options = {option: one for one in command.params for option in one.opts}
+@pytest.mark.parametrize("name", ["research simulate", "research scenarios write", "judges compare"])
+def test_every_evaluation_has_the_same_options(name: str) -> None:
+    options = {option: one for one in ALL[f"dramaturg {name}"].params for option in one.opts}
     assert set(options) >= SHARED
-    model = {option: one for one in ALL["dramaturg eval scripts"].params for option in one.opts}
-    for option in SHARED:
+    model = {option: one for one in ALL["dramaturg eval"].params for option in one.opts}
+    for option in SHARED - {"--timeout"}:
         assert (options[option].help, options[option].default) == (model[option].help, model[option].default)
+
+
+def options_of(command: Any) -> list[Any]:
+    """The options of a command without those that show its help."""
+    helps = {"help", "help_all"}
+    return [one for one in command.params if one.param_type_name == "option" and one.name not in helps]
+
+
+def test_every_command_finds_its_gateway_by_one_rule() -> None:
+    # The address of these is that of a judge, or of the generation service.
+    others = {
+        f"dramaturg {name}" for name in ("judges check", "judges certify", "providers", "providers check")
+    }
+    for name, command in ALL.items():
+        for one in options_of(command):
+            if "--target" in one.opts and name not in others:
+                assert one.envvar == "DRAMATURG_TARGET", name
+                assert "Default: DRAMATURG_TARGET, else " in one.help, name
+
+
+def test_the_command_line_is_small() -> None:
+    product = {name: one for name, one in ALL.items() if not name.startswith("dramaturg research")}
+    entries = [name for name, one in ALL["dramaturg"].commands.items() if not one.hidden]
+    ran = [one for one in product.values() if not hasattr(one, "commands") or one.invoke_without_command]
+    assert len(entries) <= 13
+    assert len(ran) <= 60
+    assert sum(len(options_of(one)) for one in product.values()) <= 350
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_the_help_is_short_and_cuts_no_name(name: str) -> None:
+    command, words = ALL[name], name.split()[1:]
+    shown = [one for one in options_of(command) if not one.hidden]
+    assert len(shown) <= 14 - 1 - bool(len(shown) < len(options_of(command)))
+    pages = ["--help", "--help-all"] if len(shown) < len(options_of(command)) else ["--help"]
+    for page in pages:
+        printed = CliRunner().invoke(app, [*words, page], env={"COLUMNS": "80"}).stdout
+        assert "…" not in printed
+        for one in options_of(command) if page == "--help-all" else shown:
+            assert all(option in printed for option in [*one.opts, *one.secondary_opts])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +162,6 @@ def test_the_help_groups_its_entries_by_what_they_are_for() -> None:
     places = [shown.index(f"─ {heading} ─") for heading in headings]
     assert places == sorted(places)
     entries = [name for name, one in ALL["dramaturg"].commands.items() if not one.hidden]
-    assert len(entries) <= 13
     assert all(name in shown for name in entries)
 
 

@@ -16,6 +16,7 @@ from tests.support.command_line import ROOT, dramaturg
 from tests.support.run_service import RUN, no_runs, run_service
 
 ADDRESS = "s3://bucket/rows.jsonl"
+PAIRS = "--kind pairs --set order=swapped --set baselines=llm --sweep 5"
 DEMONSTRATIONS = ROOT / "examples" / "decisions" / "demonstrations.jsonl"
 
 
@@ -33,8 +34,9 @@ async def created(*commands: tuple[str | Path, ...]) -> list[RunSpec]:
 async def test_the_options_of_rows_are_those_of_the_run() -> None:
     options = (
         "--model m1 --model m2 --judge critic=a --judge critic=b --judge-model critic=big "
-        "--judge-model small --sampling-seed 7 --repeats 3 --label team=x=y "
-        "--limit 10 --mechanism single-judge --gold-answer direct --unusable-outputs-abstain"
+        "--judge-model small --set sampling.seed=7 --repeats 3 --label team=x=y "
+        "--limit 10 --set mechanism=single-judge --set gold_answer_source=direct "
+        "--set unusable_outputs_abstain=true"
     )
     (spec,) = await created(("eval", ADDRESS, "--kind", "scripts", *options.split()))
     assert spec.display_name == "rows.jsonl"
@@ -56,10 +58,10 @@ async def test_the_options_of_rows_are_those_of_the_run() -> None:
 async def test_each_kind_has_options_of_its_own(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     commands = [
-        ("--kind pairs --order swapped --baseline llm --k 5 --roles summarisation --forced-choice", ADDRESS),
-        ("--kind graphs --task pipeline --method pairwise --reduce", ADDRESS),
-        ("--kind decisions --prompt naive --prompt story --order both --name=", str(rows)),
-        ("--kind dialogues --model a --model b --pair all --no-ratings", ADDRESS),
+        (f"{PAIRS} --set roles.objective_set=summarisation --set rules.forced_choice=true", ADDRESS),
+        ("--kind graphs --set task=pipeline --set method=pairwise --set reduce=true", ADDRESS),
+        ("--kind decisions --set prompts=naive,story --set option_order=both --name=", str(rows)),
+        ("--kind dialogues --model a --model b --pair all --set ratings_omitted=true", ADDRESS),
     ]
     specs = await created(
         *(("eval", file, *options.split()) for options, file in commands),
@@ -104,9 +106,9 @@ async def test_each_kind_has_options_of_its_own(tmp_path: Path) -> None:
         ("rows.jsonl --kind scripts --rows all.jsonl", "--by-reference excludes --rows"),
         ("rows.jsonl --kind dialogues --pair all --model m", "--pair all needs two models or more"),
         ("rows.jsonl --kind dialogues --judge text-scorer=t", "replies_scored cannot be set for a run"),
-        ("rows.jsonl --kind graphs --no-reduce", "a run cannot unset it"),
+        ("rows.jsonl --kind graphs --set reduce=false", "a run cannot set reduce to false"),
         ("rows.jsonl --kind pairs --sweep 1,2", "each row is one sample"),
-        ("rows.jsonl --kind pairs --seed 7", "keeps the order of each row"),
+        ("rows.jsonl --kind pairs --shuffle 7", "keeps the order of each row"),
         ("rows.jsonl --kind texts --text answer", "reads rows and no table of texts"),
     ],
 )

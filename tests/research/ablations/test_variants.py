@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg_research.ablations.variants import NAMES, Variant, parse_variants
 
-BASE = Overrides.parse(["critic=own", "script-judge=other"], ["execute=m1", "m0"], None, None)
+BASE = Overrides.parse(["critic=own", "script-judge=other"], ["execute=m1", "m0"])
 
 
 def applied(variant: Variant, **fields: Any) -> EvaluateScriptsRequest:

@@ -128,7 +128,9 @@ def test_the_accuracy_of_people_stands_beside_released_decisions_alone(tmp_path:
 def test_both_orders_show_the_position_bias(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED)
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
-        found = summary(run(file, "--target", target, "--order", "both", "--json", "--out", tmp_path / "out"))
+        found = summary(
+            run(file, "--target", target, "--set", "option_order=both", "--json", "--out", tmp_path / "out")
+        )
     (bias,) = found["decisions"]["option_orders"]
     # As given 1 2 1 1 . 1 1, swapped 2 each: only the second is chosen alike; 5 + 6 of 12 are shown first.
     assert (bias["decision_count"], bias["answered_count"], bias["named_count"]) == (7, 6, 12)
@@ -141,8 +143,8 @@ def test_tables_for_people(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED)
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
         result = run(
-            *(file, "--target", target, "--model", "m", "--prompt", "naive", "--prompt", "story"),
-            *("--order", "both", "--out", tmp_path / "out"),
+            *(file, "--target", target, "--model", "m", "--set", "prompts=naive,story"),
+            *("--set", "option_order=both", "--out", tmp_path / "out"),
         )
     assert result.exit_code == 4
     shown = (
@@ -239,7 +241,7 @@ def test_a_model_of_one_mind_has_the_expected_rates_on_dev(
     with gateway_in_a_thread({}, alignment=True, model=server) as target:
         found = summary(
             run(
-                *(rows, "--target", target, "--prompt", "naive", "--prompt", "story", "--json"),
+                *(rows, "--target", target, "--set", "prompts=naive,story", "--json"),
                 *("--concurrency", 32, "--out", tmp_path / "out"),
             )
         )

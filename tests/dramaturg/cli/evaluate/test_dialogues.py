@@ -182,7 +182,7 @@ def test_only_pairs(rows: Path, tmp_path: Path) -> None:
     with gateway_in_a_thread({name: ROLES[name] for name in ("author", "pair-judge")}) as target:
         result = run(
             *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all"),
-            *("--no-ratings", "--json", "--out", tmp_path / "out"),
+            *("--set", "ratings_omitted=true", "--json", "--out", tmp_path / "out"),
         )
     found = json.loads(result.stdout)
     assert (found["dialogues"]["ratings"], found["failed_sample_count"]) == ([], 0)

@@ -134,7 +134,7 @@ def test_models_side_by_side(rows: Path, tmp_path: Path) -> None:
 
 def test_tables_fit_a_terminal_and_say_who_abstained(rows: Path, tmp_path: Path) -> None:
     with gateway(known) as target:
-        options = ["--model", "partial", "--distance-mode", "proscript", "--group-by", "degree"]
+        options = ["--model", "partial", "--set", "distance_mode=proscript", "--group-by", "degree"]
         result = evaluate(rows, "--target", target, *options, "--out", tmp_path)
     assert result.exit_code == 4, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -159,8 +159,8 @@ def test_what_the_command_line_sets_reaches_the_models(rows: Path, tmp_path: Pat
 
     with gateway(predict, author) as target:
         common = ["--target", target, "--json", "--limit", 1, "--out", tmp_path / "out"]
-        written = summary(evaluate(rows, *common, "--task", "generate", "--model", "w"))
-        pipeline = ("--task", "pipeline", "--method", "pairwise", "--replace")
+        written = summary(evaluate(rows, *common, "--set", "task=generate", "--model", "w"))
+        pipeline = ("--set", "task=pipeline", "--set", "method=pairwise", "--replace")
         piped = summary(evaluate(rows, *common, *pipeline))
     # A run attempts a sample with a transient error again.
     assert list(dict.fromkeys(request.options.model for request in asked)) == ["w", ""]
@@ -192,11 +192,11 @@ def test_reduced_and_in_another_mode(rows: Path, tmp_path: Path) -> None:
             "--json",
             "--out",
             tmp_path / "out",
-            "--distance-mode",
-            "anchored",
+            "--set",
+            "distance_mode=anchored",
         ]
         (reduced,) = summary(evaluate(*common))["graphs"]["figures"]
-        (plain,) = summary(evaluate(*common, "--no-reduce", "--replace"))["graphs"]["figures"]
+        (plain,) = summary(evaluate(*common, "--set", "reduce=false", "--replace"))["graphs"]["figures"]
     for found, exact, mean in ((reduced, 1, 0), (plain, 0, 1)):
         assert found["edges"]["exact_match_count"] == exact
         assert figure(found["distances"], mode="anchored")["mean"] == mean

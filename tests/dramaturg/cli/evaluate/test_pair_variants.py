@@ -4,7 +4,7 @@ from typing import Any
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, BaselineName, OrderName, Variants, shuffle
+from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, Variants, shuffle
 from dramaturg.datasets import Row
 from dramaturg.results.pairs import SEED_TAG
 from tests.support.texts import POLITE
@@ -40,17 +40,14 @@ def test_a_shuffle_keeps_ties_and_unknown_preferences() -> None:
 
 
 def test_a_sweep_is_a_request_a_number_with_the_baselines_once() -> None:
-    variants = Variants(
-        counts=(0, 3), baselines=(BaselineName.LLM,), metrics=("rouge-l",), order=OrderName.AS_GIVEN
-    )
+    variants = Variants(counts=(0, 3), metrics=("rouge-l",))
     plan = RolePlan(subjective_roles=[READER])
-    none, three = variants.spread(Row(4, request(roles=plan)))
+    none, three = variants.spread(Row(4, request(roles=plan, baselines=["llm"])))
     assert (none.roles.coarse_count, none.roles.fine_count) == (0, 0)
     assert none.roles.HasField("coarse_count")
     assert (three.roles.coarse_count, three.roles.fine_count) == (2, 1)
     assert not three.roles.subjective_roles
     assert (list(none.baselines), list(three.baselines)) == (["llm"], [])
-    assert {one.order for one in (none, three)} == {pb.PRESENTATION_ORDER_AS_GIVEN}
     assert [(one.tags["k"], one.tags["line"]) for one in (none, three)] == [("0", "4"), ("3", "4")]
     assert (list(none.text_metrics), list(three.text_metrics)) == (["rouge-l"], [])
 
@@ -60,8 +57,8 @@ def test_what_the_command_line_leaves_out_stays() -> None:
         order=pb.PRESENTATION_ORDER_SWAPPED, baselines=["llm"], roles=RolePlan(objective_roles=[READER])
     )
     row.rules.forced_choice = True
-    (same,) = Variants(bias_caution_omitted=True).spread(Row(1, row))
-    assert same.rules == pb.ComparisonRules(forced_choice=True, bias_caution_omitted=True)
+    (same,) = Variants().spread(Row(1, row))
+    assert same.rules == pb.ComparisonRules(forced_choice=True)
     assert same.order == pb.PRESENTATION_ORDER_SWAPPED
     assert list(same.baselines) == ["llm"]
     assert list(same.roles.objective_roles) == [READER]

@@ -108,7 +108,7 @@ async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
     rows = write(tmp_path / "pairs.jsonl", mixed())
     async with serve_platform(good_model()) as (target, server):
         found = await summary(
-            rows, target, "--baseline", "llm", "--baseline", "fixed-roles", "--metric", "rouge-1"
+            rows, target, "--set", "baselines=llm,fixed-roles", "--set", "text_metrics=rouge-1"
         )
         # One for the roles, and both orders of three methods.
         assert len(questions(server)) == 6 * 7
@@ -143,7 +143,7 @@ async def test_correlations_are_of_scores_for_the_first_text(tmp_path: Path) -> 
     wrong[0].human_preference = SECOND
     rows = write(tmp_path / "pairs.jsonl", wrong)
     async with serve_fakes(everyone(FIRST)) as target:
-        found = await summary(rows, target, "--k", "0", "--metric", "none")
+        found = await summary(rows, target, "--sweep", "0", "--set", "text_metrics=")
     human = [1.0 if one.human_preference == FIRST else 0.0 for one in wrong]
     longer = [1.0 if len(one.first.text) > len(one.second.text) else 0.0 for one in wrong]
     correlation = correlation_of(found, "longer")
@@ -162,9 +162,9 @@ async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_a
 ) -> None:
     rows = write(tmp_path / "pairs.jsonl", [pair(number) for number in range(6)])
     async with serve_fakes(everyone(FIRST)) as target:
-        constant = await summary(rows, target, "--k", "0", "--metric", "none")
+        constant = await summary(rows, target, "--sweep", "0", "--set", "text_metrics=")
         assert correlation_of(constant, "longer")["pearson"]["value"] is None
-        options = ("--k", "0", "--metric", "none", "--seed", "1", "--replace")
+        options = ("--sweep", "0", "--set", "text_metrics=", "--shuffle", "1", "--replace")
         shuffled = await summary(rows, target, *options)
     assert share_right(shuffled, "longer") == 1.0
     assert correlation_of(shuffled, "longer")["pearson"]["value"] == pytest.approx(1.0)
@@ -175,7 +175,18 @@ async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_a
 def test_a_sweep_is_the_rows_of_a_run(tmp_path: Path) -> None:
     made = tmp_path / "sweep.jsonl"
     rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
-    arguments = ["eval", "--kind", "pairs", str(rows), "--sweep", "0,2", "--seed", "7", "--rows", str(made)]
+    arguments = [
+        "eval",
+        "--kind",
+        "pairs",
+        str(rows),
+        "--sweep",
+        "0,2",
+        "--shuffle",
+        "7",
+        "--rows",
+        str(made),
+    ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     requests = [ParseDict(one, EvaluatePairsRequest()) for one in read_jsonl(made)]
@@ -190,7 +201,16 @@ def test_a_sweep_is_the_rows_of_a_run(tmp_path: Path) -> None:
 
 async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_path: Path) -> None:
     rows = write(tmp_path / "pairs.jsonl", mixed()[:3])
-    options = ("--sweep", "0,2", "--order", "as-given", "--metric", "none", "--baseline", "llm")
+    options = (
+        "--sweep",
+        "0,2",
+        "--set",
+        "order=as-given",
+        "--set",
+        "text_metrics=",
+        "--set",
+        "baselines=llm",
+    )
     async with serve_platform(good_model()) as (target, server):
         found = await summary(rows, target, *options)
         # k=0: votes and the baseline; k=2: roles and votes.
@@ -214,7 +234,7 @@ async def test_without_judges_nothing_is_asked(tmp_path: Path) -> None:
         return await everyone(FIRST)(request, context)
 
     async with serve_fakes(compare) as target:
-        found = await summary(rows, target, "--no-judge")
+        found = await summary(rows, target, "--offline")
     assert not asked
     assert set(methods_of(found)) >= {"longer", "rouge-1", "rouge-l", "bleu", "chrf", "meteor"}
     assert found["usage"]["provider_call_count"] == 0
@@ -234,7 +254,7 @@ async def test_abstentions_are_counted_and_left_out(tmp_path: Path) -> None:
         return await everyone(FIRST)(request, context)
 
     async with serve_fakes(compare) as target:
-        found = await summary(rows, target, "--k", "0", "--metric", "none", code=4)
+        found = await summary(rows, target, "--sweep", "0", "--set", "text_metrics=", code=4)
     judged = methods_of(found)["roles k=0"]
     accuracy = judged["accuracy"]
     assert (accuracy["item_count"], accuracy["answered_count"], accuracy["correct_count"]) == (6, 4, 2)
@@ -251,10 +271,10 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
     ]
     rows = write(tmp_path / "pairs.jsonl", requests)
     async with serve_fakes(everyone(FIRST)) as target:
-        found = await summary(rows, target, "--k", "0", "--metric", "none", "--group-by", "kind")
+        found = await summary(rows, target, "--sweep", "0", "--set", "text_metrics=", "--group-by", "kind")
         table = await dramaturg(
             *("eval", "--kind", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
-            *("--k", "0", "--metric", "none", "--group-by", "kind"),
+            *("--sweep", "0", "--set", "text_metrics=", "--group-by", "kind"),
         )
     assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (3, 2)
     assert share_right(found, "roles k=0", kind="news") == 1.0
@@ -265,12 +285,12 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--k", "2", "--sweep", "0,2"),
+        ("--offline", "--sweep", "0,2"),
         ("--sweep", "0,x"),
         ("--sweep", "51"),
-        ("--roles", "poems"),
-        ("--metric", "moverscore"),
-        ("--no-judge", "--baseline", "llm"),
+        ("--set", "roles.objective_set=poems"),
+        ("--set", "text_metrics=moverscore"),
+        ("--offline", "--set", "baselines=llm"),
         ("--judge", "llm"),
     ],
 )
@@ -326,11 +346,9 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
         "research", "convert", "goyal", str(data_dir / "drpe" / "cnn_human.json"), str(rows), "--seed", "7"
     )
     assert converted.code == 0, converted.err
-    metrics = [
-        part for name in ("rouge-1", "rouge-l", "bleu", "chrf", "meteor") for part in ("--metric", name)
-    ]
+    metrics = ("--set", "text_metrics=rouge-1,rouge-l,bleu,chrf,meteor")
     async with serve_fakes(everyone(FIRST)) as target:
-        found = await summary(rows, target, "--no-judge", *metrics)
+        found = await summary(rows, target, "--offline", *metrics)
     assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (81, 81)
     methods = methods_of(found)
     longer = methods["longer"]["accuracy"]
@@ -354,8 +372,8 @@ async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: P
     source = data_dir / "drpe" / "cnn_human.json"
     assert (await dramaturg("research", "convert", "goyal", source, rows, "--seed", "7")).code == 0
     names = ("embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall")
-    metrics = [part for name in names for part in ("--metric", name)]
-    arguments: list[str | Path] = [rows, "--no-judge", *metrics, "--json", "--out", tmp_path / "out"]
+    metrics = ["--set", f"text_metrics={','.join(names)}"]
+    arguments: list[str | Path] = [rows, "--offline", *metrics, "--json", "--out", tmp_path / "out"]
     # On a busy machine threads that wait for each other take many times as long.
     environment = {"OPENBLAS_NUM_THREADS": "1"}
     async with start("eval", "--kind", "pairs", *arguments, environment=environment) as process:
@@ -373,7 +391,17 @@ async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> 
     rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
     unset = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_KEY", "MODEL", "DRAMATURG_CONFIG"), "")
     finished = await dramaturg(
-        *("eval", "--kind", "pairs", rows, "--no-judge", "--metric", "rouge-1", "--out", tmp_path / "out"),
+        *(
+            "eval",
+            "--kind",
+            "pairs",
+            rows,
+            "--offline",
+            "--set",
+            "text_metrics=rouge-1",
+            "--out",
+            tmp_path / "out",
+        ),
         environment=unset,
     )
     assert finished.code == 0, finished.err

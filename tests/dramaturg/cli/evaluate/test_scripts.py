@@ -241,10 +241,10 @@ async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> N
             "--json",
             "--out",
             tmp_path / "out",
-            "--mechanism",
-            "single-judge",
-            "--gold-answer",
-            "none",
+            "--set",
+            "mechanism=single-judge",
+            "--set",
+            "gold_answer_source=none",
         )
     assert done.code == 0, done.err
     (result,) = read_jsonl(tmp_path / "out" / "results.jsonl")
@@ -258,7 +258,7 @@ async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> N
         (["rows.jsonl", "--judge", "critic"], "ROLE=NAME"),
         (["rows.jsonl", "--judge-model", "a", "--judge-model", "b"], "twice"),
         (["rows.jsonl", "--judge", "critic=nobody"], "the judges of 'critic' are fake"),
-        (["rows.jsonl", "--mechanism", "committee"], "committee"),
+        (["rows.jsonl", "--set", "mechanism=committee"], "committee"),
         (["rows.jsonl", "--concurrency", "0"], "concurrency"),
         (["rows.jsonl", "--out", "rows.jsonl/x"], "rows.jsonl"),
         (["empty.jsonl"], "there are no rows"),
@@ -378,9 +378,16 @@ async def test_missing_gold_answers_are_told_and_make_the_result_partial(tmp_pat
     async with gateway_target(*agents(Fake("synthesize", decline))) as target:
         command = ("eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out")
         partial = await dramaturg(*command)
-        permitted = await dramaturg(*command, "--max-missing-gold-answers", "0.25", "--json")
+        permitted = await dramaturg(
+            *command, "--set", "policy.max_missing_gold_answer_fraction=0.25", "--json"
+        )
         unasked = await dramaturg(
-            *command, "--gold-answer", "none", "--max-missing-gold-answers", "0", "--replace"
+            *command,
+            "--set",
+            "gold_answer_source=none",
+            "--set",
+            "policy.max_missing_gold_answer_fraction=0",
+            "--replace",
         )
     assert partial.code == 4, partial.err
     assert f"{words}; a share of 0.1 is allowed. It declined." in partial.err

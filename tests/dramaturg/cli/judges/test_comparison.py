@@ -231,7 +231,7 @@ async def test_commands_set_how_long_results_wait_for_shadows(
 ) -> None:
     rows, made = tmp_path / "rows.jsonl", tmp_path / "made.jsonl"
     rows.write_text(json.dumps(MessageToDict(row)) + "\n", encoding="utf-8")
-    for given, expected in ((("--shadow-wait", "2.5"), "2.500s"), ((), None)):
+    for given, expected in ((("--set", "shadow_wait=2.5"), "2.500s"), ((), None)):
         finished = await dramaturg(*command, str(rows), "--rows", str(made), *given)
         assert finished.code == 0, finished.err
         (written, *_) = made.read_text(encoding="utf-8").splitlines()

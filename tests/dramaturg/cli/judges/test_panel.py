@@ -17,7 +17,7 @@ async def test_a_panel_is_added_changed_listed_and_removed(tmp_path: Path) -> No
         at = ("--target", target)
         added = await dramaturg(
             *("judges", "panel", "add", "critic=trio", "--member", "a", "--member", "b", "--member", "c@big"),
-            *("--quorum", "2", "--owner", "team-a", *at, "--json"),
+            *("--quorum", "2", "--set", "owner=team-a", *at, "--json"),
         )
         assert added.code == 0, added.err
         assert (added.json["panel"]["rule"], added.json["panel"]["quorum"]) == ("majority", 2)

@@ -23,7 +23,8 @@ async def test_a_judge_is_registered_changed_and_removed(tmp_path: Path) -> None
         at = ("--target", server.target)
         made = await dramaturg(
             *("judges", "register", "critic=theirs", theirs.target, "--expect-version", ">=1,<2"),
-            *("--version-policy", "pause", "--owner", "team-a", "--label", "tier=external", *at, "--json"),
+            *("--set", "version_policy=pause", "--set", "owner=team-a", "--set", "labels.tier=external"),
+            *(*at, "--json"),
         )
         assert made.code == 0, made.err
         assert (made.json["health"], made.json["registered"], made.json["expected_version"]) == (
@@ -35,7 +36,7 @@ async def test_a_judge_is_registered_changed_and_removed(tmp_path: Path) -> None
         again = await dramaturg("judges", "register", "critic=theirs", theirs.target, *at)
         assert (again.code, "a judge of that role and name is registered" in again.err) == (2, True)
         changed = await dramaturg(
-            *("judges", "update", "critic=theirs", "--owner", "team-b", "--clear", "expected_version"),
+            *("judges", "update", "critic=theirs", "--set", "owner=team-b", "--clear", "expected_version"),
             *("--clear", "labels", *at, "--json"),
         )
         assert changed.code == 0, changed.err
@@ -57,7 +58,9 @@ async def test_wrong_usage_is_told_before_a_gateway_is_asked() -> None:
     for command, words in (
         (("register", "theirs", "a:1"), "'theirs' is not of the form ROLE=NAME"),
         (("update", "critic=theirs"), "nothing to change"),
-        (("register", "critic=theirs", "a:1", "--label", "x"), "'x' is not of the form KEY=VALUE"),
+        (("register", "critic=theirs", "a:1", "--set", "x"), "'x' is not of the form FIELD=VALUE"),
+        (("register", "critic=theirs", "a:1", "--set", "retry.atempts=3"), "did you mean attempts?"),
+        (("update", "critic=theirs", "--set", "retry.attempts=99"), "--set retry.attempts=99: "),
     ):
         done = await dramaturg("judges", *command, "--target", "127.0.0.1:1")
         assert (done.code, words in done.err) == (2, True), done.err

@@ -234,7 +234,7 @@ async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_pa
     with_a_bad_row.write_bytes(to_json_lines([scripts_request(1)]) + b"{\n")
     # Rows that the command reads are checked first, those that the gateway reads are failed samples.
     assert "line 2: is not JSON" in await create(with_a_bad_row, code=2)
-    run = await create(with_a_bad_row, "--by-reference", "--max-failed", "0")
+    run = await create(with_a_bad_row, "--by-reference", "--set", "policy.max_failed_count=0")
     assert "FAILED" in (await runs("watch", run, code=1)).out
     assert "line 2: is not JSON" in (await runs("show", run)).out
     run = await create(rows, "--max-tokens", "12", "--concurrency", "1")
@@ -261,7 +261,7 @@ async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
     target: str, rows: Path, judges: Judges
 ) -> None:
     judges.has_key = False
-    options = ("--fail-fast", "2", "--concurrency", "1")
+    options = ("--set", "policy.fail_fast_sample_count=2", "--concurrency", "1")
     run = await create(rows, *options)
     watched = await runs("watch", run, code=1)
     assert "PAUSED: the first 2 samples failed for the same reason (CALL_REJECTED)" in watched.out
@@ -278,9 +278,11 @@ async def test_an_evaluation_has_the_limits_and_labels_of_its_run(
     command = ("eval", "--kind", "scripts", rows, "--target", target, "--json", "--out")
     enough = await dramaturg(*command, tmp_path / "enough", "--name", "enough", "--label", "team=a")
     assert enough.code == 0, enough
-    low = await dramaturg(*command, tmp_path / "low", "--min-coverage", "0.99", "--label", "team=b")
+    low = await dramaturg(
+        *command, tmp_path / "low", "--set", "policy.min_coverage=0.99", "--label", "team=b"
+    )
     assert low.code == 4, low
-    too_many = await dramaturg(*command, tmp_path / "many", "--max-abstained-fraction", "0")
+    too_many = await dramaturg(*command, tmp_path / "many", "--set", "policy.max_abstained_fraction=0")
     assert too_many.code == 1, too_many
     (listed,) = (await runs("list", "--label", "team=a", "--json")).json["runs"]
     assert listed["name"] == "enough"
@@ -302,7 +304,7 @@ async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, j
     assert f"note: {words}" in (await runs("leaderboard", run)).out
     assert (await runs("leaderboard", run, "--json")).json["notices"] == [words]
     assert "Missing gold answers by reason" in (await runs("summary", run)).out
-    run = await create(rows, "--max-missing-gold-answers", "0.5")
+    run = await create(rows, "--set", "policy.max_missing_gold_answer_fraction=0.5")
     permitted = await runs("watch", run, "--json")
     assert permitted.json["gold_answers"]["missing"] == 1
 
@@ -332,7 +334,7 @@ async def test_a_run_is_steered(target: str, rows: Path, judges: Judges) -> None
     assert "FAILED_PRECONDITION" in (await runs("extend", run, "--model", "m", code=2)).err
     assert (await runs("pause", run, "--json")).json["state"] == "PAUSED"
     assert "nothing is to be changed" in (await runs("update", run, code=2)).err
-    await runs("update", run, "--priority", "5", "--max-tokens", "100000")
+    await runs("update", run, "--set", "limits.priority=5", "--max-tokens", "100000")
     async with DramaturgClient(target) as client:
         spec = (await client.runs.get(run)).spec
     assert spec.limits == RunLimits(max_concurrent_samples=1, priority=5)
