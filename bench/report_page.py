@@ -85,7 +85,7 @@ def copies(count: int) -> Iterator[RunSample]:
 
 
 def in_browser(browser: Browser, file: Path) -> dict[str, float]:
-    """Seconds to open, to filter, to open a sample, to search all texts for none, and to find one sample."""
+    """Seconds to open, from a click to the worst model's first fault, to filter, to a sample, to search."""
     page, found = browser.new_page(), dict[str, float]()
 
     def measure(name: str, target: str, done: str) -> None:
@@ -98,6 +98,10 @@ def in_browser(browser: Browser, file: Path) -> dict[str, float]:
     page.goto(file.as_uri())
     until(page, f"{_STATUS}.endsWith('samples')")
     found["open_seconds"] = round(perf_counter() - begin, 3)
+    begin = perf_counter()
+    page.locator("#failures a").click()
+    until(page, "document.querySelector('#one details[open] .at-fault') !== null")
+    found["first_failure_seconds"] = round(perf_counter() - begin, 3)
     measure(
         "filter",
         "#model=writer-tiny&measure=executable&outcome=fail&tag.level=hard",

@@ -78,6 +78,9 @@ KINDS: Sequence[Kind] = (
 )
 """All kinds, in the order of the help."""
 
+FILE_KINDS = {kind.name: kind for kind in KINDS if not kind.command}
+"""The kinds whose rows are evaluated as they are, by name."""
+
 
 def find_kind(result: str | None) -> Kind | None:
     """The kind whose results are this member of ``RunSample.result``. None: there is none."""

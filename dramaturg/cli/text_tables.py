@@ -105,7 +105,7 @@ class TableColumns:
                 },
             )
             conversion = table.convert(rows, columns)
-            echo(printable(f"{job.file}: {_described(conversion, columns)}"), err=True)
+            echo(printable(f"{job.file}: {conversion.describe(columns)}"), err=True)
             if conversion.skipped:
                 _refuse(job.file, conversion)
             made = make(conversion.requests)
@@ -118,21 +118,6 @@ class TableColumns:
             file = Path(folder) / f"{name.partition('.')[0] or 'rows'}.jsonl"
             write_messages(file, made)
             yield replace(job, file=str(file), format=Format.JSONL)
-
-
-def _described(conversion: table.Conversion, columns: table.Columns) -> str:
-    """What a table was taken for."""
-    count = sum(len(request.texts) for request in conversion.requests)
-    named = columns.named.items()
-    used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
-    told = f"a table with {count} texts for {len(conversion.requests)} tasks; columns: {used}"
-    if not columns.task:
-        told = f"a table with {count} texts without tasks; columns: {used}"
-    if columns.tags:
-        told += f"; tags: {', '.join(columns.tags)}"
-    if columns.left_out:
-        told += f"; left out, too long for a tag: {', '.join(columns.left_out)}"
-    return told
 
 
 def _refuse(file: str, conversion: table.Conversion) -> None:

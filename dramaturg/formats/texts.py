@@ -53,6 +53,8 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "messages": ("messages", "conversation"),
 }
 """The usual names of columns; the first is taken. The command line and docs/reference/texts.md list them."""
+PURPOSES = tuple(_NAMES)
+"""What a column of a table may be."""
 
 
 class MessagesError(ValueError):
@@ -164,6 +166,20 @@ class Conversion:
     """One request a task, in the order of their first rows. They have no criteria."""
     skipped: list[Skipped] = field(default_factory=list)
     """The invalid rows."""
+
+    def describe(self, columns: Columns) -> str:
+        """What a table was taken for: the number of texts and tasks, and the columns."""
+        count = sum(len(request.texts) for request in self.requests)
+        named = columns.named.items()
+        used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
+        told = f"a table with {count} texts for {len(self.requests)} tasks; columns: {used}"
+        if not columns.task:
+            told = f"a table with {count} texts without tasks; columns: {used}"
+        if columns.tags:
+            told += f"; tags: {', '.join(columns.tags)}"
+        if columns.left_out:
+            told += f"; left out, too long for a tag: {', '.join(columns.left_out)}"
+        return told
 
 
 @dataclass(frozen=True)

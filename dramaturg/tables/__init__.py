@@ -8,13 +8,13 @@ the report (``dramaturg.report``), and Markdown, CSV, LaTeX and plots (``dramatu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.tables.common import general_sections, leaderboard, mean_lead
+from dramaturg.tables.common import general_sections, leaderboard, mean_lead, show_mean
 from dramaturg.tables.model import Section
 
 
@@ -39,7 +39,16 @@ def sections(summary: Summary) -> Iterator[Section]:
     yield from general_sections(summary)
 
 
+def mean_text(kind: str) -> Callable[[float | None], str]:
+    """How means of the leaderboard of a kind are shown."""
+    show: Callable[[float | None], str] = show_mean(_kind_module(kind))
+    return show
+
+
 def _module(summary: Summary) -> Any:
-    kind = summary.WhichOneof("kind")
+    return _kind_module(summary.WhichOneof("kind") or "")
+
+
+def _kind_module(kind: str) -> Any:
     name = f"{__name__}.{kind}"
     return import_module(name) if kind and find_spec(name) else None

@@ -126,9 +126,15 @@ def _model(name: str) -> str:
     return name or "The default model"
 
 
+def show_mean(module: Any) -> Callable[[float | None], str]:
+    """How a kind's module shows means; to three digits where it does not say."""
+    show: Callable[[float | None], str] = getattr(module, "show_mean", lambda value: figure(value, 3))
+    return show
+
+
 def leaderboard(summary: Summary, module: Any) -> Section:
     """The models with their intervals, ranked first, then unranked ones."""
-    show: Callable[[float | None], str] = getattr(module, "show_mean", lambda value: figure(value, 3))
+    show = show_mean(module)
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}

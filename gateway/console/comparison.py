@@ -19,6 +19,7 @@ from dramaturg.report.views.sample import view
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
+from gateway.console.pages import minute
 from gateway.console.visit import Visit
 
 MAX_SAMPLES = 500
@@ -44,19 +45,43 @@ async def choose(visit: Visit) -> web.StreamResponse:
     return visit.page("compare.html.j2", run=run, others=others, kind=kind_name(run), most=_LISTED_RUNS)
 
 
-async def compare(visit: Visit) -> web.StreamResponse:
-    """What got worse and better in a run than in a baseline, with the samples behind it."""
-    query, calls = visit.request.query, visit.calls
+async def show(visit: Visit) -> web.StreamResponse:
+    """The comparison of two runs in its frame. Of two runs without a baseline it is the older one."""
+    chosen = visit.request.query.getall("run", [])
+    if "baseline" not in visit.request.query and len(chosen) == 2:
+        runs = sorted(await _runs(visit, chosen), key=lambda run: run.create_time.ToNanoseconds())
+        query = urlencode({"baseline": runs[0].id, "run": runs[1].id})
+        return visit.redirect(f"/console/compare?{query}")
+    ids = _ids(visit)
+    baseline, run = await _runs(visit, ids)
+    query = urlencode({"baseline": baseline.id, "run": run.id})
+    swapped = urlencode({"baseline": run.id, "run": baseline.id})
+    return visit.page("comparison.html.j2", baseline=baseline, run=run, query=query, swapped=swapped)
+
+
+def _ids(visit: Visit) -> Sequence[str]:
+    """The ids of the baseline and of the run."""
+    query = visit.request.query
     ids = [query.get("baseline", ""), query.get("run", "")]
     if not all(ids):
         raise invalid("baseline" if not ids[0] else "run", "is required")
     if ids[0] == ids[1]:
         raise invalid("run", "is the baseline")
+    return ids
+
+
+async def _runs(visit: Visit, ids: Sequence[str]) -> Sequence[Run]:
+    return [(await visit.calls(visit.calls.runs.GetRun, pb.GetRunRequest(run_id=one))).run for one in ids]
+
+
+async def compare(visit: Visit) -> web.StreamResponse:
+    """What got worse and better in a run than in a baseline, with the samples behind it."""
+    calls, ids = visit.calls, _ids(visit)
     request = pb.CompareRunsRequest(
         run_ids=ids, permutation_count=_PERMUTATIONS, abstention_policy=ABSTENTION_POLICY_EXCLUDED
     )
     found = await calls(calls.runs.CompareRuns, request)
-    runs = [(await calls(calls.runs.GetRun, pb.GetRunRequest(run_id=one))).run for one in ids]
+    runs = await _runs(visit, ids)
     summaries = [
         (await calls(calls.runs.GetSummary, pb.GetSummaryRequest(run_id=one))).summary for one in ids
     ]
@@ -131,7 +156,10 @@ def _value(outcome: str) -> float | None:
 
 
 def _names(runs: Sequence[Run]) -> Sequence[str]:
+    """Different names of runs: those with the same name have the time of their creation, or their ids."""
     names = [run.spec.display_name or run.id for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{name}, {minute(run.create_time)}" for name, run in zip(names, runs, strict=True)]
     return names if len(set(names)) == len(names) else [run.id for run in runs]
 
 
@@ -159,6 +187,7 @@ def _of(samples: Sequence[RunSample], wanted: set[str]) -> Sequence[RunSample]:
 
 ROUTES = (
     ("GET", r"runs/(?P<run>[A-Za-z0-9-]{1,64})/compare", choose),
-    ("GET", "compare", compare),
+    ("GET", "compare", show),
+    ("GET", "compare/report", compare),
 )
 """Method, path and handler of each page."""

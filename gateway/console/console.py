@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -23,7 +24,7 @@ from dramaturg.service.context import PEER_METADATA, REQUEST_ID_METADATA, reques
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.front import Backend
 from dramaturg.service.settings import SettingsError
-from gateway.console import comparison, evaluation, judges, labels, runs
+from gateway.console import comparison, evaluation, home, judges, labels, new_run, runs
 from gateway.console.pages import script, style
 from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, open_sessions
 from gateway.console.visit import Calls, Visit
@@ -37,7 +38,11 @@ _SIGN_IN_BYTES = 32 * 1024
 
 Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
 
-_PAGES = (*runs.ROUTES, *comparison.ROUTES, *judges.ROUTES, *evaluation.ROUTES, *labels.ROUTES)
+_PAGES = [
+    route
+    for module in (home, new_run, runs, comparison, judges, evaluation, labels)
+    for route in module.ROUTES
+]
 _ROUTES: Sequence[tuple[str, re.Pattern[str], Handler]] = [
     (method, re.compile(f"{ROOT}{path}"), handler) for method, path, handler in _PAGES
 ]
@@ -56,7 +61,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "frame-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 }
 
 _STATUSES = {
@@ -137,7 +142,7 @@ class Console:
             return self._ask_for_token(request)
         for method, pattern, handler in _ROUTES:
             if request.method == method and (found := pattern.fullmatch(request.path)):
-                return await self._serve(handler, self._with_parameters(visit, found.groupdict()))
+                return await self._serve(handler, replace(visit, parameters=found.groupdict()))
         return visit.page("error.html.j2", status=404, title="Not found", message="There is no such page.")
 
     async def _serve(self, handler: Handler, visit: Visit) -> web.StreamResponse:
@@ -170,10 +175,12 @@ class Console:
                 return None
             caller = found
         calls = Calls(self._backend.channel, metadata, self._services)
-        return Visit(request, calls, caller, self._backend.authenticates, {})
+        return Visit(request, calls, caller, self._backend.authenticates, {}, self._target(request))
 
-    def _with_parameters(self, visit: Visit, parameters: Mapping[str, str]) -> Visit:
-        return Visit(visit.request, visit.calls, visit.caller, visit.authenticates, parameters)
+    def _target(self, request: web.BaseRequest) -> str:
+        """The address of the gateway as the visitor may reach it."""
+        host, port = _host_of(f"//{request.headers.get('Host', '')}"), self._backend.settings.port
+        return f"{host}:{port}" if host and port else "HOST:PORT"
 
     async def _sign_in(self, request: web.BaseRequest) -> web.StreamResponse:
         anonymous = Visit(request, Calls(self._backend.channel, (), frozenset()), ANONYMOUS, True, {})

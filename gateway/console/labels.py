@@ -13,7 +13,12 @@ from aiohttp import web
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ListRunsRequest, ResultFilter
+from dramaturg.api.evaluation.v1.run_service_pb2 import (
+    GetRunRequest,
+    ListResultsRequest,
+    ListRunsRequest,
+    ResultFilter,
+)
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
@@ -53,6 +58,8 @@ _SHEETS = {
     ),
 }
 """The sheets by the name of their files: the sheet, its contents, and the command that reads it."""
+_FIRST_RESULTS = 2000
+"""The first judgements of a run, whose measures and models are offered."""
 _FORMATS = {"csv": pb.LABEL_FORMAT_CSV, "jsonl": pb.LABEL_FORMAT_JSONL}
 
 
@@ -96,8 +103,17 @@ async def ask_for_set(visit: Visit) -> web.StreamResponse:
     run = (await visit.calls(visit.calls.runs.GetRun, request)).run
     labelled = labelled_kind(kind_name(run))
     tasks = [(pb.LabelTask.Name(one), _TASKS[one]) for one in (labelled.readers if labelled else ())]
+    listed = ListResultsRequest(run_id=run.id, page_size=_FIRST_RESULTS, numbers_only=True)
+    results = (await visit.calls(visit.calls.runs.ListResults, listed)).results
     draws = [(pb.LabelDraw.Name(one), name) for one, name in _DRAWS.items()]
-    return visit.page("label_new.html.j2", run=run, tasks=tasks, draws=draws)
+    return visit.page(
+        "label_new.html.j2",
+        run=run,
+        tasks=tasks,
+        draws=draws,
+        measures=sorted({one.measure for one in results}),
+        models=sorted({one.model for one in results if one.model}),
+    )
 
 
 async def create_set(visit: Visit) -> web.StreamResponse:
@@ -109,7 +125,7 @@ async def create_set(visit: Visit) -> web.StreamResponse:
         draw=_draw(form.get("draw", "")),
         seed=_number(form, "seed"),
         display_name=form.get("display_name", ""),
-        filter=ResultFilter(measures=_names(form, "measures"), models=_names(form, "models")),
+        filter=ResultFilter(measures=form.all("measures"), models=form.all("models")),
     )
     response = await visit.calls(visit.calls.labels.CreateLabelSet, request)
     return visit.redirect(f"/console/labels/{response.label_set.id}")
@@ -252,10 +268,6 @@ def _task(name: str) -> pb.LabelTask.ValueType:
 def _draw(name: str) -> pb.LabelDraw.ValueType:
     known = pb.LabelDraw.DESCRIPTOR.values_by_name.get(name)
     return pb.LABEL_DRAW_UNSPECIFIED if known is None else pb.LabelDraw.ValueType(known.number)
-
-
-def _names(form: Mapping[str, str], name: str) -> list[str]:
-    return [part.strip() for part in form.get(name, "").split(",") if part.strip()]
 
 
 _SET = r"labels/(?P<set>[0-9a-f-]{36})"

@@ -37,7 +37,7 @@ def script() -> str:
 def _environment() -> Environment:
     made = environment(_TEMPLATES)
     made.filters["time"] = _time
-    made.filters["minute"] = _minute
+    made.filters["minute"] = minute
     # What a visitor typed returns to the field unchanged.
     made.filters["typed"] = escape
     return made
@@ -50,6 +50,6 @@ def _time(moment: Timestamp) -> str:
     return moment.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _minute(moment: Timestamp) -> str:
+def minute(moment: Timestamp) -> str:
     """A time in UTC to the minute, under a heading that names UTC."""
     return _time(moment)[:16]

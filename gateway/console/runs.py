@@ -1,4 +1,4 @@
-"""Pages of runs: the list, one run with its progress, its report, and changes of its state."""
+"""The page of a run: its progress, its report, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 from aiohttp import web
 from google.protobuf.message import Message
@@ -26,18 +25,16 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     SAMPLE_STATE_SUCCEEDED,
     Run,
     RunBudget,
-    RunState,
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison, Summary
 from dramaturg.results.quantities import consumption, duration, money
 from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_name, state_name
 from dramaturg.service.auth.permissions import JUDGES_READ
-from dramaturg.service.errors import invalid
+from dramaturg.tables.cells import percent
 from dramaturg.tables.judge_comparisons import comparison_sections
 from gateway.console.labels import can_be_labelled
 from gateway.console.visit import REPORT_HEADERS, Visit
 
-_PAGE_SIZE = 30
 _FIRST_SAMPLES = 5
 _DEPTH = 2
 """The result of a sample, and its judged parts."""
@@ -48,12 +45,27 @@ _REASONS = frozenset(
     for kind, prefix in ((ErrorReason, "ERROR_REASON_"), (AbstainReason, "ABSTAIN_REASON_"))
     for name in kind.keys()  # noqa: SIM118 - the enum is no mapping
 )
-_ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
+ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
 _ACTIONS = {
     "pause": ("Pause", frozenset({RUN_STATE_RUNNING})),
     "resume": ("Resume", frozenset({RUN_STATE_PAUSED})),
-    "cancel": ("Cancel", _ACTIVE),
+    "cancel": ("Cancel", ACTIVE),
 }
+_SCOPES = {
+    "failed-or-abstained": (
+        "failed samples and those with an abstention",
+        pb.RERUN_SCOPE_FAILED_OR_ABSTAINED,
+    ),
+    "failed": ("failed samples", pb.RERUN_SCOPE_FAILED),
+    "all": ("all samples", pb.RERUN_SCOPE_ALL),
+}
+"""What a rerun evaluates again, by its name in the form."""
+_EXPORTS = {
+    "judgements.csv": (pb.EXPORT_FORMAT_CSV, "judgements, one a row"),
+    "judgements.jsonl": (pb.EXPORT_FORMAT_JSONL, "judgements, one a line"),
+    "samples.jsonl": (pb.EXPORT_FORMAT_SAMPLES_JSONL, "complete samples, one a line"),
+}
+"""The files of a run: the format, and what they have."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,8 @@ class RunView:
     outcome: str
     reason: str
     samples: str
+    finished: int
+    """The samples with a result or a failure."""
     done: float
     """The share of finished samples, from 0 to 1."""
     judgements: str
@@ -114,16 +128,17 @@ def run_view(run: Run, waits: Sequence[str] = ()) -> RunView:
         name=run.spec.display_name or run.id,
         kind=kind_name(run),
         state=state_name(run.state),
-        active=run.state in _ACTIVE,
+        active=run.state in ACTIVE,
         # That everything was judged is what the state says.
         outcome=""
         if run.outcome == RUN_OUTCOME_JUDGED
         else outcome_name(run.outcome).replace("_", " ").lower(),
         reason=in_words(run.state_reason),
         samples=f"{done:,} of {progress.sample_count:,}",
+        finished=done,
         done=done / progress.sample_count if progress.sample_count else 0.0,
         judgements=f"{progress.judgement_count:,}",
-        coverage=f"{progress.coverage:.1%}" if progress.HasField("coverage") else "",
+        coverage=percent(progress.coverage) if progress.HasField("coverage") else "",
         rate=f"{progress.samples_per_second:.3g} samples/s" if known_rate else "",
         remaining=duration(progress.remaining_time.ToNanoseconds() / 1e9) if known_rest else "",
         consumption=consumption(progress.usage).removeprefix(", "),
@@ -170,48 +185,19 @@ def _counts(counts: Any) -> Sequence[tuple[str, int]]:
     return [(name.replace("_", " ").lower(), count) for name, count in ordered]
 
 
-async def list_runs(visit: Visit) -> web.StreamResponse:
-    if not visit.serves("RunService"):
-        return visit.redirect("/console/judges")
-    return visit.page("runs.html.j2", **await _listed(visit))
-
-
-async def list_runs_part(visit: Visit) -> web.StreamResponse:
-    return visit.page("runs_part.html.j2", **await _listed(visit))
-
-
-async def _listed(visit: Visit) -> dict[str, Any]:
-    query = visit.request.query
-    state = query.get("state", "")
-    name = f"RUN_STATE_{state.upper()}"
-    if state and name not in RunState.keys():  # noqa: SIM118 - the enum is no mapping
-        raise invalid("state", f"is {state!r}, which is no state of a run")
-    request = pb.ListRunsRequest(
-        page_size=_PAGE_SIZE,
-        page_token=query.get("page", ""),
-        states=[RunState.Value(name)] if state else [],
-    )
-    response = await visit.calls(visit.calls.runs.ListRuns, request)
-    following = {"state": state, "page": response.next_page_token}
-    states = [one.removeprefix("RUN_STATE_").lower() for one in RunState.keys()[1:]]
-    return {
-        "runs": [run_view(run) for run in response.runs],
-        "states": states,
-        "state": state,
-        "query": urlencode({key: query[key] for key in ("state", "page") if query.get(key)}),
-        "next": urlencode({key: value for key, value in following.items() if value})
-        if response.next_page_token
-        else "",
-    }
-
-
 async def show_run(visit: Visit) -> web.StreamResponse:
     view = await _find(visit)
     labelled = visit.serves("LabelService") and can_be_labelled(view.kind)
     request = pb.ListSamplesRequest(run_id=view.id, page_size=_FIRST_SAMPLES, states=[SAMPLE_STATE_SUCCEEDED])
     first = await visit.calls(visit.calls.runs.ListSamples, request)
-    shadowed = any(_has_shadows(one, _DEPTH) for one in first.samples)
-    return visit.page("run.html.j2", view=view, labelled=labelled, shadowed=shadowed)
+    return visit.page(
+        "run.html.j2",
+        view=view,
+        labelled=labelled,
+        shadowed=any(_has_shadows(one, _DEPTH) for one in first.samples),
+        exports=[(name, about) for name, (_, about) in _EXPORTS.items()],
+        scopes=[(name, about) for name, (about, _) in _SCOPES.items()],
+    )
 
 
 def _has_shadows(message: Message, depth: int) -> bool:
@@ -271,20 +257,47 @@ async def change_run(visit: Visit) -> web.StreamResponse:
             await calls(calls.runs.ResumeRun, pb.ResumeRunRequest(run_id=run_id))
         case "cancel":
             await calls(calls.runs.CancelRun, pb.CancelRunRequest(run_id=run_id))
+        case "rerun":
+            form = await visit.form()
+            scope = _SCOPES.get(form.get("scope", ""), ("", pb.RERUN_SCOPE_UNSPECIFIED))[1]
+            request = pb.RerunSamplesRequest(run_id=run_id, scope=scope, fresh="fresh" in form)
+            await calls(calls.runs.RerunSamples, request)
+        case "delete":
+            await calls(calls.runs.DeleteRun, pb.DeleteRunRequest(run_id=run_id))
+            return visit.redirect("/console/")
     return visit.redirect(f"/console/runs/{run_id}")
+
+
+async def export(visit: Visit) -> web.StreamResponse:
+    """The judgements of a run, or its complete samples, as a file."""
+    calls, run_id, name = visit.calls, visit.parameters["run"], visit.parameters["name"]
+    form, _ = _EXPORTS[name]
+    request = pb.ExportResultsRequest(run_id=run_id, format=form)
+    headers = {"Content-Disposition": f'attachment; filename="{run_id}-{name}"'}
+    response = web.StreamResponse(headers=headers)
+    response.content_type = "text/csv" if name.endswith(".csv") else "application/octet-stream"
+    return await _stream(visit, response, calls.runs.ExportResults, request)
 
 
 async def report(visit: Visit) -> web.StreamResponse:
     """The report of GetReport, also while the run goes on."""
-    calls = visit.calls
     request = pb.GetReportRequest(run_id=visit.parameters["run"])
     response = web.StreamResponse(headers=REPORT_HEADERS)
     response.content_type, response.charset = "text/html", "utf-8"
-    async with aclosing(calls.stream(calls.runs.GetReport, request)) as pieces:
+    return await _stream(visit, response, visit.calls.runs.GetReport, request)
+
+
+async def _stream(
+    visit: Visit, response: web.StreamResponse, method: Any, request: Message
+) -> web.StreamResponse:
+    """Sends the pieces of a call. A failure before the first of them is a page."""
+    async with aclosing(visit.calls.stream(method, request)) as pieces:
         async for piece in pieces:
             if not response.prepared:
                 await response.prepare(visit.request)
             await response.write(piece.chunk)
+    if not response.prepared:
+        await response.prepare(visit.request)
     await response.write_eof()
     return response
 
@@ -292,12 +305,11 @@ async def report(visit: Visit) -> web.StreamResponse:
 _RUN = r"runs/(?P<run>[A-Za-z0-9-]{1,64})"
 
 ROUTES = (
-    ("GET", "", list_runs),
-    ("GET", "runs/part", list_runs_part),
     ("GET", _RUN, show_run),
     ("GET", f"{_RUN}/part", show_run_part),
     ("GET", f"{_RUN}/report", report),
     ("GET", f"{_RUN}/shadows", show_shadows),
-    ("POST", f"{_RUN}/(?P<action>pause|resume|cancel)", change_run),
+    ("GET", f"{_RUN}/(?P<name>{'|'.join(map(re.escape, _EXPORTS))})", export),
+    ("POST", f"{_RUN}/(?P<action>pause|resume|cancel|rerun|delete)", change_run),
 )
 """Method, path and handler of each page."""

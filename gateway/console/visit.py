@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl
 
 import grpc
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
@@ -17,7 +18,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.service.auth.caller import Caller
 from dramaturg.service.auth.permissions import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.threads import TenantThreads
 from gateway.console.pages import render
 
@@ -28,7 +29,9 @@ MAX_FORM_BYTES = 1 << 20
 MAX_FIELDS = 100
 """The most fields of a form."""
 _FORM = "application/x-www-form-urlencoded"
-_FORM_SECONDS = 60.0
+_UPLOAD = "multipart/form-data"
+_FORM_SECONDS, _UPLOAD_SECONDS = 60.0, 300.0
+_PIECE_BYTES = 1 << 16
 _SMALL_BYTES = 32 * 1024
 """Larger forms are read in a thread: the escapes of a megabyte take a tenth of a second."""
 
@@ -36,7 +39,8 @@ _threads = TenantThreads(2, per_tenant=1)
 
 REPORT_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox allow-scripts allow-downloads; connect-src 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "form-action 'none'; frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -44,6 +48,29 @@ REPORT_HEADERS: Mapping[str, str] = {
 """Of reports: their own policy allows the page's script and style alone; the sandbox keeps them apart."""
 
 Response = TypeVar("Response")
+Parameters = ParamSpec("Parameters")
+
+
+class Form(dict[str, str]):
+    """The fields of a posted form; the last value of each.
+
+    Attributes:
+        file: The name and the content of the uploaded file. None: there is none.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, str],
+        lists: Mapping[str, Sequence[str]] | None = None,
+        file: tuple[str, bytes] | None = None,
+    ) -> None:
+        super().__init__(fields)
+        self._lists = lists or {}
+        self.file = file
+
+    def all(self, name: str) -> Sequence[str]:
+        """All values of a field, in order."""
+        return self._lists.get(name, ())
 
 
 class Calls:
@@ -93,6 +120,8 @@ class Visit:
     """Whether the gateway authenticates callers."""
     parameters: Mapping[str, str]
     """The parts of the path that the route names."""
+    target: str = ""
+    """The address of the gateway for the command line."""
 
     def may(self, permission: str) -> bool:
         return not self.authenticates or permission in permissions_of(self.caller.roles)
@@ -101,33 +130,66 @@ class Visit:
         """Whether the gateway serves a service of the package evaluation."""
         return f"dramaturg.api.evaluation.v1.{service}" in self.calls.services
 
-    async def form(self, limit: int = MAX_FORM_BYTES) -> Mapping[str, str]:
-        """The fields of a posted form; the last value of each.
+    async def form(self, limit: int = MAX_FORM_BYTES, *, upload: bool = False) -> Form:
+        """The fields of a posted form.
 
         Args:
             limit: The most bytes.
+            upload: Whether it has a file.
 
         Raises:
-            HTTPUnsupportedMediaType: The body is no form of fields alone.
+            HTTPBadRequest: The body is malformed.
+            HTTPUnsupportedMediaType: The body is no such form.
             HTTPRequestEntityTooLarge: It is too large, or has too many fields.
             HTTPRequestTimeout: It does not arrive in time.
         """
-        if self.request.content_type != _FORM:
+        if self.request.content_type != (_UPLOAD if upload else _FORM):
             raise web.HTTPUnsupportedMediaType
-        data = bytearray()
         try:
-            async with asyncio.timeout(_FORM_SECONDS):
-                while part := await self.request.content.readany():
-                    data += part
-                    if len(data) > limit:
-                        raise web.HTTPRequestEntityTooLarge(limit, len(data))
+            async with asyncio.timeout(_UPLOAD_SECONDS if upload else _FORM_SECONDS):
+                return await (self._read_upload(limit) if upload else self._read_form(limit))
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
+
+    async def in_thread(
+        self, read: Callable[Parameters, Response], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Response:
+        """Calls a function that takes long in a thread; those of a tenant one after the other."""
+        return await _threads(self.caller.tenant, partial(read, *args, **kwargs))
+
+    async def _read_form(self, limit: int) -> Form:
+        data = bytearray()
+        while part := await self.request.content.readany():
+            data += part
+            if len(data) > limit:
+                raise web.HTTPRequestEntityTooLarge(limit, len(data))
         if data.count(b"&") >= MAX_FIELDS:
             raise web.HTTPRequestEntityTooLarge(limit, len(data))
         if len(data) <= _SMALL_BYTES:
             return _fields(bytes(data))
-        return await _threads(self.caller.tenant, _fields, bytes(data))
+        return await self.in_thread(_fields, bytes(data))
+
+    async def _read_upload(self, limit: int) -> Form:
+        pairs: list[tuple[str, str]] = []
+        file, size = None, 0
+        try:
+            reader = await self.request.multipart()
+            while (part := await reader.next()) is not None:
+                if not isinstance(part, BodyPartReader) or len(pairs) >= MAX_FIELDS:
+                    raise web.HTTPRequestEntityTooLarge(limit, size)
+                data = bytearray()
+                while piece := await part.read_chunk(_PIECE_BYTES):
+                    data += piece
+                    size += len(piece)
+                    if size > limit:
+                        raise web.HTTPRequestEntityTooLarge(limit, size)
+                if part.filename:
+                    file = (part.filename, bytes(data))
+                elif part.name and part.filename is None:
+                    pairs.append((part.name, data.decode(errors="replace")))
+        except ValueError:
+            raise web.HTTPBadRequest from None
+        return _form(pairs, file)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """A page with the console's navigation."""
@@ -143,6 +205,7 @@ class Visit:
             path=self.request.path,
             caller=self.caller,
             authenticates=self.authenticates,
+            target=self.target,
             may_write=self.may(RUNS_WRITE),
             may_evaluate=self.may(EVALUATE),
             **values,
@@ -157,9 +220,19 @@ class Visit:
         return web.Response(status=303, headers={"Location": address})
 
 
-def _fields(data: bytes) -> Mapping[str, str]:
+def problems_of(error: ServiceError) -> list[str]:
+    """The violations of an error with their fields, else its message."""
+    return [f"{field}: {text}" if field else text for field, text in error.violations] or [error.message]
+
+
+def _fields(data: bytes) -> Form:
+    return _form(parse_qsl(data.decode(errors="replace"), keep_blank_values=True))
+
+
+def _form(pairs: Sequence[tuple[str, str]], file: tuple[str, bytes] | None = None) -> Form:
     # Browsers end the lines of a text with CRLF.
-    return {
-        name: value.replace("\r\n", "\n")
-        for name, value in parse_qsl(data.decode(errors="replace"), keep_blank_values=True)
-    }
+    clean = [(name, value.replace("\r\n", "\n")) for name, value in pairs]
+    lists: dict[str, list[str]] = {}
+    for name, value in clean:
+        lists.setdefault(name, []).append(value)
+    return Form(dict(clean), lists, file)

@@ -47,6 +47,8 @@ class NewRun:
     """Makes the creation idempotent within the tenant. Empty: it is not."""
     version: str = ""
     """The version of dramaturg that creates it."""
+    creator: str = ""
+    """The principal that creates it. Empty: callers are not authenticated."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,8 @@ class RunRecord:
     """When a sample was last completed, or the run was started or resumed."""
     incident: RunIncident | None = None
     """The current failures. None: the last attempt succeeded."""
+    creator: str = ""
+    """The principal that created it. Empty: it is not known."""
 
     @property
     def is_prepared(self) -> bool:

@@ -26,6 +26,7 @@ from gateway.runs.datasets import DatasetAccess
 from gateway.runs.labels.servicer import LabelServicer
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.servicer import RunServicer
+from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.auth import Holder, token_settings
@@ -100,3 +101,17 @@ async def serve_console(
         label_sets.close()
         threads.close()
     store.close()
+
+
+@asynccontextmanager
+async def serve_whole_console(
+    folder: Path, judges: Sequence[JudgeEntry], **settings: Any
+) -> AsyncIterator[str]:
+    """Serves it with the gateway's own run engine; yields its address."""
+    url = f"sqlite:///{folder}/runs.sqlite3"
+    made = App(GatewaySettings(judges=tuple(judges), **settings), RunsSettings(enabled=True, url=url))
+    front = HttpServer(HttpSettings(), 0, console=True)
+    async with made.open() as contracts:
+        loopback = ServerSettings.loopback(drain_grace_seconds=0.2)
+        async with Server(contracts, loopback, fronts=[front]):
+            yield front.url

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from dataclasses import asdict
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,14 +19,11 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, printable
 from dramaturg.cli.text_tables import TableColumns
 from dramaturg.datasets import Format
-from dramaturg.datasets.row_file import RowsError, open_rows
 from dramaturg.datasets.source import STANDARD_INPUT
-from dramaturg.kinds import KINDS
+from dramaturg.kinds import FILE_KINDS
 
 __all__ = ["app"]
 
-FILE_KINDS = {kind.name: kind for kind in KINDS if not kind.command}
-"""The kinds whose rows are evaluated as they are, by name."""
 _TABLES = ("texts", "pairs")
 """The kinds that a table with a text a row may have."""
 
@@ -106,67 +103,20 @@ def evaluate(
 
 
 def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
-    """The kind of the rows of a file, and why.
-
-    A table with a text a row has texts. Else it is the kind whose contract the first row keeps, or the only
-    one that has all fields of the row.
-
-    Args:
-        file: A path or an address; "-" is standard input, which can be read again afterwards.
-        form: How its rows are written. None: as the end of the name tells.
-
-    Returns:
-        The name of the kind, and by what it was told. Empty for a table, which ``TableColumns`` describes.
+    """``dramaturg.formats.evaluated_file.infer_kind`` as a command fails.
 
     Raises:
         typer.Exit: 2 with a message where the file cannot be read, or its first row fits no kind.
     """
-    from dramaturg.formats.texts import first_cells, has_texts
+    from dramaturg.formats import evaluated_file
 
-    cells = first_cells(file, form)
-    if has_texts(cells):
-        return "texts", ""
-    problems = {}
-    for name in FILE_KINDS:
-        _rewind(file)
-        request = _request_of(name)
-        try:
-            with open_rows(file, request, 1, form, _FILLED.get(name, ())) as rows:
-                if rows.check():
-                    _rewind(file)
-                    return name, "by the fields of its first row"
-                fail(f"{file}: there are no rows")
-        except OSError as error:
-            fail(f"{file}: {error.strerror or error}")
-        except RowsError as error:
-            problems[name] = error
-    if all(str(error) == str(problems["scripts"]) for error in problems.values()):
-        fail(f"{file}: {problems['scripts']}")
-    near = {name: error for name, error in problems.items() if not _has_another_field(error)} or problems
-    if len(near) > 1 and cells and not any("." in name for name in cells):
-        columns = ", ".join(filter(None, cells))
-        fail(f"{file}: its first row is of no kind; name the column of texts with --text: {columns}")
-    if len(near) > 1:
-        reasons = "".join(f"\n  {name}: {str(error).splitlines()[0]}" for name, error in near.items())
-        fail(f"{file}: its first row is of no kind; name the kind with --kind{reasons}")
-    _rewind(file)
-    return next(iter(near)), "by the fields of its first row"
-
-
-def _has_another_field(error: RowsError) -> bool:
-    """Whether a row has a field that its contract does not have; deeper ones are mistakes."""
-    return any(
-        "there is no such field" in told and "." not in told.partition(":")[0] for _, told in error.problems
-    )
-
-
-_FILLED = {"texts": ("criteria",)}
-"""Required fields that the options of a kind may fill."""
-
-
-def _request_of(kind: str) -> Any:
-    module = import_module(f"dramaturg.api.evaluation.v1.{kind}_pb2")
-    return getattr(module, FILE_KINDS[kind].request or f"Evaluate{kind.capitalize()}Request")
+    try:
+        return evaluated_file.infer_kind(file, form)
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except evaluated_file.FileError as error:
+        named = f"; name the column of texts with --text: {', '.join(error.columns)}"
+        fail(f"{file}: {error}{named if error.columns else ''}")
 
 
 def _keep_standard_input() -> None:
@@ -176,8 +126,3 @@ def _keep_standard_input() -> None:
         shutil.copyfileobj(source, kept)
     kept.seek(0)
     sys.stdin = io.TextIOWrapper(kept)
-
-
-def _rewind(file: str) -> None:
-    if file == STANDARD_INPUT:
-        sys.stdin.buffer.seek(0)

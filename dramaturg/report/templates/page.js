@@ -598,4 +598,11 @@ choose(theme.value);
 theme.addEventListener("change", () => { stored(theme.value); choose(theme.value); });
 
 if (!follow()) { mirror(); find(); }
+
+/* A page that frames this one has its title, and keeps its place. */
+if (parent !== window) {
+  document.querySelector("h1").classList.add("hidden");
+  const tell = () => parent.postMessage({ place: location.hash, top: scrollY }, "*");
+  for (const name of ["hashchange", "scroll"]) addEventListener(name, tell, { passive: true });
+}
 })();

@@ -24,6 +24,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import UpdateRunRequest
+from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.notifications import ChangeNotifier
@@ -255,6 +256,7 @@ def _new_run(request: pb.CreateRunRequest, tenant: str) -> NewRun:
         content=content,
         request_id=request.request_id,
         version=version("dramaturg"),
+        creator=current().principal,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -29,6 +29,7 @@ def describe(record: RunRecord, store: RunStore) -> Run:
         update_time=_stamp(record.update_time),
         created_by_version=record.version,
         attempt=record.attempt,
+        creator=record.creator,
     )
     if record.start_time is not None:
         run.start_time.CopyFrom(_stamp(record.start_time))
@@ -39,21 +40,25 @@ def describe(record: RunRecord, store: RunStore) -> Run:
 
 def describe_one(record: RunRecord, store: RunStore) -> Run:
     """The run as a message, with its judges. Blocks."""
-    run = describe(record, store)
-    for seen in store.judges.of_run(record.id):
-        run.judges.add(
-            role=seen.role,
-            judge=seen.judge,
-            name=seen.name,
-            version=seen.version,
-            first_seen_time=None if seen.time is None else _stamp(seen.time),
-        )
-    return run
+    return describe_all([record], store)[0]
 
 
-def describe_all(records: Iterable[RunRecord], store: RunStore) -> list[Run]:
-    """The runs as messages. Blocks."""
-    return [describe(record, store) for record in records]
+def describe_all(records: Sequence[RunRecord], store: RunStore) -> list[Run]:
+    """The runs as messages, with their judges. Blocks."""
+    judges = store.judges.of_runs([record.id for record in records])
+    runs = []
+    for record in records:
+        run = describe(record, store)
+        for seen in judges.get(record.id, ()):
+            run.judges.add(
+                role=seen.role,
+                judge=seen.judge,
+                name=seen.name,
+                version=seen.version,
+                first_seen_time=None if seen.time is None else _stamp(seen.time),
+            )
+        runs.append(run)
+    return runs
 
 
 def progress(record: RunRecord, store: RunStore) -> RunProgress:

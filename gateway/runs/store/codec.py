@@ -87,6 +87,7 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
         cursor=row.cursor,
         advance_time=throughput.last_advance(row.throughput),
         incident=None if row.incident is None else RunIncident.FromString(row.incident),
+        creator=row.creator,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from gateway.runs.records import SeenJudge
 from gateway.runs.store.tables import run_judges, runs, sanitize
 
 _KEY = ("run", "role", "judge", "name", "version")
+_COLUMNS = [run_judges.c[name] for name in ("role", "judge", "name", "version", "seen")]
 
 
 class SeenJudges(Repository):
@@ -49,14 +50,21 @@ class SeenJudges(Repository):
         return [one for one in found if (one.name, one.version) != (seen.name, seen.version)]
 
     @reading
-    def of_run(self, connection: sa.Connection, run_id: str) -> Sequence[SeenJudge]:
-        """The identities of the judges of a run, by role and judge, then in the order seen."""
-        number = sa.select(runs.c.number).where(runs.c.id == run_id).scalar_subquery()
-        return _select(connection, run_judges.c.run == number)
+    def of_runs(self, connection: sa.Connection, run_ids: Sequence[str]) -> Mapping[str, Sequence[SeenJudge]]:
+        """The identities of the judges of runs, by the ids of the runs; runs without judges are left out.
+
+        They are ordered by role and judge, then as they were seen.
+        """
+        found: dict[str, list[SeenJudge]] = {}
+        of = run_judges.c
+        query = sa.select(runs.c.id, *_COLUMNS).join_from(run_judges, runs).where(runs.c.id.in_(run_ids))
+        for run_id, *seen in connection.execute(query.order_by(of.role, of.judge, of.seen)):
+            found.setdefault(run_id, []).append(SeenJudge(*seen))
+        return found
 
 
 def _select(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Sequence[SeenJudge]:
     of = run_judges.c
-    query = sa.select(of.role, of.judge, of.name, of.version, of.seen).where(where)
+    query = sa.select(*_COLUMNS).where(where)
     rows = connection.execute(query.order_by(of.role, of.judge, of.seen))
     return [SeenJudge(*row) for row in rows]

@@ -141,6 +141,7 @@ class Runs(Repository):
             "digest": digest,
             "state": RUN_STATE_PREPARING,
             "version": run.version,
+            "creator": run.creator,
             "create_time": created,
             "update_time": created,
             "state_time": created,

@@ -74,6 +74,8 @@ runs = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False, default=1),
     sa.Column("repeat_offset", sa.Integer, nullable=False, default=0),
     sa.Column("version", SanitizedText, nullable=False),
+    # The principal that created it.
+    sa.Column("creator", SanitizedText, nullable=False, default="", server_default=""),
     sa.Column("create_time", UtcTimestamp, nullable=False),
     sa.Column("update_time", UtcTimestamp, nullable=False),
     sa.Column("start_time", UtcTimestamp),
@@ -370,7 +372,7 @@ RUN_PARTS = (
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0004",
+    head="0005",
     version_table="run_revision",
     former="run_schema",
 )

@@ -1,9 +1,11 @@
 """Makes the pictures of the documents, after ``make demo``.
 
     python -m tests.gateway.console.screenshots docs/images
+    python -m tests.gateway.console.screenshots --look FOLDER
 
 They are the report of the demonstration, the page of a run of its samples with replayed answers, and pages of
-a console with made-up results, each light and dark, with a reduced palette.
+a console with made-up results, each light and dark, with a reduced palette. ``--look``
+writes every page of the console in both themes and at 390 pixels, to be looked at.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import passed
 from dramaturg.testing import FakeJudge, in_thread, serve
+from gateway.console.evaluation import KINDS
 from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from tests.dramaturg.report.many import many
@@ -92,7 +95,11 @@ def _fill(console: Consoled) -> None:
 
 def _comparison(seen: Tab) -> None:
     seen.page.goto("/console/compare?baseline=before&run=after")
-    seen.until("document.getElementById('status')?.textContent.includes('samples')")
+    _wait_for_report(seen)
+
+
+def _wait_for_report(seen: Tab) -> None:
+    seen.page.frame_locator("iframe.report").locator("#status", has_text="samples").wait_for()
 
 
 def _labelling(seen: Tab) -> None:
@@ -171,6 +178,7 @@ def main(folder: Path) -> None:
         for scheme in schemes:
             with _tab(scheme, run[0]) as seen:
                 seen.page.goto(run[1])
+                _wait_for_report(seen)
                 _save(seen, folder / f"run-{scheme}.png")
     for scheme in schemes:
         with _tab(scheme, REPORT.as_uri(), REPORT_WIDTH, REPORT_HEIGHT) as seen:
@@ -193,5 +201,43 @@ def main(folder: Path) -> None:
                     _save(seen, folder / f"{title}-{scheme}.png")
 
 
+ALL = {
+    "runs": "",
+    "run": "runs/after",
+    "new-run": "runs/new",
+    "compare": "runs/after/compare",
+    "comparison": "compare?baseline=before&run=after",
+    "labels": "labels",
+    "new-label-set": "labels/new?run=after",
+    "judges": "judges",
+    "judge": "judges/critic/both",
+    "new-judge": "judges/new/server",
+    "new-panel": "judges/new/panel",
+    **{f"evaluate-{kind}": f"evaluate/{kind}" for kind in KINDS},
+}
+"""Every page, by the name of its picture."""
+
+
+def look(folder: Path) -> None:
+    """Writes pictures of every page in both themes and at 390 pixels.
+
+    Args:
+        folder: Where they are written.
+    """
+    os.environ["DRAMATURG_RUNS_ENABLED"] = "false"
+    with tempfile.TemporaryDirectory() as name, in_thread(_console(Path(name))) as console:
+        _fill(console)
+        for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):
+            with _tab(scheme, console.url, width, HEIGHT) as seen:
+                for title, path in ALL.items():
+                    seen.page.goto(f"/console/{path}")
+                    if seen.page.locator("iframe.report").count():
+                        _wait_for_report(seen)
+                    seen.page.screenshot(path=folder / f"{title}-{scheme}-{width}.png", full_page=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1] == "--look":
+        look(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]))

@@ -62,11 +62,19 @@ class Browserless:
     ) -> aiohttp.ClientResponse:
         return await self._request("POST", path, fields or {}, {"Origin": self._url, **headers})
 
+    async def post_form(self, path: str, form: aiohttp.FormData, **headers: str) -> aiohttp.ClientResponse:
+        """Posts a form with a file."""
+        return await self._request("POST", path, form, {"Origin": self._url, **headers})
+
     async def sign_in(self, who: Holder) -> aiohttp.ClientResponse:
         return await self.post("/console/sign-in", {"token": who.token})
 
     async def _request(
-        self, method: str, path: str, fields: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str] | aiohttp.FormData,
+        headers: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         address = self._url + path
@@ -303,7 +311,10 @@ async def test_the_report_is_apart_from_the_console(console: Consoled) -> None:
         policy = answer.headers["Content-Security-Policy"]
         assert "sandbox allow-scripts allow-downloads;" in policy
         assert "allow-same-origin" not in policy
+        assert "frame-ancestors 'self'" in policy
         assert "writer" in await answer.text()
+        shown = await (await visitor.get("/console/runs/run-1")).text()
+        assert 'sandbox="allow-scripts allow-downloads"' in shown
 
 
 async def test_without_sign_in_a_foreign_name_of_this_machine_is_refused(console: Consoled) -> None:
@@ -363,7 +374,14 @@ def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
     judge = Judge(name="b", role="critic", certificate=certificate, certificate_changes=["version 1, now 2"])
     assert judge_view(judge).certificate == "1 within, 2 outside (2026-01-02)"
     page = render(
-        "judges.html.j2", judges=[judge_view(judge)], checked=False, links=[], path="", authenticates=False
+        "judges.html.j2",
+        roles=[("critic", [judge_view(judge)])],
+        built_in=[],
+        checked=False,
+        may_register=False,
+        links=[],
+        path="",
+        authenticates=False,
     )
     assert '<div class="fail">stale</div><div class="note text">version 1, now 2</div>' in page
 
@@ -446,6 +464,7 @@ async def test_runs_are_compared_within_a_tenant(guarded: Consoled) -> None:
         await visitor.sign_in(STRANGER)
         assert (await visitor.get("/console/runs/later/compare")).status == 404
         assert (await visitor.get("/console/compare?baseline=run&run=later")).status == 404
+        assert (await visitor.get("/console/compare/report?baseline=run&run=later")).status == 404
 
 
 async def test_labelling_is_for_who_may_write(guarded: Consoled) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
+    RUN_STATE_SUCCEEDED,
     RunBudget,
 )
 from gateway.runs.records import Incident
@@ -24,7 +27,17 @@ from tests.support.runs import TIMED_OUT, create, judged, spec
 
 pytestmark = pytest.mark.slow
 
-PAGES = ("", "runs/run-1", "judges")
+PAGES = (
+    "",
+    "runs/run-1",
+    "runs/new",
+    "judges",
+    "judges/critic/strict",
+    "judges/new/server",
+    "judges/new/panel",
+    "evaluate/rubric",
+    "evaluate/conversation",
+)
 
 
 def running(console: Consoled, samples: int = 3, **fields: Any) -> None:
@@ -53,7 +66,8 @@ def test_each_page_opens_without_a_fault(console: Consoled, scheme: str, width: 
         for path in PAGES:
             seen.page.goto(f"{console.url}/console/{path}")
             assert seen.page.inner_text("h1")
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert seen.page.locator(".primary:visible").count() <= 1, path
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, path
             # No table has a part that is out of view.
             assert seen.page.evaluate(
                 "[...document.querySelectorAll('.wide')].every(one => one.scrollWidth <= one.clientWidth)"
@@ -90,7 +104,7 @@ def test_the_state_is_changed_by_keyboard(console: Consoled) -> None:
         seen.page.focus("#action-cancel")
         seen.page.keyboard.press("Enter")
         seen.page.wait_for_selector(".badge.cancelled")
-        assert seen.page.locator(".actions").count() == 0
+        assert seen.page.locator("#control").count() == 0
         assert not seen.faults
 
 
@@ -105,14 +119,75 @@ def test_failures_and_budget_are_stated_in_words(console: Consoled) -> None:
         assert "10 of 100" in seen.page.inner_text("main")
 
 
-def test_the_report_opens_and_filters_while_the_run_goes_on(console: Consoled) -> None:
+def test_the_page_of_a_run_is_its_report_also_while_it_goes_on(console: Consoled) -> None:
     running(console)
     with tab(console) as seen:
         seen.page.goto(f"{console.url}/console/runs/run-1")
-        seen.page.get_by_role("link", name="Report").press("Enter")
-        seen.until("document.getElementById('status')?.textContent === '1 samples'")
-        seen.page.goto(seen.page.url + "#sample=0")
-        seen.page.wait_for_selector("#one .verdicts")
+        report = seen.page.frame_locator("iframe.report")
+        report.locator("#status", has_text="1 samples").wait_for()
+        report.locator(".matrix .name a").first.press("Enter")
+        report.locator("#one .verdicts").first.wait_for()
+        seen.until("location.hash === '#sample=0'")
+        # What is opened has an address, and stays open when the run has ended.
+        seen.page.reload()
+        report.locator("#one .verdicts").first.wait_for()
+        for index in (1, 2):
+            finish(console, index)
+        console.store.runs.change_state("run-1", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+        report.locator("#one .where", has_text="1 of 3").wait_for()
+        assert not seen.faults
+
+
+def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None:
+    finished_run(served.store, many("scripts", 4))
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/runs/run")
+        seen.page.locator("#export summary").press("Enter")
+        with seen.page.expect_download() as download:
+            seen.page.get_by_role("link", name="judgements.csv").press("Enter")
+        assert Path(download.value.path()).read_text(encoding="utf-8").startswith("sample_index,")
+        seen.page.locator("#rerun summary").press("Enter")
+        seen.page.select_option("#rerun select", "all")
+        seen.page.focus("#start-rerun")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector(".badge.running, .badge.preparing")
+        assert served.store.runs.get("run").attempt == 2  # type: ignore[union-attr]
+        seen.page.on("dialog", lambda dialog: dialog.accept())
+        seen.page.focus("#action-cancel")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector(".badge.cancelled")
+        seen.page.locator("#details summary").press("Enter")
+        seen.page.focus("#delete")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_url("**/console/")
+        assert served.store.runs.get("run") is None
+        assert not seen.faults
+
+
+def test_runs_are_found_and_two_are_compared_from_the_list(served: Consoled) -> None:
+    for name in ("before", "after", "pairs"):
+        finished_run(served.store, many("pair" if name == "pairs" else "scripts", 4), run_id=name, name=name)
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/")
+        seen.until("document.querySelectorAll('td.result bdi').length === 3")
+        row = seen.page.locator("tr", has=seen.page.locator("#run-after")).inner_text()
+        assert re.search(r"writer-large \d+\.\d %\s+\[\d+\.\d to \d+\.\d %\]\s+first of 3 models", row)
+        seen.page.fill("input[type=search]", "BEF")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_url("**/console/?q=BEF*")
+        assert seen.page.locator("tbody tr").count() == 1
+        seen.page.goto(f"{served.url}/console/?kind=scripts")
+        assert seen.page.locator("tbody tr").count() == 2
+        assert seen.page.locator("#compare-two").is_disabled()
+        for name in ("after", "before"):
+            seen.page.focus(f"#choose-{name}")
+            seen.page.keyboard.press("Space")
+        seen.page.focus("#compare-two")
+        seen.page.keyboard.press("Enter")
+        # The older run is the baseline.
+        seen.page.wait_for_url("**/console/compare?baseline=before&run=after")
+        lead = seen.page.frame_locator("iframe.report").locator(".lead")
+        assert "after" in lead.inner_text()
         assert not seen.faults
 
 
@@ -161,10 +236,12 @@ def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None
     finished_run(served.store, after, run_id="after")
     with tab(served) as seen:
         seen.page.goto(f"{served.url}/console/runs/after")
-        seen.page.get_by_role("link", name="Compare with another run").press("Enter")
+        seen.page.get_by_role("link", name="Compare").press("Enter")
         seen.page.wait_for_url("**/compare")
         seen.page.locator("table.runs a").press("Enter")
         seen.page.wait_for_url("**/console/compare?*")
+        assert seen.page.get_by_role("link", name="a run").count() == 2
+        seen.page.goto(seen.page.url.replace("compare?", "compare/report?"))
         seen.until("document.getElementById('status').textContent.includes('samples')")
         assert f"{turned} of " in seen.page.inner_text(".lead")
         assert "is significant (p <" in seen.page.inner_text(".lead")

@@ -144,11 +144,10 @@ def test_hostile_texts_are_labelled_as_text(served: Consoled, kind: str) -> None
 def test_a_pasted_text_is_judged_with_reasons(served: Consoled) -> None:
     with tab(served) as seen:
         seen.page.goto(f"{served.url}/console/evaluate")
-        seen.page.get_by_role("link", name="Text with a rubric").press("Enter")
-        seen.page.wait_for_url("**/evaluate/rubric")
-        seen.page.fill("#field-goal", "Where is my order?")
         seen.page.fill("#field-text", f"Line one.\nIt ships {HOSTILE}")
-        seen.page.fill("#field-criteria", "polite: It greets the customer.")
+        seen.page.fill("[name='criterion.0.id']", "Polite")
+        for name in ("id", "about"):
+            seen.page.fill(f"[name='criterion.1.{name}']", "")
         seen.page.focus("#evaluate")
         seen.page.keyboard.press("Enter")
         seen.page.wait_for_selector("#result")
@@ -165,13 +164,28 @@ def test_a_pasted_text_is_judged_with_reasons(served: Consoled) -> None:
 def test_what_a_judge_cannot_read_is_said_above_the_form(served: Consoled) -> None:
     with tab(served) as seen:
         seen.page.goto(f"{served.url}/console/evaluate/rubric")
-        seen.page.fill("#field-goal", "Where is my order?")
         seen.page.fill("#field-text", "Tomorrow.")
-        seen.page.fill("#field-criteria", "Not an id: at all")
+        seen.page.fill("[name='criterion.1.anchors']", "good: at all")
         seen.page.click("#evaluate")
         seen.page.wait_for_selector("[role=alert]")
-        assert "criteria[0].id" in seen.page.inner_text("[role=alert]")
-        assert seen.page.input_value("#field-criteria") == "Not an id: at all"
+        assert "criterion 2: 'good: at all' is not of the form" in seen.page.inner_text("[role=alert]")
+        assert seen.page.input_value("[name='criterion.1.anchors']") == "good: at all"
+        assert seen.page.input_value("#field-text") == "Tomorrow."
+
+
+def test_a_conversation_is_judged_by_a_criterion_that_is_added(served: Consoled) -> None:
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/evaluate/conversation")
+        seen.page.get_by_role("button", name="Add a criterion").press("Enter")
+        seen.page.keyboard.type("polite")
+        seen.page.fill("[name='criterion.1.about']", "It greets the customer.")
+        seen.page.fill("[name='criterion.0.id']", "")
+        seen.page.fill("[name='criterion.0.about']", "")
+        seen.page.focus("#evaluate")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector("#result")
+        assert "polite" in seen.page.inner_text("section th[scope=row]")
+        assert not seen.faults
 
 
 def test_every_choice_has_a_key_of_its_own() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from dramaturg.cli.evaluate import FILE_KINDS, infer_kind
+from dramaturg.cli.evaluate import infer_kind
 from dramaturg.cli.main import app
+from dramaturg.kinds import FILE_KINDS
 
 TASK = {"goal": "Paint a wall"}
 GRAPH = {

@@ -11,7 +11,7 @@ NEW = SeenJudge("critic", "theirs", "llm-critic", "1.1")
 
 
 def versions(store: RunStore, run_id: str = "run") -> list[tuple[str, str]]:
-    return [(one.judge, one.version) for one in store.judges.of_run(run_id)]
+    return [(one.judge, one.version) for one in store.judges.of_runs([run_id]).get(run_id, [])]
 
 
 def test_a_new_identity_returns_the_others_of_the_judge_once(store: RunStore) -> None:
@@ -25,7 +25,7 @@ def test_a_new_identity_returns_the_others_of_the_judge_once(store: RunStore) ->
     assert not store.judges.note("run", OLD)
     assert versions(store) == [("ours", "0.9"), ("theirs", "1.0"), ("theirs", "1.1")]
     assert versions(store, "other") == [("theirs", "1.1")]
-    assert all(one.time is not None for one in store.judges.of_run("run"))
+    assert all(one.time is not None for one in store.judges.of_runs(["run"])["run"])
 
 
 def test_the_identities_are_deleted_with_the_run(store: RunStore) -> None:

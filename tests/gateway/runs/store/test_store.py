@@ -90,6 +90,7 @@ def test_a_store_of_a_newer_program_is_refused(store_url: str) -> None:
 
 FORMER = (
     "ALTER TABLE label_items DROP COLUMN probability",
+    "ALTER TABLE runs DROP COLUMN creator",
     "DROP TABLE run_revision",
     "DROP TABLE judge_certificates",
     "ALTER TABLE run_results DROP COLUMN measured_confidence",

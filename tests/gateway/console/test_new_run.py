@@ -1,0 +1,247 @@
+"""From a file to its report in the console, and the judges that are registered there."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dramaturg.judge.verdicts import failed, passed
+from dramaturg.service.errors import ServiceError
+from dramaturg.testing import FakeJudge, in_thread, serve
+from gateway.console.uploads import MAX_BYTES, read_upload
+from gateway.settings import JudgeEntry
+from services.alignment.app import App as AlignmentApp
+from tests.gateway.console.conftest import EVALUATOR, HOSTILE, VIEWER
+from tests.gateway.console.test_console import Browserless
+from tests.support.browser import AXE, Tab, browser
+from tests.support.command_line import ROOT
+from tests.support.console import Consoled, serve_whole_console
+
+ANSWERS = ROOT / "examples" / "texts" / "answers.csv"
+MOST_CLICKS = 6
+
+
+def judge(name: str, refused: str) -> FakeJudge:
+    """A judge of rubrics that fails texts with a word."""
+
+    def answer(request: Any, candidate: Any) -> Any:
+        if refused in candidate.text:
+            return [failed(one.id, rationale="It sends the customer elsewhere.") for one in request.criteria]
+        return [passed(one.id) for one in request.criteria]
+
+    return FakeJudge(answer, name=name)
+
+
+@asynccontextmanager
+async def _gateway(folder: Path) -> AsyncIterator[str]:
+    async with (
+        AlignmentApp().open() as contracts,
+        serve(*contracts) as alignment,
+        serve(judge("first", "website").contract()) as first,
+        serve(judge("second", "picture").contract()) as second,
+    ):
+        entries = [
+            JudgeEntry(role="alignment", name="statistics", target=alignment.target),
+            JudgeEntry(role="rubric-judge", name="first", target=first.target, default=True),
+            JudgeEntry(role="rubric-judge", name="second", target=second.target, owner="partner"),
+        ]
+        async with serve_whole_console(folder, entries, judge_targets=("127.0.0.1:*",)) as url:
+            yield url
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[str]:
+    """The address of a console whose gateway evaluates runs, with two judges of rubrics."""
+    with in_thread(_gateway(tmp_path)) as url:
+        yield url
+
+
+class Clicks:
+    """Clicks of a visitor, counted."""
+
+    def __init__(self, seen: Tab) -> None:
+        self.count = 0
+        self._page = seen.page
+
+    def click(self, selector: str) -> None:
+        self.count += 1
+        self._page.click(selector)
+
+    def upload(self, selector: str, file: Path) -> None:
+        """Opens the file chooser of the browser, and takes a file in it."""
+        with self._page.expect_file_chooser() as chooser:
+            self.click(selector)
+        chooser.value.set_files(file)
+        self.count += 1
+
+    def choose(self, selector: str, value: str) -> None:
+        """Opens a list, and takes a value of it."""
+        self._page.select_option(selector, value)
+        self.count += 2
+
+
+@contextmanager
+def tab(url: str, **options: Any) -> Iterator[Tab]:
+    with browser(**options) as opened:
+        yield Tab(opened.new_page(), url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_csv_becomes_a_report_in_six_clicks(gateway: str, scheme: str, width: int) -> None:
+    with tab(gateway, scheme=scheme, width=width) as seen:
+        seen.page.goto(f"{gateway}/console/")
+        visitor = Clicks(seen)
+        visitor.click("#new")
+        visitor.upload("#file", ANSWERS)
+        visitor.choose("#rubric", "builtin:relevance")
+        seen.page.wait_for_selector("#estimate")
+        assert "a table with 6 texts for 3 tasks" in seen.page.inner_text("#checked")
+        assert seen.page.input_value("select[name='column.model']") == "model"
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        if AXE.is_file():
+            assert not seen.serious_faults()
+        visitor.click("#start")
+        report = seen.page.frame_locator("iframe.report")
+        # The report is there before the last sample, and read again with it.
+        report.locator("#status", has_text="3 samples").wait_for()
+        assert report.locator(".lead").inner_text().startswith("alpha leads")
+        assert visitor.count <= MOST_CLICKS
+        seen.page.goto(f"{gateway}/console/")
+        seen.page.wait_for_selector("td.result bdi")
+        assert seen.page.inner_text("th[scope=row]").split() == ["answers.csv", "texts"]
+        assert not seen.faults
+
+
+@pytest.mark.slow
+def test_a_column_a_rubric_and_two_judges_are_chosen(gateway: str, tmp_path: Path) -> None:
+    file = tmp_path / "survey.csv"
+    file.write_text(f'who,comment\nme,"{HOSTILE} website"\nyou,A picture.\n', encoding="utf-8")
+    with tab(gateway) as seen:
+        # From the page of a judge that is compared with another one.
+        seen.page.goto(f"{gateway}/console/judges/rubric-judge/first")
+        seen.page.click("#compare")
+        seen.page.wait_for_url("**/runs/new?*")
+        seen.page.set_input_files("#file", file)
+        seen.page.wait_for_selector("#checked [role=alert]")
+        assert "Choose the column of the texts" in seen.page.inner_text("#checked")
+        seen.page.select_option("select[name='column.text']", "comment")
+        seen.page.wait_for_selector("#shadow-rubric-judge")
+        assert "criterion" in seen.page.inner_text("#checked [role=alert]")
+        assert "<b id=injected>soup</b>" in seen.page.inner_text("#checked")
+        assert seen.page.input_value("#shadow-rubric-judge") == "rubric-judge=second"
+        seen.page.fill("[name='criterion.0.id']", "Is polite")
+        seen.page.fill("[name='criterion.0.about']", "It is polite.")
+        seen.page.click("#start")
+        seen.page.wait_for_selector("[data-final='1']", state="attached")
+        seen.page.reload()
+        seen.page.get_by_role("link", name="Agreement of judges").press("Enter")
+        seen.page.wait_for_url("**/shadows")
+        # The first judge fails the first text, the second one the other.
+        assert "0.0 %" in seen.page.inner_text("main table tbody tr")
+        assert "is_polite" in seen.page.inner_text("main")
+        assert seen.page.locator("#injected, main script").count() == 0
+        assert not seen.faults
+
+
+@pytest.mark.slow
+def test_a_panel_is_registered_checked_and_removed(gateway: str) -> None:
+    with tab(gateway) as seen:
+        seen.page.goto(f"{gateway}/console/judges")
+        assert seen.page.locator("h2").all_inner_texts() == ["rubric-judge"]
+        assert seen.page.locator("#built-in").inner_text() == "1 configured judge of other roles, all serving"
+        seen.page.click("#register")
+        seen.page.get_by_role("link", name="Panel").click()
+        seen.page.wait_for_url("**/new/panel")
+        seen.page.fill("#name", "both")
+        seen.page.fill("[name=quorum]", "2")
+        for name in ("first", "second"):
+            seen.page.check(f"[value='rubric-judge={name}']")
+        seen.page.click("#submit")
+        seen.page.wait_for_url("**/judges/rubric-judge/both")
+        assert "majority, quorum 2 of 2: first, second" in seen.page.inner_text("dl.facts")
+        if AXE.is_file():
+            assert not seen.serious_faults()
+        seen.page.goto(f"{gateway}/console/judges/rubric-judge/second")
+        seen.page.click("#check")
+        seen.page.wait_for_selector("#result")
+        assert "requirements hold" in seen.page.inner_text("#result")
+        assert "IdentityService names the implementation" in seen.page.inner_text(".checks")
+        seen.page.goto(f"{gateway}/console/judges/rubric-judge/both")
+        seen.page.on("dialog", lambda dialog: dialog.accept())
+        seen.page.click("#remove")
+        seen.page.wait_for_url("**/console/judges")
+        assert "both" not in seen.page.inner_text("main")
+        assert not seen.faults
+
+
+def upload(data: bytes, name: str = "rows.csv", **fields: str) -> aiohttp.FormData:
+    form = aiohttp.FormData(fields)
+    form.add_field("file", data, filename=name)
+    return form
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "said"),
+    [
+        (b"", "rows.csv", "there are no rows"),
+        (b"no JSON\n", "rows.jsonl", "line 1: is not JSON"),
+        (b"\xff\xfe", "rows.csv", "is not UTF-8"),
+        (b"PK\x03\x04", "rows.xlsx", "cannot be read as XLSX"),
+        (b"task,text\n,\n", "rows.csv", "row 1: task: is missing"),
+        (b'{"colour": 1}\n', "../../etc/passwd", "its first row is of no kind"),
+    ],
+)
+def test_a_file_that_cannot_be_evaluated_is_told_with_the_reason(data: bytes, name: str, said: str) -> None:
+    found = read_upload(name, data, {})
+    assert said in found.problem
+    assert not found.content
+
+
+def _zipped() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as book:
+        book.writestr("xl/workbook.xml", b" " * (1 << 30))
+    return data.getvalue()
+
+
+def _unzipped() -> bytes:
+    return gzip.compress(b"text\n" + b"a\n" * (64 << 20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bomb", "name"), [(_zipped, "rows.xlsx"), (_unzipped, "rows.csv.gz")])
+def test_a_file_that_grows_is_refused_and_costs_the_gateway_nothing(
+    bomb: Callable[[], bytes], name: str
+) -> None:
+    data = bomb()
+    assert len(data) < MAX_BYTES
+    try:
+        problem = read_upload(name, data, {}).problem
+    except ServiceError as error:
+        problem = error.violations[0].description
+    assert "memory" in problem or "XLSX" in problem
+
+
+async def test_who_may_not_write_starts_no_run(guarded: Consoled) -> None:
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        page = await (await visitor.get("/console/runs/new")).text()
+        assert "Your role may not start runs" in page
+        assert 'type="file"' not in page
+        rows = upload(ANSWERS.read_bytes(), rubric="builtin:relevance")
+        assert (await visitor.post_form("/console/runs/new", rows)).status == 400
+        await visitor.sign_in(EVALUATOR)
+        assert (await visitor.post_form("/console/runs/new", upload(b"x" * (17 << 20)))).status == 413
+        foreign = upload(ANSWERS.read_bytes())
+        refused = await visitor.post_form("/console/runs/new", foreign, Origin="https://evil.example")
+        assert refused.status == 403
+        assert (await visitor.post("/console/runs/new", {"rubric": "own"})).status == 415
