@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import threading
@@ -104,7 +105,7 @@ def run(
 def printed(section: str, block: int = 0) -> str:
     """A block of code of a section of the documentation, without the commands that install something."""
     _, _, after = DOCUMENT.partition(f"\n## {section}\n")
-    code = after.split("\n```\n")[2 * block + 1]
+    code = re.findall(r"^```[^\n]*\n(.*?)^```$", after, re.DOTALL | re.MULTILINE)[block]
     return "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
 
 
