@@ -86,7 +86,7 @@ ByReference = Annotated[
     bool,
     typer.Option(
         "--by-reference",
-        help="With --target and --kind: the gateway reads FILE, a path or an address (s3://...).",
+        help="With --target and --kind: the gateway reads FILE, a path, an address or datasets/ID.",
         rich_help_panel=MORE,
     ),
 ]

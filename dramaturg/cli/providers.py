@@ -15,6 +15,7 @@ from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import ServiceError
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Table, columns
@@ -67,6 +68,7 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
     print_tables(output(), table)
     if listed.providers:
         typer.echo(f"Default model: {listed.default_model or 'none'}")
+        tell_next("providers", "check", "--model", listed.default_model or "MODEL")
     else:
         typer.echo(
             "No provider is configured: set MODEL, and OPENAI_API_KEY for the key of a provider, or "
@@ -106,6 +108,8 @@ def check(
         _print(checked)
     if any(found.status == pb.FEATURE_STATUS_FAILED for found in checked.features):
         raise typer.Exit(1)
+    if not as_json:
+        tell_next("eval", "FILE", "--judge-model", f"{checked.provider}/{checked.model}")
 
 
 def _run(work: Any, target: str | None) -> Any:

@@ -15,6 +15,7 @@ from dramaturg.cli.align.table import Rows, add_annotations, group_column
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.summaries.comparison import SAMPLE, RunsError, comparison, read_run
@@ -169,6 +170,10 @@ def plan(
         *floor,
         f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}",
     )
+    if judge or half_width is not None:
+        tell_next("labels", "create", "RUN", "--size", response.unit_count)
+    else:
+        tell_next("eval", "FILE", "--limit", response.unit_count)
 
 
 def _replacement(

@@ -20,6 +20,7 @@ from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.runs.spec import show_upload, upload_size
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.tables.model import Table, columns
 
@@ -42,6 +43,8 @@ def upload(
 ) -> None:
     """Uploads a file and prints the id of the dataset. Content that the gateway has is not sent again.
 
+    "dramaturg eval datasets/ID --by-reference --kind KIND --target HOST:PORT" evaluates its rows.
+
     For example:
 
         dramaturg runs datasets upload tasks.jsonl
@@ -58,7 +61,11 @@ def upload(
         )
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
-    typer.echo(json.dumps(_describe(dataset), ensure_ascii=False) if as_json else dataset.id)
+    if as_json:
+        typer.echo(json.dumps(_describe(dataset), ensure_ascii=False))
+        return
+    typer.echo(dataset.id)
+    tell_next("eval", f"datasets/{dataset.id}", "--by-reference", "--kind", "KIND", "--target", target)
 
 
 @app.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -54,15 +55,22 @@ _FORMATS = {
     Format.PARQUET: run_pb2.DATASET_FORMAT_PARQUET,
 }
 
+_UPLOADED = re.compile("datasets/([0-9a-f]{64})")
+
 
 def make_dataset(file: str, form: Format | None, *, limit: int | None) -> Dataset:
-    """The dataset of a path or an address that the gateway reads itself.
+    """The dataset that the gateway reads itself: a path, an address, or ``datasets/ID`` of an uploaded one.
 
     Raises:
         typer.Exit: 2 with a message where it is standard input.
     """
     if file == STANDARD_INPUT:
         fail("--by-reference: standard input has no address that a gateway could read")
+    if uploaded := _UPLOADED.fullmatch(file):
+        dataset = Dataset(dataset_id=uploaded[1], row_limit=limit or 0)
+        if form is not None:
+            dataset.format = _FORMATS[form]
+        return dataset
     path = local_path(file)
     dataset = Dataset(uri=file if path is None else str(path.absolute()), row_limit=limit or 0)
     if (form := form or format_of(file)) is not None:

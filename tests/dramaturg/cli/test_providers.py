@@ -24,6 +24,7 @@ def test_providers_and_their_models_are_listed(monkeypatch: pytest.MonkeyPatch) 
         table = CliRunner().invoke(app, ["providers"])
         listed = json.loads(CliRunner().invoke(app, ["providers", "--json"]).stdout)
     assert "environment" in table.stdout
+    assert "next: dramaturg providers check --model environment/test-model" in table.stderr
     assert listed == {
         "default_model": "environment/test-model",
         "providers": [{"provider": "environment", "models": ["test-model"], "error": ""}],
@@ -58,6 +59,7 @@ def test_the_connection_alone_makes_no_completion(monkeypatch: pytest.MonkeyPatc
         checked = CliRunner().invoke(app, ["providers", "check", "--connection"])
         assert not server.requests
     assert checked.exit_code == 0
+    assert "next: dramaturg eval FILE --judge-model environment/test-model" in checked.stderr
 
 
 def test_without_a_provider_it_says_how_to_configure_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,14 @@ async def test_a_large_file_is_uploaded_for_a_run(tmp_path: Path) -> None:
             assert run.dataset.row_count == 90
             assert run.progress.succeeded_count == 90
             assert run.dataset.format == run_pb2.DATASET_FORMAT_JSONL
+            named = ("eval", f"datasets/{dataset_id}", "--by-reference", "--kind", "scripts", "--limit", "1")
+            again = await dramaturg(*named, *command[2:])
+            assert again.code == 0, again.err
+            other = await client.runs.get(again.json["id"])
+            while other.state in ACTIVE:
+                await asyncio.sleep(0.1)
+                other = await client.runs.get(other.id)
+            assert (other.dataset.sha256, other.dataset.row_count) == (dataset_id, 1)
             # Its samples are read: the dataset is not needed any more.
             await client.datasets.delete(dataset_id)
             spec = scripts_spec(dataset=Dataset(dataset_id=dataset_id))

@@ -33,7 +33,9 @@ def test_samples_for_a_margin(tmp_path: Path) -> None:
     assert 60 < figures["units"] < figures["cautious_units"]
     larger = json.loads(run(*folders, "--margin", "0.1", "--json").stdout)
     assert larger["units"] < figures["units"] / 3
-    assert "needed" in run(*folders, "--effect", "0.1").stdout
+    by_effect = run(*folders, "--effect", "0.1")
+    assert "needed" in by_effect.stdout
+    assert "next: dramaturg eval FILE --limit" in by_effect.stderr
     half = json.loads(run(*folders, "--margin", "0.05", "--largest-task-loss", "0.5", "--json").stdout)
     assert half["units"] < figures["units"]
     assert (figures["fewest_units"], half["fewest_units"]) == (72, 36)
