@@ -1,4 +1,4 @@
-"""Every code block of the guide and of the pages for operators is run as ``tests.support.pages`` says."""
+"""The code blocks of the README, the guide and operators' pages are run as ``tests.support.pages`` says."""
 
 from __future__ import annotations
 

@@ -39,7 +39,11 @@ from tests.support.command_line import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import START_SECONDS
 
-PAGES = [*sorted((ROOT / "docs" / "guide").glob("*.md")), *sorted((ROOT / "docs" / "operate").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    *sorted((ROOT / "docs" / "operate").glob("*.md")),
+]
 LANGUAGES = {"bash", "python", "text", "csv", "toml", "yaml", "json", "typescript", "go"}
 TERMINAL, NEEDS = "In another terminal", "Needs "
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"\n]*)")?([^\n]*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -102,7 +106,9 @@ class Session:
             (tools / name).chmod(0o755)
         self.environment = {
             **{
-                name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "MODEL"))
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("OPENAI_", "MODEL", "DRAMATURG_"))
             },
             "PATH": f"{tools}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
@@ -145,7 +151,9 @@ class Session:
         done = subprocess.run(
             shell if language == "bash" else [sys.executable, "-c", code],
             cwd=self._folder,
-            env=self.environment,
+            # A program in Python calls the gateway of the page; commands have one of their own.
+            env=self.environment
+            | ({"DRAMATURG_TARGET": f"localhost:{self.moved('50051')}"} if language == "python" else {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
