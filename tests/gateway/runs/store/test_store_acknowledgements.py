@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
@@ -37,6 +38,7 @@ from tests.support.runs import create, invalid_row, judged, lost_acknowledgement
 MICROSECONDS = 1_700_000_000_000_000
 NOW = datetime.fromtimestamp(MICROSECONDS / 1e6, UTC)
 JUDGE = JudgeRegistration(role="critic", name="theirs", target="host:1")
+CERTIFICATE = JudgeCertificate(name="theirs", version="2")
 CONTENT = b"0123456789"
 DATASET: NewDataset = new_dataset(CONTENT)
 
@@ -69,6 +71,7 @@ WRITES: Mapping[str, Method] = {
         "a", JudgeRegistration(role="critic", name="theirs", target="host:2"), 1
     ),
     "registrations.remove": lambda store: store.registrations.remove("a", "critic", "theirs"),
+    "certificates.put": lambda store: store.certificates.put("a", "critic", "theirs", CERTIFICATE),
     "datasets.create": lambda store: store.datasets.create(new_dataset(b"more"), 20),
     "datasets.append": lambda store: store.datasets.append(DATASET.id, "a", 4, CONTENT[4:]),
     "datasets.set_ready": lambda store: store.datasets.set_ready(DATASET.id, "a"),
@@ -101,6 +104,7 @@ def prepared(url: str, **options: float) -> RunStore:
     with mock.patch.object(store.runs, "purge", return_value=False):
         store.runs.delete("gone")
     store.registrations.add("a", JUDGE, 1)
+    store.certificates.put("a", "critic", "theirs", JudgeCertificate(name="theirs", version="1"))
     deleted = new_dataset(b"deleted")
     for dataset in (DATASET, deleted):
         store.datasets.create(dataset)
