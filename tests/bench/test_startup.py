@@ -16,6 +16,7 @@ MEASURED = {
     "dramaturg version",
     "one offline sample",
     "import dramaturg",
+    "import dramaturg.integrations.judge",
     "import dramaturg.client",
 }
 
