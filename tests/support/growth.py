@@ -10,7 +10,7 @@ GROWTH = 2.5
 """The most that time may grow where the input doubles."""
 NOISE_SECONDS = 0.02
 """Times below this are those of the clock and of other processes."""
-_ROUNDS = 12
+_ROUNDS = 60
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -28,7 +28,7 @@ def faster_than_linear(once: Callable[[], object], twice: Callable[[], object]) 
     """Says what an input of twice the length takes; None where the growth is at most ``GROWTH``.
 
     Other processes slow a measurement down and none speeds it up: the shortest of several passes counts. Both
-    lengths are measured in turn until the growth is small enough, at most twelve times.
+    lengths are measured in turn until the growth is small enough, at most sixty times.
     """
     after = seconds(twice)
     if after < NOISE_SECONDS:
