@@ -14,7 +14,7 @@ OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="u
 
 def commands() -> list[str]:
     """The commands of the restore, without their comments."""
-    (block,) = re.findall(r"^To restore,.*?^```\n(.*?)^```", OPERATIONS, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^To restore,.*?^```[^\n]*\n(.*?)^```", OPERATIONS, re.MULTILINE | re.DOTALL)
     return [line for line in block.splitlines() if not line.startswith("#")]
 
 
