@@ -130,7 +130,7 @@ async def test_a_large_file_is_uploaded_for_a_run(tmp_path: Path) -> None:
             while other.state in ACTIVE:
                 await asyncio.sleep(0.1)
                 other = await client.runs.get(other.id)
-            assert (other.dataset.sha256, other.dataset.row_count) == (dataset_id, 1)
+            assert (other.dataset.uri, other.dataset.row_count) == (f"datasets/{dataset_id}", 1)
             # Its samples are read: the dataset is not needed any more.
             await client.datasets.delete(dataset_id)
             spec = scripts_spec(dataset=Dataset(dataset_id=dataset_id))
