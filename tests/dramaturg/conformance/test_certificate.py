@@ -15,7 +15,6 @@ from dramaturg.judge.roles import EXECUTE
 from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.variants import AUTHORITY, BANDWAGON, INJECTIONS, PADDING
-from dramaturg.results.equivalence import conclude, difference_bounds, share_bounds, shift_bounds
 from dramaturg.testing import serve
 from tests.dramaturg.conformance import services
 
@@ -157,23 +156,6 @@ async def test_judges_of_pairs_and_replies(
     for name in ("verbosity", "authority", "bandwagon", "formatting", "injection", "repeatability"):
         assert properties[name].conclusion == WITHIN, name
     assert len(found.sets) == 3
-
-
-def test_bounds_of_hand_computed_cases() -> None:
-    # No hit in n: the upper bound is 1 - error ** (1 / n) (Clopper and Pearson 1934).
-    assert share_bounds(0, 28) == pytest.approx((0, 1 - 0.05 ** (1 / 28)))
-    assert share_bounds(28, 28) == pytest.approx((0.05 ** (1 / 28), 1))
-    top = 1 - 0.025 ** (1 / 40)
-    assert shift_bounds(0, 0, 40) == pytest.approx((-top, top))
-    assert difference_bounds((10, 10), (0, 40)) == pytest.approx((0.025 ** (1 / 10) - top, 1))
-
-
-@pytest.mark.parametrize(
-    ("bounds", "conclusion"),
-    [((-0.1, 0.1), WITHIN), ((-0.11, 0.1), NOT_SHOWN), ((0.11, 0.9), OUTSIDE), ((-0.9, -0.11), OUTSIDE)],
-)
-def test_conclusions(bounds: tuple[float, float], conclusion: str) -> None:
-    assert conclude(*bounds, 0.1) == conclusion
 
 
 async def test_a_judge_without_cases_is_refused() -> None:
