@@ -49,12 +49,13 @@ class MainResult:
 class MainResults:
     """The main results of the last runs that were listed.
 
-    A result is read once for each change of its run, with the permissions of the visitor who lists the run.
+    A result is read once for each change of its run, with the permissions of the visitor who lists the run. A
+    failure, such as a quota of the visitor, is not kept: it says nothing of the run.
     """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], MainResult] = OrderedDict()
-        self._pending: dict[tuple[str, int], asyncio.Task[MainResult]] = {}
+        self._pending: dict[tuple[str, int], asyncio.Task[MainResult | None]] = {}
 
     async def of(self, visit: Visit, runs: Sequence[Run]) -> dict[str, MainResult | None]:
         """The results of ended runs by their ids. None: it is being read."""
@@ -71,23 +72,24 @@ class MainResults:
             await asyncio.sleep(0)  # for the callbacks of those that are done
         return {run_id: self._kept.get(key) for run_id, key in keys.items()}
 
-    def _keep(self, key: tuple[str, int], done: asyncio.Task[MainResult]) -> None:
+    def _keep(self, key: tuple[str, int], done: asyncio.Task[MainResult | None]) -> None:
         del self._pending[key]
-        if not done.cancelled() and done.exception() is None:
-            self._kept[key] = done.result()
+        if not done.cancelled() and done.exception() is None and (result := done.result()) is not None:
+            self._kept[key] = result
         while len(self._kept) > _KEPT_RESULTS:
             self._kept.popitem(last=False)
 
 
-async def _read(visit: Visit, run: Run, turns: asyncio.Semaphore) -> MainResult:
+async def _read(visit: Visit, run: Run, turns: asyncio.Semaphore) -> MainResult | None:
+    """The main result of a run. None: it cannot be read now."""
     if not run.progress.judgement_count:
         return MainResult()
     async with turns:
         try:
             request = pb.GetLeaderboardRequest(run_id=run.id)
             found = await visit.calls(visit.calls.runs.GetLeaderboard, request)
-        except ServiceError:  # a kind without models under test, or no statistics
-            return MainResult()
+        except ServiceError:
+            return None
     show = mean_text(kind_name(run))
     ranked = [one for one in found.entries if one.rank]
     models = [one.model for one in found.entries if one.model]

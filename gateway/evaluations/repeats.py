@@ -21,9 +21,10 @@ from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference, RoleVote
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.role_votes import combine_votes
 from dramaturg.judge.roles import PAIR_JUDGE, RATING_JUDGE, JudgeRole, Role
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
@@ -172,20 +173,12 @@ def combine_comparisons(answers: Sequence[ComparePairResponse]) -> ComparePairRe
 
     A role whose repeats have no such vote abstains (ABSTAIN_REASON_PANEL_SPLIT).
     """
-    combined = ComparePairResponse(
-        votes=[_combine_votes(votes) for votes in zip(*(one.votes for one in answers), strict=False)]
+    combined = combine_votes(
+        [_repeated_vote(votes) for votes in zip(*(one.votes for one in answers), strict=False)]
     )
-    votes = [one for one in combined.votes if one.preference != pairs.PREFERENCE_ABSTAIN]
-    combined.preference = tally_preference(combined.votes)
     combined.provenance.CopyFrom(_merged(one.provenance for one in answers))
-    if not votes:
+    if combined.preference == pairs.PREFERENCE_ABSTAIN:
         return combined
-    first, second = ([one for one in votes if one.preference == side] for side in _SIDES)
-    combined.first_vote_share = (len(first) + (len(votes) - len(first) - len(second)) / 2) / len(votes)
-    if all(one.HasField("confidence") for one in first):
-        combined.first_drpe_score = sum(one.confidence for one in first)
-    if all(one.HasField("confidence") for one in second):
-        combined.second_drpe_score = sum(one.confidence for one in second)
     decided = [one for one in answers if one.preference != pairs.PREFERENCE_ABSTAIN]
     if len(decided) > 1:
         agreeing = sum(one.preference == combined.preference for one in decided)
@@ -193,21 +186,7 @@ def combine_comparisons(answers: Sequence[ComparePairResponse]) -> ComparePairRe
     return combined
 
 
-_SIDES = (pairs.PREFERENCE_FIRST, pairs.PREFERENCE_SECOND)
-
-
-def tally_preference(votes: Sequence[RoleVote]) -> Preference.ValueType:
-    """The preference of the majority of votes: a tie for equal counts, an abstention where all abstain."""
-    preferences = [vote.preference for vote in votes]
-    if all(preference == pairs.PREFERENCE_ABSTAIN for preference in preferences):
-        return pairs.PREFERENCE_ABSTAIN
-    lead = preferences.count(pairs.PREFERENCE_FIRST) - preferences.count(pairs.PREFERENCE_SECOND)
-    if lead == 0:
-        return pairs.PREFERENCE_TIE
-    return pairs.PREFERENCE_FIRST if lead > 0 else pairs.PREFERENCE_SECOND
-
-
-def _combine_votes(votes: Sequence[RoleVote]) -> RoleVote:
+def _repeated_vote(votes: Sequence[RoleVote]) -> RoleVote:
     combined = RoleVote()
     combined.CopyFrom(votes[0])
     del combined.ballots[:]

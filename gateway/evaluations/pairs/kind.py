@@ -27,6 +27,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
+from dramaturg.judge.role_votes import tally
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.pairs import PAIRS
@@ -43,7 +44,7 @@ from gateway.evaluations.pairs.plan import (
 )
 from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.pairs.summary import PairsKindSummary
-from gateway.evaluations.repeats import combine_comparisons, repeated, tally_preference
+from gateway.evaluations.repeats import combine_comparisons, repeated
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
@@ -147,7 +148,7 @@ def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
         abstained = vote.preference == pb.PREFERENCE_ABSTAIN
         if abstained != (vote.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED):
             return "a vote abstains without a reason, or has a reason and does not abstain"
-    if answer.preference != tally_preference(answer.votes):
+    if answer.preference != tally(answer.votes):
         return "its preference is not that of its votes"
     return ""
 

@@ -9,7 +9,7 @@ The prompt of each kind of request has its texts fenced, with neutral labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.role_votes import combine_votes
 from dramaturg.judge.roles import PAIR_JUDGE
 from dramaturg.judge.settings import JudgeSettings
 from dramaturg.judge.spec import JudgeSpec, Model
@@ -246,7 +247,7 @@ class LlmPairJudge:
         answered = await gather_all([one.play() for one in rounds])
         asked: Sequence[pb.Role | None] = request.roles or [None]
         ballots = zip(*(one.ballots for one in answered), strict=True)
-        response = combine([vote(role, own) for role, own in zip(asked, ballots, strict=True)])
+        response = combine_votes([vote(role, own) for role, own in zip(asked, ballots, strict=True)])
         response.provenance.CopyFrom(merge([one.provenance for one in answered]))
         return response
 
@@ -368,32 +369,6 @@ def vote(role: pb.Role | None, ballots: Sequence[pb.Ballot]) -> pb.RoleVote:
         inconsistent=inconsistent,
         confidence=_mean_confidence(ballots),
     )
-
-
-def combine(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
-    """Combines the votes into the response, without provenance."""
-    cast = [one for one in votes if one.preference != pb.PREFERENCE_ABSTAIN]
-    if not cast:
-        return pb.ComparePairResponse(votes=votes, preference=pb.PREFERENCE_ABSTAIN)
-    first = [one for one in cast if one.preference == pb.PREFERENCE_FIRST]
-    second = [one for one in cast if one.preference == pb.PREFERENCE_SECOND]
-    preference = pb.PREFERENCE_TIE
-    if len(first) != len(second):
-        preference = pb.PREFERENCE_FIRST if len(first) > len(second) else pb.PREFERENCE_SECOND
-    ties = len(cast) - len(first) - len(second)
-    scored = all(one.HasField("confidence") for one in cast)
-    return pb.ComparePairResponse(
-        votes=votes,
-        preference=preference,
-        first_drpe_score=_drpe_score(first) if scored else None,
-        second_drpe_score=_drpe_score(second) if scored else None,
-        first_vote_share=(len(first) + ties / 2) / len(cast),
-    )
-
-
-def _drpe_score(votes: Iterable[pb.RoleVote]) -> float:
-    """Equation 4: the sum of the confidences, which all votes have."""
-    return math.fsum(one.confidence for one in votes)
 
 
 def _mean_confidence(ballots: Sequence[pb.Ballot]) -> float | None:

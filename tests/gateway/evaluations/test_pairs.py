@@ -25,10 +25,10 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
+from dramaturg.judge.role_votes import tally
 from dramaturg.results.pairs import comparisons
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.evaluations.repeats import tally_preference
 from tests.support.pairs import (
     BAD,
     GOOD,
@@ -354,4 +354,4 @@ async def test_a_role_that_nobody_plays_refuses_the_request() -> None:
 def test_what_votes_say_together(
     preferences: list[pb.Preference.ValueType], together: pb.Preference.ValueType
 ) -> None:
-    assert tally_preference([pb.RoleVote(preference=one) for one in preferences]) == together
+    assert tally([pb.RoleVote(preference=one) for one in preferences]) == together

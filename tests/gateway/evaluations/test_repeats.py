@@ -100,6 +100,9 @@ def test_ratings_and_comparisons_of_repeats_are_one() -> None:
     found = compared(FIRST, SECOND, FIRST, TIE)
     assert (found.preference, found.measured_confidence, found.first_vote_share) == (FIRST, 0.5, 1)
     assert (found.first_drpe_score, found.second_drpe_score) == (0.5, 0)
+    tie = pairs_pb.ComparePairResponse(preference=TIE, votes=[pairs_pb.RoleVote(preference=TIE)])
+    unsure = combine_comparisons([tie, tie])
+    assert (unsure.preference, unsure.HasField("first_drpe_score")) == (TIE, False)
     split = compared(FIRST, SECOND)
     assert split.preference == pairs_pb.PREFERENCE_ABSTAIN
     assert split.votes[0].abstain_reason == ABSTAIN_REASON_PANEL_SPLIT

@@ -17,8 +17,9 @@ from dramaturg.api.generation.v1.generation_service_pb2 import Completion, Gener
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.role_votes import combine_votes
 from services.judging.pairs.form import BatchForm, Vote
-from services.judging.pairs.judge import SPEC, LlmPairJudge, PairLimits, ballot, combine, vote
+from services.judging.pairs.judge import SPEC, LlmPairJudge, PairLimits, ballot, vote
 from tests.support.readers import Prefer, entries, shown
 
 PREFERENCES = (pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE)
@@ -130,7 +131,7 @@ def test_a_vote_stands_where_all_ballots_agree(ballots: list[pb.Ballot]) -> None
 
 @given(st.lists(BALLOTS.map(lambda one: vote(None, [one])), min_size=1, max_size=9))
 def test_the_result_is_what_the_votes_add_up_to(votes: list[pb.RoleVote]) -> None:
-    result = combine(votes)
+    result = combine_votes(votes)
     counts = {value: sum(one.preference == value for one in votes) for value in MIRRORED}
     first, second = counts[pb.PREFERENCE_FIRST], counts[pb.PREFERENCE_SECOND]
     cast_votes = [one for one in votes if one.preference != pb.PREFERENCE_ABSTAIN]
