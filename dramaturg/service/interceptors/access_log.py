@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,7 @@ class AccessLog:
         """Logs the call once it has ended."""
         started = time.perf_counter()
         run_ids: list[str] = []
-        bought: list[Usage] = []
+        bought = _Bought()
         call.send = partial(_send, call.send, run_ids, bought)
         if audit.is_enabled() and "run_id" in field_names(call.request):
             run_ids.append(call.request.run_id)
@@ -87,7 +88,7 @@ class AccessLog:
             }
             if tenant := caller.current().tenant:
                 fields["tenant"] = tenant
-            fields |= _spent(bought)
+            fields |= bought.fields()
             audit.write(fields, run_ids[0] if run_ids else "", _judge_of(call))
             logs.write(logger, logging.ERROR if call.code in _SEVERE else logging.INFO, "call", fields)
 
@@ -102,21 +103,36 @@ def _judge_of(call: Call) -> str:
     return f"{getattr(judge, 'role', '')}={getattr(judge, 'name', '')}"
 
 
-def _spent(bought: list[Usage]) -> Mapping[str, int | float]:
-    """The fields of what a call bought. None: it bought nothing."""
-    calls = sum(usage.provider_call_count for usage in bought)
-    if not calls:
-        return {}
-    tokens = sum(usage.prompt_token_count + usage.completion_token_count for usage in bought)
-    costs = [usage.cost_usd for usage in bought if usage.HasField("cost_usd")]
-    return {"provider_calls": calls, "tokens": tokens, **({"cost_usd": sum(costs)} if costs else {})}
+@dataclass(slots=True)
+class _Bought:
+    """What a call bought so far. The messages are not kept: a stream may have many and large ones."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = None
+    """Of the calls with a known price. None: none has one."""
+
+    def add(self, usage: Usage) -> None:
+        """Adds the usage of a result or a completion."""
+        self.calls += usage.provider_call_count
+        self.tokens += usage.prompt_token_count + usage.completion_token_count
+        if usage.HasField("cost_usd"):
+            self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
+
+    def fields(self) -> Mapping[str, int | float]:
+        """The fields of the log; none if nothing was bought."""
+        if not self.calls:
+            return {}
+        cost = {} if self.cost_usd is None else {"cost_usd": self.cost_usd}
+        return {"provider_calls": self.calls, "tokens": self.tokens, **cost}
 
 
-async def _send(send: Any, run_ids: list[str], bought: list[Usage], response: Any) -> None:
+async def _send(send: Any, run_ids: list[str], bought: _Bought, response: Any) -> None:
     """Takes the id of the run that the call has created, and the usage of a result or completion."""
     names = field_names(response)
     if not run_ids and "run" in names:
         run_ids.append(str(getattr(response.run, "id", "")))
-    stating = (getattr(response, name) for name in ("result", "completion") if name in names)
-    bought += [one.usage for one in stating if "usage" in field_names(one)]
+    for name in ("result", "completion"):
+        if name in names and "usage" in field_names(one := getattr(response, name)):
+            bought.add(one.usage)
     await send(response)
