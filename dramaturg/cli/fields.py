@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -84,7 +85,10 @@ def _set(message: Message, path: str, text: str) -> None:
             raise ValueError(f"{name} is set as {name}.KEY=VALUE")
         owner[rest] = text
     elif kind is not None and kind.full_name == "google.protobuf.Duration":
-        owner.FromNanoseconds(round(_number(text) * 1e9))
+        try:
+            owner.FromNanoseconds(round(_number(text) * 1e9))
+        except (OverflowError, TypeError):
+            raise ValueError(f"{text!r} is out of range") from None
     elif kind is not None:
         if field.is_repeated:
             raise ValueError(f"{name} is a list of messages, which only rows can have")
@@ -132,6 +136,9 @@ def _scalar(field: Any, text: str) -> Any:
 
 def _number(text: str) -> float:
     try:
-        return float(text.removesuffix("s"))
+        number = float(text.removesuffix("s"))
     except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is no number")
+    return number
