@@ -24,7 +24,7 @@ def show(
         typer.Argument(
             metavar="RESULTS",
             exists=True,
-            help="A folder of an evaluate command, its results.jsonl, or a run exported as samples-jsonl.",
+            help="A folder of eval, its results.jsonl, or a run exported as samples-jsonl.",
         ),
     ],
     group_by: GroupBy = None,
@@ -36,7 +36,7 @@ def show(
 ) -> None:
     """Prints the tables of results again, also by other groups.
 
-    The figures are those of the evaluate command, of "dramaturg runs summary" and of the report. A folder
+    The figures are those of "dramaturg eval", of "dramaturg runs summary" and of the report. A folder
     also has the samples that failed (errors.jsonl); an exported run has only those with a result.
 
     Exit codes: 0 printed, 1 the gateway failed, 2 wrong usage or a file that has no results.

@@ -70,7 +70,7 @@ async def summarize_results(
 
     Args:
         target: The address of the gateway. None: one is started for the call.
-        results: A folder of an evaluate command, or its results.jsonl.
+        results: A folder of "dramaturg eval", or its results.jsonl.
         options: Groups and other choices.
         mapped: Whether clustered roles are placed on a map.
     """

@@ -24,7 +24,7 @@ def summary(
     target: RunTarget = DEFAULT_TARGET,
     as_json_object: AsJson = False,
 ) -> None:
-    """Prints the tables of a run, also while it goes on: those of the evaluate command.
+    """Prints the tables of a run, also while it goes on: those of "dramaturg eval".
 
     For example:
 
