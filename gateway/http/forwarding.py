@@ -90,7 +90,7 @@ class Exchange:
             self._sending = asyncio.create_task(self._send_quietly(requests))
 
     async def initial_metadata(self) -> Metadata:
-        """The metadata that precedes the responses."""
+        """The metadata before the responses. Empty where grpc.aio reads the status of the call first."""
         metadata: Metadata = await self._call.initial_metadata()
         return metadata
 
