@@ -24,7 +24,7 @@ _SINGLE = ("input", "question", "query", "prompt", "task", "output", "answer", "
 _PARTS_OF_RUNS = frozenset(
     {"tool", "retriever", "embedding", "prompt", "parser", "event", "guardrail", "evaluator"}
 )
-"""Kinds of runs and observations that answer nobody."""
+"""Kinds of runs and observations that answer no user."""
 
 _LANGFUSE_TAGS = ("name", "environment", "release", "version")
 
