@@ -116,13 +116,14 @@ def _has_oldest(connection: sa.Connection, schema: Schema) -> bool:
 def _oldest(connection: sa.Connection, schema: Schema) -> str | None:
     if not _has_oldest(connection, schema):
         return None
-    return connection.execute(sa.select(_versions(schema).c.oldest)).scalar_one()
+    oldest: str | None = connection.execute(sa.select(_versions(schema).c.oldest)).scalar_one()
+    return oldest
 
 
 def _stamp(connection: sa.Connection, schema: Schema) -> None:
     versions, values = _versions(schema), {"version_num": schema.head, "oldest": schema.oldest}
     versions.create(connection, checkfirst=True)
     if not _has_oldest(connection, schema):
-        connection.execute(sa.DDL(f"ALTER TABLE {schema.version_table} ADD COLUMN oldest VARCHAR(32)"))
+        connection.execute(sa.text(f"ALTER TABLE {schema.version_table} ADD COLUMN oldest VARCHAR(32)"))
     if connection.execute(versions.update().values(values)).rowcount == 0:
         connection.execute(versions.insert().values(values))

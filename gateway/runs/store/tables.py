@@ -376,7 +376,7 @@ CREATE_QUEUE = (
 )
 """A view for autoscalers, whose one row has the number of samples of running runs that are not completed. Its
 name and column are a promise (docs/operate/operations.md); the tables are not."""
-sa.event.listen(runs, "after_create", sa.DDL(CREATE_QUEUE))
+sa.event.listen(runs, "after_create", lambda _, connection, **__: connection.exec_driver_sql(CREATE_QUEUE))
 
 SCHEMA = Schema(
     tables=metadata,
