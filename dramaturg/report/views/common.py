@@ -65,8 +65,9 @@ def verdict(item: Verdict, judge: str = "") -> JudgementView:
 
 def confidence(item: Verdict | Rating | ComparePairResponse) -> str:
     """The confidence of a judge, and how far its repeats agree. Empty: neither is known."""
-    stated = isinstance(item, Verdict) and item.HasField("confidence")
-    parts = [number(item.confidence)] if stated else []
+    parts = []
+    if isinstance(item, Verdict) and item.HasField("confidence"):
+        parts.append(number(item.confidence))
     if item.HasField("measured_confidence"):
         parts.append(f"{number(item.measured_confidence)} measured by repeats")
     return ", ".join(parts)
