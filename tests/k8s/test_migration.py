@@ -52,7 +52,7 @@ def migrated(url: str, place: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def database() -> Iterator[str]:
     """A database of two roles: the owner, and one that reads and writes rows alone, as operations.md says."""
-    commands = re.search(r"```text\n(REVOKE.*?)```", OPERATIONS, re.DOTALL)
+    commands = re.search(r"\n(REVOKE CREATE.*?)```", OPERATIONS, re.DOTALL)
     assert commands is not None
     with run_postgres() as server:
         url = server.create_database()
