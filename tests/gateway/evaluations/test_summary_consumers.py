@@ -377,6 +377,8 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
         printed = await command("show", RUN)
         assert printed.pop("results") == RUN
         assert json.dumps(printed) == numbers
+        if kind == "scripts":
+            await a_run_is_compared_with_files(folder, target, tmp_path / "compared.html")
         # The export of samples, which has no failed ones.
         file = await exported(client, tmp_path / "samples.jsonl", EXPORT_FORMAT_SAMPLES_JSONL, RUN)
         again = await client.summarize(read_results(file), OPTIONS)
@@ -406,6 +408,18 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
     assert len(tables(page)) > 3
     for entry in shown.leaderboard:
         assert f"<bdi>{entry.judged_count:,} of {entry.judgement_count:,}</bdi>" in page
+
+
+async def a_run_is_compared_with_files(folder: Path, target: str, page: Path) -> None:
+    def invoked(*arguments: object) -> Any:
+        return CliRunner().invoke(app, [*map(str, arguments), "--target", target])
+
+    report = await asyncio.to_thread(invoked, "report", folder, RUN, "--out", page)
+    assert report.exit_code == 0, report.output
+    assert "(0 judgements differ)" in report.stdout
+    assert RUN in page.read_text()
+    compared = await asyncio.to_thread(invoked, "compare", folder, RUN, "--json")
+    assert json.loads(compared.stdout)["baseline"] == folder.name, compared.output
 
 
 def test_every_ingredient_is_in_some_file() -> None:

@@ -232,11 +232,6 @@ async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> N
     assert "A step is missing." in str(shown_samples(page))
     assert "<title>rows.csv</title>" in page
     assert list((tmp_path / "plots").glob("*.csv"))
-    other = await create(rows, "--limit", "2")
-    await runs("watch", other)
-    assert (await dramaturg("report", run, other, "-o", out)).code == 0
-    assert run in out.read_text()
-    assert "GO" in (await dramaturg("compare", run, other)).out
 
 
 async def test_results_that_are_not_there_are_wrong_usage(target: str) -> None:
