@@ -417,7 +417,7 @@ async def a_run_is_compared_with_files(folder: Path, target: str, page: Path) ->
     report = await asyncio.to_thread(invoked, "report", folder, RUN, "--out", page)
     assert report.exit_code == 0, report.output
     assert "(0 judgements differ)" in report.stdout
-    assert RUN in page.read_text()
+    assert RUN in await asyncio.to_thread(page.read_text)
     compared = await asyncio.to_thread(invoked, "compare", folder, RUN, "--json")
     assert json.loads(compared.stdout)["baseline"] == folder.name, compared.output
 
