@@ -21,7 +21,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     ToolCallCondition,
 )
 from dramaturg.client import ServiceError
-from dramaturg.formats.texts import read_messages
+from dramaturg.formats.messages import read_messages
 from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, TOOL_CALLS
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.report.card import card
