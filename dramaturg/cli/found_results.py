@@ -50,13 +50,13 @@ class FoundResults:
         return "" if self.run is None else self.run.spec.display_name or f"Run {self.name}"
 
     @property
-    def notes(self) -> Sequence[str]:
-        """What the figures of a run that goes on, or has not succeeded, lack."""
+    def warning(self) -> str:
+        """What the figures of a run that goes on, or has not succeeded, lack. Empty: nothing."""
         if self.run is None or self.run.state == RUN_STATE_SUCCEEDED:
-            return []
+            return ""
         change = "" if self.run.state in ENDED else "; these figures will change"
         progress = describe_progress(self.run.progress, self.run.state)
-        return [f"The run is {state_name(self.run.state)}: {progress}{change}."]
+        return f"The run is {state_name(self.run.state)}: {progress}{change}."
 
     def summary(self, options: SummaryOptions) -> Summary:
         """The figures.

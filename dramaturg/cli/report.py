@@ -87,10 +87,8 @@ def report(
             else:
                 groups = find_groupings(read_results(paths[0]))
                 summary = found[0].summary(groups.options())
-                notes = [*found[0].notes, *groups.notes()]
-                write_report(
-                    paths[0], out, summary, title=title or found[0].title, notes=notes, limit=samples
-                )
+                title, warning = title or found[0].title, found[0].warning
+                write_report(paths[0], out, summary, title=title, warning=warning, limit=samples)
                 counts = _counts(summary)
                 if plots is not None:
                     _plot(summary, plots, results[0])

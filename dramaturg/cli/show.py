@@ -58,6 +58,6 @@ def show(
         console.print(failed, style="red")
     with found.files() as path:
         print_failures(console, read_results(path))
-    for note in found.notes:
-        console.print(note, style="yellow")
+    if found.warning:
+        console.print(found.warning, style="yellow")
     tell_next("report", *found.arguments)

@@ -11,6 +11,7 @@ from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenan
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
 from dramaturg.results.names import reason_name, severity_name
 from dramaturg.tables.cells import format_cost
@@ -56,10 +57,20 @@ def verdict(item: Verdict, judge: str = "") -> JudgementView:
         label=outcome.upper(),
         reason=reason_name(item.abstain_reason),
         judge=judge,
-        confidence=number(item.confidence) if item.HasField("confidence") else "",
+        confidence=confidence(item),
         rationale=truncate(item.rationale),
         findings=[finding(one) for one in item.findings],
     )
+
+
+def confidence(item: Verdict | Rating | ComparePairResponse) -> str:
+    """The confidence of a judge, and how far its repeats agree. Empty: neither is known."""
+    parts = []
+    if isinstance(item, Verdict) and item.HasField("confidence"):
+        parts.append(number(item.confidence))
+    if item.HasField("measured_confidence"):
+        parts.append(f"{number(item.measured_confidence)} measured by repeats")
+    return ", ".join(parts)
 
 
 def finding(item: Finding) -> str:

@@ -11,7 +11,14 @@ from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, T
 from dramaturg.judge.conversations import turn_texts
 from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
-from dramaturg.report.views.common import marks, number, panel_disagreement, provenances, truncate, verdict
+from dramaturg.report.views.common import (
+    confidence,
+    marks,
+    panel_disagreement,
+    provenances,
+    truncate,
+    verdict,
+)
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
@@ -127,6 +134,6 @@ def _judgement(item: Verdict, rubric: Mapping[str, RubricCriterion], judge: str 
         outcome="number",
         label=score_label(item.score, rubric[item.criterion].scale),
         judge=judge,
-        confidence=number(item.confidence) if item.HasField("confidence") else "",
+        confidence=confidence(item),
         rationale=truncate(item.rationale),
     )
