@@ -48,8 +48,8 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def verdict(item: Verdict, judge: str = "") -> JudgementView:
-    """The view of one criterion's verdict."""
+def verdict(item: Verdict, judge: str = "", noun: str = "step") -> JudgementView:
+    """The view of one criterion's verdict; its findings call steps what the noun says."""
     outcome = _OUTCOMES.get(item.outcome, "abstain")
     return JudgementView(
         measure=item.criterion,
@@ -59,7 +59,7 @@ def verdict(item: Verdict, judge: str = "") -> JudgementView:
         judge=judge,
         confidence=confidence(item),
         rationale=truncate(item.rationale),
-        findings=[finding(one) for one in item.findings],
+        findings=[finding(one, noun) for one in item.findings],
     )
 
 
@@ -73,10 +73,10 @@ def confidence(item: Verdict | Rating | ComparePairResponse) -> str:
     return ", ".join(parts)
 
 
-def finding(item: Finding) -> str:
-    """A finding as text; steps are numbered from 1."""
+def finding(item: Finding, noun: str = "step") -> str:
+    """A finding as text; steps, or what the noun says they are, are numbered from 1."""
     steps = ", ".join(str(index + 1) for index in item.step_indices)
-    parts = [f"step {steps}:" if steps else "", item.description or item.missing_step or item.constraint]
+    parts = [f"{noun} {steps}:" if steps else "", item.description or item.missing_step or item.constraint]
     if item.missing_step and item.missing_step != parts[-1]:
         parts.append(f"(missing: {item.missing_step})")
     if item.constraint and item.constraint != parts[1]:

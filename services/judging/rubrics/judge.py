@@ -7,21 +7,28 @@ none: the rules of a rubric (``dramaturg.judge.rules``).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Image, Part
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, UnitVerdict, Verdict
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CRITERION_UNIT_TOOL_CALL,
+    CRITERION_UNIT_TURN,
+    CriterionUnit,
+)
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import turn_texts
+from dramaturg.judge.conversations import Unit, turn_texts
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -34,14 +41,31 @@ from dramaturg.judge.excerpts import (
 from dramaturg.judge.fence import fence, fence_items, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT, CONVERSATION, TOOL_CALLS
+from dramaturg.judge.protocols import (
+    ANY_CRITERION,
+    CALLS_MODELS,
+    CONTEXT,
+    CONVERSATION,
+    IMAGES,
+    TOOL_CALLS,
+)
 from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
-from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
+from dramaturg.judge.sections import (
+    FAIL,
+    MALFORMED,
+    OUTCOME,
+    PASS,
+    UNSURE,
+    Section,
+    contradiction,
+    stated_outcome,
+    stated_text,
+)
 from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.shapes import Choice, ListOf, Record, Text
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 
@@ -56,6 +80,10 @@ _SEVERITIES = {
 SCORED = "scored"
 """The word for a criterion that has a score."""
 
+MAX_IMAGES = 20
+"""The most images of a conversation: as many as the strictest API takes."""
+MAX_IMAGE_BYTES = 10 << 20
+"""The most bytes of the images of a conversation."""
 _MOST_QUOTES = 5
 _QUOTES = ListOf(
     Record(
@@ -69,8 +97,31 @@ _QUOTES = ListOf(
     optional=True,
     most=_MOST_QUOTES,
 )
+_NOT_MET = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+_UNIT_OUTCOMES = {
+    PASS: verdict_pb2.OUTCOME_PASS,
+    FAIL: verdict_pb2.OUTCOME_FAIL,
+    UNSURE: verdict_pb2.OUTCOME_ABSTAIN,
+}
+_MOST_NUMBER = 10_000
+_EACH = {
+    CRITERION_UNIT_TURN: "Judge each turn of the assistant by itself, with all that precedes it: an entry in "
+    '"turns" for each, with the number of the turn.',
+    CRITERION_UNIT_TOOL_CALL: "Judge each call of a tool by itself, with all that precedes it: an entry in "
+    '"turns" for each, with the number of its turn, and its own among the calls of that turn, from 1.',
+}
+"""What a criterion that judges units one by one says in the prompt."""
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
+
+
+class RubricJudgeSettings(OfflineSettings):
+    """Settings of the rubric judge."""
+
+    takes_images: bool = False
+    """Whether the model takes images. The judge then has the capability "images"; else it abstains from
+    conversations with images.
+    """
 
 
 class OfflineRubricJudge:
@@ -113,8 +164,12 @@ class VerdictSection:
         return failed(criterion, _faults(value.get("faults")), rationale=reason)
 
 
-def _faults(stated: Any) -> Iterator[Finding]:
+def _faults(stated: Any, turns: Sequence[int] = ()) -> Sequence[Finding]:
     """The faults of an answer that quote words, each with its words."""
+    return list(_quoted_faults(stated, turns))
+
+
+def _quoted_faults(stated: Any, turns: Sequence[int]) -> Iterator[Finding]:
     for one in stated[:_MOST_QUOTES] if isinstance(stated, list) else ():
         quote = stated_text(one, "quote")
         if not quote:
@@ -122,11 +177,63 @@ def _faults(stated: Any) -> Iterator[Finding]:
         part = one.get("part")
         severity = one.get("severity")
         yield finding(
-            verdict_pb2.FINDING_KIND_CRITERION_NOT_MET,
+            _NOT_MET,
             stated_text(one, "problem"),
+            steps=turns,
             spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
             severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
         )
+
+
+@dataclass(frozen=True)
+class UnitsSection:
+    """A section with a reason, faults and a verdict for each turn of the assistant, or for each call."""
+
+    unit: CriterionUnit.ValueType
+
+    @property
+    def shape(self) -> Record:
+        """The entries, each with its numbers from 1."""
+        numbers: dict[str, Shape] = {"turn": Number("the number of the turn")}
+        if self.unit == CRITERION_UNIT_TOOL_CALL:
+            numbers["call"] = Number("the number of the call among those of the turn")
+        entry = Record({**numbers, "reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
+        return Record({"turns": ListOf(entry, least=1)})
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section. Entries that cannot be read are left out."""
+        units: dict[Unit, UnitVerdict] = {}
+        findings: list[Finding] = []
+        stated = value.get("turns") if isinstance(value, dict) else None
+        for one in stated if isinstance(stated, list) else ():
+            unit, outcome = self._place(one), stated_outcome(one)
+            if unit is None or outcome is None:
+                continue
+            judged = UnitVerdict(
+                turn_index=unit.turn_index,
+                call_index=unit.call_index,
+                outcome=_UNIT_OUTCOMES[outcome],
+                rationale=stated_text(one, "reason"),
+            )
+            if outcome == UNSURE:
+                judged.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
+            if units.setdefault(unit, judged).outcome != judged.outcome:
+                return contradiction(criterion, judged.rationale, f"judges {unit_name(judged)} in two ways")
+            if outcome not in (PASS, UNSURE):
+                findings += _faults(one.get("faults"), [unit.turn_index]) or [
+                    finding(_NOT_MET, judged.rationale, steps=[unit.turn_index])
+                ]
+        if not units:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        return of_units(criterion, (units[one] for one in sorted(units)), findings)
+
+    def _place(self, entry: Any) -> Unit | None:
+        turn = entry.get("turn") if isinstance(entry, dict) else None
+        call = entry.get("call") if isinstance(entry, dict) and self.unit == CRITERION_UNIT_TOOL_CALL else 1
+        numbers = [one for one in (turn, call) if isinstance(one, int) and not isinstance(one, bool)]
+        if len(numbers) < 2 or not all(1 <= one <= _MOST_NUMBER for one in numbers):
+            return None
+        return Unit(numbers[0] - 1, numbers[1] - 1 if self.unit == CRITERION_UNIT_TOOL_CALL else None)
 
 
 class _ScoreRecord(Record):
@@ -170,23 +277,34 @@ class ScoreSection:
         return scored(criterion, score, rationale=reason)
 
 
-def rubric_form(criteria: Sequence[str], scales: Sequence[tuple[int, int] | None]) -> VerdictsForm:
+def rubric_form(
+    criteria: Sequence[str],
+    scales: Sequence[tuple[int, int] | None],
+    units: Mapping[str, CriterionUnit.ValueType] = MappingProxyType({}),
+) -> VerdictsForm:
     """The form for a rubric.
 
     Args:
         criteria: The ids, in order.
         scales: The lowest and highest score of each; None for one that passes or fails.
+        units: What criteria judge one by one, by id.
     """
-    return _form(tuple(criteria), tuple(scales))
+    return _form(tuple(criteria), tuple(scales), tuple(units.get(name) for name in criteria))
 
 
 # Cached: the rows of a run have the same rubric. Schemas are cached by the identity of the shape.
 @lru_cache(maxsize=256)
-def _form(criteria: tuple[str, ...], scales: tuple[tuple[int, int] | None, ...]) -> VerdictsForm:
-    sections: dict[str, Section] = {
-        name: VerdictSection() if scale is None else ScoreSection(*scale)
-        for name, scale in zip(criteria, scales, strict=True)
-    }
+def _form(
+    criteria: tuple[str, ...],
+    scales: tuple[tuple[int, int] | None, ...],
+    units: tuple[CriterionUnit.ValueType | None, ...],
+) -> VerdictsForm:
+    sections: dict[str, Section] = {}
+    for name, scale, unit in zip(criteria, scales, units, strict=True):
+        if unit:
+            sections[name] = UnitsSection(unit)
+        else:
+            sections[name] = VerdictSection() if scale is None else ScoreSection(*scale)
     return VerdictsForm(sections)
 
 
@@ -210,6 +328,7 @@ class LlmRubricJudge:
         asker: Asks the model.
         library: The prompts.
         limits: The maximum lengths of the parts of a request in the prompt.
+        takes_images: Whether the model takes images.
     """
 
     name: str = "llm-rubric-judge"
@@ -224,7 +343,9 @@ class LlmRubricJudge:
         TOOL_CALLS,
     )
 
-    def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
+    def __init__(
+        self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits, *, takes_images: bool = False
+    ) -> None:
         self._asker = asker
         self._prompt = library.load(
             "judge_by_rubric",
@@ -232,6 +353,8 @@ class LlmRubricJudge:
             content=(GOAL, CONSTRAINTS, INSTRUCTIONS, REFERENCE, DOCUMENTS, TEXT),
         )
         self._limits = limits
+        if takes_images:
+            self.capabilities = (*self.capabilities, IMAGES)
 
     async def judge_batch(
         self, items: Sequence[JudgeItem]
@@ -243,7 +366,12 @@ class LlmRubricJudge:
             for item in items:
                 yield item, _assessment(batch, [], Provenance())
             return
-        questions = self._questions(items, asked)
+        for item in items:
+            if problem := _unreadable(item):
+                reason = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+                yield item, Assessment(verdicts=[abstained(name, reason, problem) for name in batch.criteria])
+        items = [item for item in items if not _unreadable(item)]
+        questions = self._questions(items, asked) if items else []
         async with aclosing(self._asker.ask_all(questions, batch.options)) as answers:
             async for index, answer in answers:
                 if isinstance(answer, ServiceError):
@@ -259,7 +387,7 @@ class LlmRubricJudge:
     ) -> Sequence[Question[list[Verdict]]]:
         batch, limits = items[0].batch, self._limits
         scales = [batch.scales.get(name) for name in asked]
-        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales])
+        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales], batch.units)
         shared = {
             GOAL: goal_excerpt(batch.task, limits),
             CONSTRAINTS: constraints_excerpt(batch.task, limits),
@@ -277,9 +405,43 @@ class LlmRubricJudge:
                 },
                 form,
                 values,
+                _images(item),
             )
             for item in items
         ]
+
+
+def _unreadable(item: JudgeItem) -> str:
+    """Why the images of a conversation cannot be shown to a model. Empty: they can, or there are none."""
+    for turn, image in _images_of(item):
+        if not image.data:
+            return f"An image of turn {turn} is an address, which is not read: send the image itself."
+    images = [image for _, image in _images_of(item)]
+    if len(images) > MAX_IMAGES:
+        return f"The conversation has {len(images)} images; this judge takes {MAX_IMAGES}."
+    if sum(len(image.data) for image in images) > MAX_IMAGE_BYTES:
+        return f"The images have more than {MAX_IMAGE_BYTES >> 20} MiB together."
+    return ""
+
+
+def _images(item: JudgeItem) -> Sequence[Part]:
+    """The images of a conversation, each after its number and its turn."""
+    return [
+        part
+        for number, (turn, image) in enumerate(_images_of(item), start=1)
+        for part in (Part(text=f"Image {number}, of turn {turn}:"), Part(image=image))
+    ]
+
+
+def _images_of(item: JudgeItem) -> Sequence[tuple[int, Image]]:
+    """The images of a conversation with their turns, from 1."""
+    conversation = item.candidate.conversation
+    return [
+        (number, part.image)
+        for number, turn in enumerate(conversation.turns if conversation is not None else (), start=1)
+        for part in turn.parts
+        if part.HasField("image")
+    ]
 
 
 def _judged(item: JudgeItem, limits: ExcerptLimits) -> Excerpt:
@@ -299,6 +461,8 @@ def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:
 def _definition(batch: JudgeBatch, criterion: str) -> str:
     """A criterion in the prompt; its further lines are indented, so that none looks like a criterion."""
     lines = [f"{criterion}: {batch.definitions.get(criterion) or criterion.replace('_', ' ')}"]
+    if unit := batch.units.get(criterion):
+        lines.append(_EACH[unit])
     scale = batch.scales.get(criterion)
     if scale is not None:
         lines.append(f"Score from {scale.lowest} (worst) to {scale.highest} (best).")
@@ -321,7 +485,14 @@ def _nameless(batch: JudgeBatch) -> Iterator[Verdict]:
 SPEC = JudgeSpec(
     role=roles.RUBRIC_JUDGE,
     prompts=Path(__file__).parent / "prompts",
-    settings=OfflineSettings,
-    llm=lambda model: judge_contract(LlmRubricJudge(model.asker, model.library, model.settings.excerpts)),
+    settings=RubricJudgeSettings,
+    llm=lambda model: judge_contract(
+        LlmRubricJudge(
+            model.asker,
+            model.library,
+            model.settings.excerpts,
+            takes_images=model.settings.takes_images,
+        )
+    ),
     offline=lambda _: judge_contract(OfflineRubricJudge()),
 )
