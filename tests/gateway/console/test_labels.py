@@ -30,7 +30,7 @@ from tests.support.browser import AXE, Tab, browser
 from tests.support.console import Consoled, serve_console
 from tests.support.gateway import Fake
 from tests.support.labelling import finished_run, press_keys
-from tests.support.pairs import FakeFinder, everyone, finder, pair_judge
+from tests.support.pairs import FakeFinder, everyone, pair_judge, role_finder
 
 pytestmark = pytest.mark.slow
 
@@ -170,7 +170,7 @@ async def _with_judges_of_all(folder: Path) -> AsyncIterator[Consoled]:
         serve(judge("first").contract()) as first,
         serve(judge("second").contract()) as second,
         serve(pair_judge(compare)) as pairs,
-        serve(finder(FakeFinder(GenerateRolesResponse(roles=[reader])))) as roles,
+        serve(role_finder(FakeFinder(GenerateRolesResponse(roles=[reader])))) as roles,
         serve(Fake("synthesize").contract()) as author,
     ):
         entries = [
