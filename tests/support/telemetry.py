@@ -14,8 +14,10 @@ from aiohttp import web
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -72,6 +74,7 @@ class Collector:
         url: Where it is reached over HTTP.
         spans: Every span, in the order in which they came.
         events: Every event, in the order in which they came.
+        metrics: The last state of all metrics, by name.
         raw: What came, as bytes.
         metadata: What came along, request by request.
         refusals: How many requests it will not take for now.
@@ -82,6 +85,7 @@ class Collector:
     refusals: int = 0
     spans: list[Span] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    metrics: dict[str, metrics_pb2.Metric] = field(default_factory=dict)
     raw: list[bytes] = field(default_factory=list)
     metadata: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -102,6 +106,7 @@ class Collector:
         message: Any = {
             "/v1/traces": trace_service_pb2.ExportTraceServiceRequest,
             "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
+            "/v1/metrics": metrics_service_pb2.ExportMetricsServiceRequest,
         }[request.path]()
         message.ParseFromString(await request.read())
         answer = self.take(message, {name.lower(): value for name, value in request.headers.items()})
@@ -114,6 +119,14 @@ class Collector:
         if isinstance(request, logs_service_pb2.ExportLogsServiceRequest):
             self.events += _events_of(request)
             return logs_service_pb2.ExportLogsServiceResponse()
+        if isinstance(request, metrics_service_pb2.ExportMetricsServiceRequest):
+            self.metrics = {
+                metric.name: metric
+                for resource in request.resource_metrics
+                for scope in resource.scope_metrics
+                for metric in scope.metrics
+            }
+            return metrics_service_pb2.ExportMetricsServiceResponse()
         self.spans += spans_of(request)
         return trace_service_pb2.ExportTraceServiceResponse()
 
@@ -136,6 +149,9 @@ async def collector(refusals: int = 0, *, logs: bool = True) -> AsyncIterator[Co
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
         collecting, server
     )
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
+        collecting, server
+    )
     if logs:
         logs_service_pb2_grpc.add_LogsServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
             collecting, server
@@ -143,7 +159,7 @@ async def collector(refusals: int = 0, *, logs: bool = True) -> AsyncIterator[Co
     collecting.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     application = web.Application()
-    signals = "traces|logs" if logs else "traces"
+    signals = "traces|metrics|logs" if logs else "traces|metrics"
     application.router.add_post(f"/v1/{{signal:{signals}}}", collecting.post)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
+from opentelemetry import trace
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
@@ -135,9 +137,13 @@ class Histogram(Instrument):
         return Metric(self.name, self.description, self.labels, registry=registry, buckets=self._bounds)
 
     def observe(self, value: float, *labels: str) -> None:
-        """Adds a value."""
+        """Adds a value, with the current span as an exemplar where it is recorded."""
         if self._metric is not None:
-            self._child(labels).observe(value)
+            current = trace.get_current_span().get_span_context()
+            exemplar = None
+            if current.trace_flags.sampled:
+                exemplar = {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
+            self._child(labels).observe(value, exemplar)
 
 
 class Bounded:

@@ -40,18 +40,25 @@ async def telemetry(service: str, host: str) -> AsyncIterator[None]:
         pydantic.ValidationError: The settings cannot be used.
     """
     metrics, traces = MetricsSettings(), TracesSettings()
-    with _metrics(metrics, host):
-        async with _traces(traces, service):
+    with _metrics(metrics, host) as registry:
+        async with _sent(registry if metrics.sent else None, traces, service), _traces(traces, service):
             yield
 
 
 @contextmanager
-def _metrics(settings: MetricsSettings, host: str) -> Iterator[None]:
-    registry = new_registry() if settings.port else None
+def _metrics(settings: MetricsSettings, host: str) -> Iterator[CollectorRegistry | None]:
+    registry = new_registry() if settings.port or settings.sent else None
     if registry is None:
-        if settings.port:
-            logger.warning("metrics.port is set, and prometheus-client is missing: %s", _EXTRA)
-        yield
+        if settings.port or settings.sent:
+            logger.warning("metrics are configured, and prometheus-client is missing: %s", _EXTRA)
+        yield None
+        return
+    if not settings.port:
+        instruments.count_into(registry)
+        try:
+            yield registry
+        finally:
+            instruments.count_into(None)
         return
     from prometheus_client import start_http_server
 
@@ -65,7 +72,7 @@ def _metrics(settings: MetricsSettings, host: str) -> Iterator[None]:
     instruments.count_into(registry)
     logger.info("metrics are served", extra={"fields": {"port": server.server_port}})
     try:
-        yield
+        yield registry
     finally:
         instruments.count_into(None)
         server.shutdown()
@@ -86,6 +93,31 @@ def new_registry() -> CollectorRegistry | None:
     prometheus_client.PlatformCollector(registry=registry)
     prometheus_client.GCCollector(registry=registry)
     return registry
+
+
+@asynccontextmanager
+async def _sent(
+    registry: CollectorRegistry | None, settings: TracesSettings, service: str
+) -> AsyncIterator[None]:
+    """Sends the metrics of a registry by OTLP."""
+    if registry is None:
+        yield
+        return
+    try:
+        from dramaturg.service.telemetry import metric_export
+    except ImportError:
+        logger.warning("OTEL_METRICS_EXPORTER is otlp, and OpenTelemetry's SDK is missing: %s", _EXTRA)
+        yield
+        return
+    try:
+        stop = metric_export.start(service, registry)
+    except Exception as error:
+        raise SettingsError(f"OTEL_METRICS_EXPORTER: OTEL_* cannot be used: {error}") from error
+    logger.info("metrics are sent")
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(stop, settings.flush_seconds)
 
 
 @asynccontextmanager

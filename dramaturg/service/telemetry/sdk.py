@@ -59,7 +59,7 @@ EVENTS_DROPPED = Counter(
     shown=_REASONS,
 )
 
-_GRPC, _HTTP = "grpc", "http/protobuf"
+GRPC, _HTTP = "grpc", "http/protobuf"
 _GRACE_SECONDS = 0.2
 """The time in which a batch that is being sent ends once its exporter is shut down."""
 
@@ -168,7 +168,7 @@ class Tracing:
 
     def __init__(self, service: str, settings: TracesSettings) -> None:
         self._flush_seconds = settings.flush_seconds
-        resource, ratio = _resource(service), settings.sample_ratio
+        resource, ratio = resource_of(service), settings.sample_ratio
         exporter = _span_exporter(settings)
         self._exporters = [exporter]
         self.provider = TracerProvider(
@@ -202,21 +202,21 @@ class Tracing:
             exporter.give_up()
 
 
-def _protocol(signal: str) -> str:
+def protocol_of(signal: str) -> str:
     """The protocol by which a signal is sent, "grpc" or "http/protobuf"."""
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", OTEL_EXPORTER_OTLP_PROTOCOL):
         if protocol := os.environ.get(name):
-            if protocol not in {_GRPC, _HTTP}:
-                raise ValueError(f"{name} is none of {_GRPC}, {_HTTP}")
+            if protocol not in {GRPC, _HTTP}:
+                raise ValueError(f"{name} is none of {GRPC}, {_HTTP}")
             return protocol
-    return _GRPC
+    return GRPC
 
 
 def _endpoint(settings: TracesSettings, protocol: str, path: str) -> str | None:
     """The endpoint of a signal. None: the exporter reads OpenTelemetry's variables."""
     if "endpoint" not in settings.model_fields_set:
         return None
-    return settings.endpoint if protocol == _GRPC else settings.endpoint.rstrip("/") + path
+    return settings.endpoint if protocol == GRPC else settings.endpoint.rstrip("/") + path
 
 
 def _takes_events(settings: TracesSettings) -> bool:
@@ -229,10 +229,10 @@ def _takes_events(settings: TracesSettings) -> bool:
 
 # The packages of exporters are imported where they are used: that of HTTP takes 0.1 s to load.
 def _span_exporter(settings: TracesSettings) -> _CountingExporter:
-    protocol = _protocol("TRACES")
+    protocol = protocol_of("TRACES")
     endpoint = _endpoint(settings, protocol, "/v1/traces")
     exporter: SpanExporter
-    if protocol == _GRPC:
+    if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
         exporter = OTLPSpanExporter(endpoint)
@@ -246,11 +246,11 @@ def _span_exporter(settings: TracesSettings) -> _CountingExporter:
 
 
 def _event_exporter(settings: TracesSettings, requests: Requests) -> _CountingExporter:
-    protocol = _protocol("LOGS")
+    protocol = protocol_of("LOGS")
     stated = os.environ.get(OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
     endpoint = None if stated else _endpoint(settings, protocol, "/v1/logs")
     exporter: LogRecordExporter
-    if protocol == _GRPC:
+    if protocol == GRPC:
         exporter = GrpcEvents(endpoint, requests)
     else:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -270,7 +270,8 @@ class _HashedResource(Resource):
         return self._hash
 
 
-def _resource(service: str) -> Resource:
+def resource_of(service: str) -> Resource:
+    """What the telemetry of a process says of its origin."""
     attributes = {SERVICE_VERSION: version("dramaturg")}
     if not os.environ.get("OTEL_SERVICE_NAME"):
         attributes[SERVICE_NAME] = service

@@ -22,6 +22,13 @@ class MetricsSettings(Settings):
     host: str = ""
     """The address for metrics. Empty: the server's address."""
 
+    @property
+    def sent(self) -> bool:
+        """Whether they are also sent by OTLP: where ``OTEL_METRICS_EXPORTER`` is or has "otlp"."""
+        disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        exporters = os.environ.get("OTEL_METRICS_EXPORTER", "").lower().split(",")
+        return "otlp" in {one.strip() for one in exporters} and not disabled
+
 
 def _endpoint() -> str:
     """The variables of OpenTelemetry's own specification ("OTLP Exporter")."""

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -19,10 +20,19 @@ from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
-from dramaturg.service.telemetry import instruments, telemetry
+from dramaturg.service.telemetry import instruments, telemetry, tracing
 from dramaturg.service.telemetry.calls import MAX_TARGETS, address_attributes, target_label
-from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
-from dramaturg.testing import serve
+from dramaturg.service.telemetry.instruments import (
+    OTHER,
+    SECONDS,
+    Bounded,
+    Counter,
+    Gauge,
+    Histogram,
+    Instrument,
+)
+from dramaturg.testing import serve, until
+from services.generation.metrics import ATTEMPT_SECONDS, RETRIES
 from tests.support.grpc_servers import (
     METHODS,
     arities,
@@ -33,7 +43,16 @@ from tests.support.grpc_servers import (
     synthesizer,
 )
 from tests.support.ports import free_port
-from tests.support.telemetry import Counts, Scrape, counted, scrape
+from tests.support.telemetry import (
+    Counts,
+    Scrape,
+    attributes,
+    collector,
+    counted,
+    global_provider,
+    scrape,
+    traced,
+)
 
 METHOD = "dramaturg.api.agents.v1.SynthesizeService/Synthesize"
 SERVED = "grpc_server_call_duration_seconds_count"
@@ -252,3 +271,59 @@ asyncio.run(main())
 
 async def _approve(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
     return SynthesizeResponse()
+
+
+@pytest.mark.parametrize("http", [True, False])
+async def test_metrics_are_sent_by_otlp_with_the_names_of_the_conventions(
+    http: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+        monkeypatch.setenv(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", collecting.url if http else f"http://{collecting.target}"
+        )
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf" if http else "grpc")
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        with global_provider():
+            async with telemetry("a-service", "127.0.0.1"):
+                with tracing.span("work", {}):
+                    ids = tracing.ids()
+                    ATTEMPT_SECONDS.observe(0.02, "p", "chat", "openai")
+                    ATTEMPT_SECONDS.observe(700, "p", "chat", "openai")
+                RETRIES.add("p", "transient", amount=3)
+                await until(lambda: "gen_ai.client.operation.duration" in collecting.metrics)
+    duration = collecting.metrics["gen_ai.client.operation.duration"]
+    (point,) = duration.histogram.data_points
+    assert (duration.unit, point.count, round(point.sum, 2)) == ("s", 2, 700.02)
+    assert list(point.explicit_bounds) == list(SECONDS)
+    assert (point.bucket_counts[2], point.bucket_counts[-1], sum(point.bucket_counts)) == (1, 1, 2)
+    assert attributes(point.attributes) == {
+        "provider": "p",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+    }
+    assert ids is not None
+    assert {(one.trace_id.hex(), one.span_id.hex()) for one in point.exemplars} == {tuple(ids)}
+    (retries,) = collecting.metrics["dramaturg_provider_retries_total"].sum.data_points
+    assert retries.as_double == 3
+    assert collecting.metrics["dramaturg_provider_retries_total"].sum.is_monotonic
+
+
+async def test_exemplars_are_served_to_those_who_ask_for_openmetrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAMATURG_METRICS_PORT", str(port := free_port()))
+    async with telemetry("a-service", "127.0.0.1"):
+        with traced(), tracing.span("work", {}):
+            ids = tracing.ids()
+            ATTEMPT_SECONDS.observe(0.02, "p", "chat", "openai")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics",
+            headers={"Accept": "application/openmetrics-text; version=1.0.0"},
+        )
+
+        def read() -> str:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return str(response.read().decode())
+
+        text = await asyncio.to_thread(read)
+    assert ids is not None
+    assert f'trace_id="{ids.trace_id}"' in text
