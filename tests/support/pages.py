@@ -58,7 +58,7 @@ LANGUAGES = {"bash", "python", "text", "csv", "toml", "yaml", "json", "typescrip
 TERMINAL, NEEDS = "In another terminal", "Needs "
 MODEL, CLUSTER = "Needs a model", "Needs a cluster"
 NOT_RUN = {
-    "Needs a clone": "installs into the checkout: `.ci/run`, `.ci/wheel` and tests/examples/test_demo.py do so",
+    "Needs a clone": "installs into the checkout: `.ci/run`, `.ci/wheel` and test_demo do so",
     "Needs npx": "tests/examples/test_documents.py runs it where buf is installed",
     "Needs Node 20": "installs packages: `make test-typescript` builds and checks the judge",
     "Needs Go and protoc": "installs modules: `make test-go` builds and checks the judge",
