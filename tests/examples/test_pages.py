@@ -12,7 +12,6 @@ from tests.support.pages import (
     CLUSTER,
     MODEL,
     NOT_RUN,
-    NPX,
     PAGES,
     TERMINAL,
     Session,
@@ -44,7 +43,7 @@ def test_a_page_does_what_it_says(session: Session, page: Path) -> None:
 def test_pages_have_blocks_of_known_languages() -> None:
     assert sum(len(blocks(page)) for page in PAGES) > 20
     titles = {block.title for page in PAGES for block in blocks(page) if not block.is_file}
-    assert titles - {"", TERMINAL, MODEL, CLUSTER, NPX} == NOT_RUN.keys()
+    assert titles - {"", TERMINAL, MODEL, CLUSTER} == NOT_RUN.keys()
 
 
 def test_blocks_that_are_not_run_name_options_that_there_are() -> None:

@@ -8,7 +8,6 @@ block decides what happens:
 - ``title="Needs a model"``: an HTTP server of the tests, which speaks the provider's protocol and passes all,
   is the model, also in place of the address ``http://localhost:8000/v1``.
 - ``title="Needs a cluster"``: ``tests.support.command_cluster`` stands in for kubectl and helm.
-- ``title="Needs npx"``: the block is run where npx is installed.
 - ``title="Needs ..."`` of ``NOT_RUN``: the block is not run, for a stated reason. Its commands and options
   have to exist.
 - A block of the language ``text`` is the output of the block before it. ``...`` stands for anything.
@@ -57,9 +56,10 @@ PAGES = [
 ]
 LANGUAGES = {"bash", "python", "text", "csv", "toml", "yaml", "json", "typescript", "go"}
 TERMINAL, NEEDS = "In another terminal", "Needs "
-MODEL, CLUSTER, NPX = "Needs a model", "Needs a cluster", "Needs npx"
+MODEL, CLUSTER = "Needs a model", "Needs a cluster"
 NOT_RUN = {
-    "Needs a clone": "installs into the checkout: `.ci/wheel` and tests/examples/test_demo.py do the same",
+    "Needs a clone": "installs into the checkout: `.ci/run`, `.ci/wheel` and test_demo do so",
+    "Needs npx": "tests/examples/test_documents.py runs it where buf is installed",
     "Needs Node 20": "installs packages: `make test-typescript` builds and checks the judge",
     "Needs Go and protoc": "installs modules: `make test-go` builds and checks the judge",
     "Needs MLflow": "`make test-harnesses` logs results",
@@ -178,8 +178,6 @@ class Session:
         }
         shutil.copytree(ROOT / "examples", folder / "examples")
         (folder / "k8s").symlink_to(ROOT / "k8s")
-        # What `make lint` installs is not fetched again.
-        (folder / "node_modules").symlink_to(ROOT / ".tools" / "node_modules")
 
     def run(self, block: Block) -> None:
         """Does what the reader does with a block."""
@@ -198,8 +196,6 @@ class Session:
             address = self._model_of_tests()
             code = f"export OPENAI_BASE_URL={address} MODEL=my-model\n{code}"
             self._output = self.call(block.language, code.replace("http://localhost:8000/v1", address))
-        elif block.title == NPX and not shutil.which("npx"):
-            self._output = ""
         elif block.language in {"bash", "python"}:
             self._output = self.call(block.language, code)
         elif block.language == "toml":
