@@ -82,7 +82,7 @@ def report(
             (path,) = results
             groups = find_groupings(read_results(path))
             summary = run(summarize_results(target, path, groups.options()))
-            write_report(path, out, summary, title=title, notes=groups.notes(), limit=samples)
+            write_report(path, out, summary, title=title, limit=samples)
             counts = _counts(summary)
             if plots is not None:
                 _plot(summary, plots, path)

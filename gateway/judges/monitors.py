@@ -38,6 +38,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.database.errors import StoreError
+from dramaturg.results.drift import drift_text
 from dramaturg.results.names import outcome_name
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
@@ -180,7 +181,7 @@ class JudgeMonitors:
     async def _hold(self, store: RunStore) -> None:
         """Keeps in quarantine the judges whose monitors say so."""
         reasons = {
-            (one.tenant, one.role, one.name): describe(one.monitor)
+            (one.tenant, one.role, one.name): drift_text(one.monitor)
             for one in await self._registrations.call(store.monitors.all)
             if one.monitor.HasField("drift") and one.monitor.drift_policy == DRIFT_POLICY_QUARANTINE
         }
@@ -283,9 +284,9 @@ class _Checks:
         if check.error:
             logger.warning("the check of %s=%s failed: %s", one.role, one.name, check.error)
         if first:
-            logger.error("the judge %s=%s %s", one.role, one.name, describe(monitor))
+            logger.error("the judge %s=%s %s", one.role, one.name, drift_text(monitor))
             if monitor.drift_policy == DRIFT_POLICY_PAUSE:
-                await self._pause(one, describe(monitor))
+                await self._pause(one, drift_text(monitor))
 
     async def _pause(self, one: MonitoredJudge, reason: str) -> None:
         """Pauses the running runs of the tenant that ask the judge."""
@@ -322,15 +323,6 @@ class _Checks:
         )
         judge = next(matching, None)
         return (await _stated(judge) if judge is not None else "") or one.identity
-
-
-def describe(monitor: JudgeMonitor) -> str:
-    """What the check that found drift found, as a predicate."""
-    check = monitor.drift
-    return (
-        f"drifted: {check.changed_count} of {check.compared_count} candidates are judged differently than "
-        f"before (p = {check.p_value:.2g}), by a check of {check.check_time.ToDatetime():%Y-%m-%d %H:%M} UTC"
-    )
 
 
 def _violations(judge: Judge, monitor: JudgeMonitor, tenant: str) -> Iterator[Violation]:
