@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -47,8 +46,8 @@ class JudgeMonitors(Repository):
     def put(self, connection: sa.Connection, new: MonitoredJudge, base: bytes) -> None:
         """Stores a monitor in place of the tenant's earlier one of that judge."""
         _remove(connection, new.tenant, new.role, new.name)
-        # Another number than the earlier one had: what was read of that one replaces nothing of this one.
-        values = _values(replace(new, revision=secrets.randbits(62)))
+        # A higher number than an earlier one had: what was read of that one replaces nothing of this one.
+        values = _values(replace(new, revision=self._database.now(connection)))
         connection.execute(judge_monitors.insert().values(**values, base=base))
 
     @writing

@@ -363,19 +363,6 @@ async def test_shadows_are_listed_and_their_agreement_is_shown(served: Consoled)
     assert (judge.shadow_of, judge.certificate) == ("a with small", "")
 
 
-def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
-    tested = [
-        CertifiedProperty(name=name, conclusion=PROPERTY_CONCLUSION_OUTSIDE)
-        for name in ("position", "verbosity")
-    ]
-    certificate = JudgeCertificate(
-        properties=[*tested, CertifiedProperty(name="injection", conclusion=PROPERTY_CONCLUSION_WITHIN)]
-    )
-    certificate.measure_time.FromJsonString("2026-01-02T03:04:05Z")
-    judge = Judge(name="b", role="critic", certificate=certificate, certificate_changes=["version 1, now 2"])
-    assert judge_view(judge).certificate == "1 within, 2 outside (2026-01-02)"
-
-
 def test_the_drift_of_a_judge_is_shown() -> None:
     judge = Judge(name="b", role="critic", monitor=JudgeMonitor(anchor_count=50, detectable_count=5))
     assert judge_view(judge).drift.startswith("no check yet; next 1970")
@@ -387,6 +374,19 @@ def test_the_drift_of_a_judge_is_shown() -> None:
     judge.monitor.drift.changed_count, judge.monitor.drift.compared_count = 9, 50
     assert judge_view(judge).drift.startswith("drifted: 9 of 50 candidates")
     assert not judge_view(judge).built_in
+
+
+def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
+    tested = [
+        CertifiedProperty(name=name, conclusion=PROPERTY_CONCLUSION_OUTSIDE)
+        for name in ("position", "verbosity")
+    ]
+    certificate = JudgeCertificate(
+        properties=[*tested, CertifiedProperty(name="injection", conclusion=PROPERTY_CONCLUSION_WITHIN)]
+    )
+    certificate.measure_time.FromJsonString("2026-01-02T03:04:05Z")
+    judge = Judge(name="b", role="critic", certificate=certificate, certificate_changes=["version 1, now 2"])
+    assert judge_view(judge).certificate == "1 within, 2 outside (2026-01-02)"
     page = render(
         "judges.html.j2",
         roles=[("critic", [judge_view(judge)])],
