@@ -157,6 +157,7 @@ def write_report(
     summary: Summary,
     *,
     title: str = "",
+    warning: str = "",
     limit: int = SAMPLES_SHOWN,
 ) -> None:
     """Writes the report of the output of an evaluate command, in constant memory.
@@ -166,6 +167,7 @@ def write_report(
         out: The page; overwritten if it exists.
         summary: The figures of the results.
         title: The title of the page. Empty: "Evaluation" and the folder's name.
+        warning: What the figures lack. Empty: nothing.
         limit: The maximum number of samples shown one by one.
 
     Raises:
@@ -173,7 +175,7 @@ def write_report(
         OSError: A file cannot be read or written.
     """
     folder = results if results.is_dir() else results.parent
-    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)])
+    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)], warning)
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for piece in render(heading, summary, read_results(results), limit):
             file.write(piece)

@@ -93,7 +93,7 @@ class Quarantine:
         logger.warning("the judge %s stays in quarantine: %s", self._judge, fault)
 
     def hold(self, drift: str) -> None:
-        """Keeps the judge in quarantine while its monitor says that it drifted, also after checks that succeed.
+        """Keeps a judge that drifted in quarantine; checks of its contract do not end this.
 
         Args:
             drift: The reason. Empty: it did not drift.

@@ -16,6 +16,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.tables import print_sections
+from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.categories import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
@@ -42,7 +43,7 @@ def report(
     and rule: the share of scripts with the fault that fail its criterion (detection rate), the same for
     scripts that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are
     of the verdicts that decide, with Wilson's interval for the effective number of tasks. The figures are
-    those of the summary, which "dramaturg runs summary" prints for a run.
+    those of the summary, which "dramaturg show" prints.
 
     Exit codes: 0 fine, 1 figures are missing, 2 wrong usage or results.
 
@@ -62,6 +63,7 @@ def report(
         if summary.failed_sample_count:
             failed = f"{summary.failed_sample_count} samples failed and are in no figure"
             console.print(failed, style="red")
+    tell_next("report", results)
     raise typer.Exit(1 if summary.problems else 0)
 
 
