@@ -28,7 +28,6 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from dramaturg.api.common.v1.verdict_pb2 import Outcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.groupings import find_groupings
 from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.many import MODELS, many
 from tests.dramaturg.report.samples import summarized
@@ -55,7 +54,7 @@ def main() -> None:
         file = Path(folder) / "report.html"
         started = perf_counter()
         with file.open("w", encoding="utf-8") as page:
-            for piece in render(Heading("Many", notes=find_groupings(samples).notes()), summary, samples):
+            for piece in render(Heading("Many"), summary, samples):
                 page.write(piece)
         figures["render_seconds"] = round(perf_counter() - started, 2)
         figures["megabytes"] = round(file.stat().st_size / 1e6, 2)

@@ -77,6 +77,17 @@ class App:
 
         return [HttpServer(http, http.port, console=bool(self._settings.console))]
 
+    @staticmethod
+    def migrate() -> None:
+        """Creates and upgrades the tables of runs and of their engine on PostgreSQL.
+
+        Raises:
+            StoreError: The database is unavailable, or a newer release wrote the tables.
+        """
+        from gateway.runs.app import migrate
+
+        migrate(RunsSettings())
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         """Opens the channels to the judges and the run store, yields the contracts, and closes them.

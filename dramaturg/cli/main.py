@@ -36,7 +36,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "show",
             "dramaturg.cli.show",
-            "Prints the tables of results again, also by other groups.",
+            "Prints the tables of results, also by other groups.",
             panel=READ,
         ),
         LazyCommand(

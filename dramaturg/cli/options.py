@@ -64,6 +64,9 @@ def target_option(what: str, otherwise: str = "one in this process", **settings:
 
 
 Target = Annotated[str | None, target_option("the gateway")]
+ResultsTarget = Annotated[
+    str | None, target_option("the gateway", f"one in this process, and for a run {DEFAULT_TARGET}")
+]
 AlignmentTarget = Annotated[str | None, target_option("a gateway or of AlignmentService")]
 RunTarget = Annotated[
     str,

@@ -38,7 +38,11 @@ SHOWN_MODELS = 20
 
 GenerationTarget = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="The generation service. Default: one started here."),
+    typer.Option(
+        "--generation",
+        metavar="HOST:PORT",
+        help="Address of the generation service. Default: one in this process.",
+    ),
 ]
 
 
@@ -52,7 +56,7 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
 
         dramaturg providers
 
-        dramaturg providers check --model gpt-5-mini
+        dramaturg providers check gpt-5-mini
     """
     if context.invoked_subcommand is not None:
         return
@@ -68,7 +72,7 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
     print_tables(output(), table)
     if listed.providers:
         typer.echo(f"Default model: {listed.default_model or 'none'}")
-        tell_next("providers", "check", "--model", listed.default_model or "MODEL")
+        tell_next("providers", "check", listed.default_model or "MODEL")
     else:
         typer.echo(
             "No provider is configured: set MODEL, and OPENAI_API_KEY for the key of a provider, or "
@@ -80,7 +84,7 @@ def providers(context: typer.Context, target: GenerationTarget = None, as_json: 
 @app.command("check")
 def check(
     model: Annotated[
-        str, typer.Option(metavar="[PROVIDER/]MODEL", help="The model. Default: the default model.")
+        str, typer.Argument(metavar="[PROVIDER/]MODEL", help="The model. Default: the default model.")
     ] = "",
     target: GenerationTarget = None,
     connection_only: Annotated[
@@ -98,7 +102,7 @@ def check(
 
     For example:
 
-        dramaturg providers check --model openai/gpt-oss-120b
+        dramaturg providers check openai/gpt-oss-120b
     """
     features = () if connection_only else FEATURES
     checked = _run(check_provider(target, model, features, timeout), target)

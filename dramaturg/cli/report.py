@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,9 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.compare.results import write_comparison
-from dramaturg.cli.options import Target
-from dramaturg.cli.platform import fail, run
-from dramaturg.cli.summaries import summarize_results
+from dramaturg.cli.found_results import HELP, find_results
+from dramaturg.cli.options import ResultsTarget
+from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.report.groupings import find_groupings
@@ -27,17 +28,18 @@ app = typer.Typer()
 @app.command("report")
 def report(
     results: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="RESULTS...",
-            help="Folders that evaluations wrote, or their results.jsonl; several are compared, the "
-            "baseline first. With --plots also a summary as JSON.",
+            help=f"{HELP}; several are compared, the baseline first. With --plots also a summary as JSON.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")] = Path(
         "report.html"
     ),
-    title: Annotated[str, typer.Option(help="Title of the page. Default: the folder's name.")] = "",
+    title: Annotated[
+        str, typer.Option(help="Title of the page. Default: the name of the folder or of the run.")
+    ] = "",
     samples: Annotated[
         int, typer.Option(min=0, max=100_000, help="Maximum number of samples shown one by one.")
     ] = SAMPLES_SHOWN,
@@ -45,26 +47,27 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Write the tables and charts into this folder too, for papers."),
     ] = None,
-    target: Target = None,
+    target: ResultsTarget = None,
 ) -> None:
     """Writes results as one HTML page that opens anywhere, also offline.
 
     The page has the figures of "dramaturg show" as tables and charts, by each tag with a few values, and
-    the samples behind them: filters, search, links to a sample or to a filter. "dramaturg runs report" writes
-    the page of a run.
+    the samples behind them: filters, search, links to a sample or to a filter.
 
     Of several results the page shows what got worse and better than in the first, with tests, and what
     changed in the setup. Samples are matched by their ids.
 
     --plots writes each table as Markdown, CSV and LaTeX (booktabs), its heat map and intervals as SVG, PNG
-    and PDF. Charts need matplotlib: pip install 'dramaturg[plots]'. A summary that "dramaturg show" and
-    "dramaturg runs summary" print with --json has no samples: of it there are plots and no page.
+    and PDF. Charts need matplotlib: pip install 'dramaturg[plots]'. A summary that "dramaturg show" prints
+    with --json has no samples: of it there are plots and no page.
 
     Exit codes: 0 written, 1 the gateway failed, 2 wrong usage or files that are no results.
 
     For example:
 
         dramaturg report out/demo -o report.html
+
+        dramaturg report RUN --target localhost:50051
 
         dramaturg report out/baseline out/candidate -o changes.html
 
@@ -73,25 +76,28 @@ def report(
     if plots is not None and len(results) > 1:
         fail("--plots is for one folder of results")
     try:
-        if plots is not None and results[0].suffix == ".json":
-            _plot(_parse(results[0]), plots, results[0])
+        if plots is not None and results[0].endswith(".json"):
+            _plot(_parse(Path(results[0])), plots, results[0])
             return
-        if len(results) > 1:
-            counts = write_comparison(results, out, title=title, limit=samples, target=target)
-        else:
-            (path,) = results
-            groups = find_groupings(read_results(path))
-            summary = run(summarize_results(target, path, groups.options()))
-            write_report(path, out, summary, title=title, notes=groups.notes(), limit=samples)
-            counts = _counts(summary)
-            if plots is not None:
-                _plot(summary, plots, path)
+        found = [find_results(one, target) for one in results]
+        with ExitStack() as stack:
+            paths = [stack.enter_context(one.files()) for one in found]
+            if len(paths) > 1:
+                counts = write_comparison(paths, out, title=title, limit=samples, target=target)
+            else:
+                groups = find_groupings(read_results(paths[0]))
+                summary = found[0].summary(groups.options())
+                title, warning = title or found[0].title, found[0].warning
+                write_report(paths[0], out, summary, title=title, warning=warning, limit=samples)
+                counts = _counts(summary)
+                if plots is not None:
+                    _plot(summary, plots, results[0])
     except (LineError, RunsError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
     echo(f"report: {out} ({counts})")
-    tell_next("compare" if len(results) > 1 else "show", *results)
+    tell_next(*("compare", *results) if len(results) > 1 else ("show", *found[0].arguments))
 
 
 def _parse(source: Path) -> Summary:
@@ -103,7 +109,7 @@ def _parse(source: Path) -> Summary:
         fail(f"{source}: is no summary: {error}")
 
 
-def _plot(summary: Summary, folder: Path, source: Path) -> None:
+def _plot(summary: Summary, folder: Path, source: str) -> None:
     from dramaturg.plots.figures import NO_PLOTS, can_draw
     from dramaturg.plots.files import write_plots
 

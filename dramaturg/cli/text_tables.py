@@ -89,23 +89,14 @@ class TableColumns:
                 fail("--by-reference: a gateway reads rows and no table of texts; leave out the columns")
             yield job
             return
-        if not any(asdict(self).values()) and not table.has_texts(table.first_cells(job.file, job.format)):
+        if not any(asdict(self).values()) and not table.has_texts(job.file, job.format):
             yield job
             return
+        given = {**asdict(self), "model": self.model_column}
+        del given["model_column"]
         try:
-            rows = table.read_table(job.file, job.format)
-            columns = table.find_columns(
-                rows,
-                {
-                    "text": self.text,
-                    "task": self.task,
-                    "model": self.model_column,
-                    "reference": self.reference,
-                    "context": self.context,
-                },
-            )
-            conversion = table.convert(rows, columns)
-            echo(printable(f"{job.file}: {conversion.describe(columns)}"), err=True)
+            conversion = table.read_texts(job.file, job.format, given)
+            echo(printable(f"{job.file}: {conversion.describe()}"), err=True)
             if conversion.skipped:
                 _refuse(job.file, conversion)
             made = make(conversion.requests)

@@ -1,7 +1,7 @@
 """Checks a service of any language against its contract.
 
 The checks call a running server over gRPC, as csi-sanity and the Connect conformance suite do. On the command
-line: ``dramaturg judges check ROLE --target HOST:PORT``, or ``--command`` with the command that starts the
+line: ``dramaturg judges check ROLE HOST:PORT``, or in place of the address the command that starts the
 server; in a test suite, :func:`run` returns one :class:`Outcome` for each check.
 
 The checks are about the form of answers. :func:`certify` tests which of a judge's properties hold within a

@@ -1,6 +1,6 @@
-"""Tables as people keep them: JSON Lines, a JSON array, CSV, TSV, Parquet, or the first sheet of a workbook.
+"""Tables as people keep them: JSON Lines, JSON, CSV, TSV, Parquet, the first sheet of a workbook, logs.
 
-A JSON array, TSV and XLSX are datasets once they are written as JSON Lines or CSV (``as_dataset``).
+JSON, TSV, XLSX and logs are datasets once they are written as JSON Lines or CSV (``as_dataset``).
 
 A workbook (XLSX, ECMA-376) is read with the standard library alone.
 """
@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 from xml.etree import ElementTree
@@ -22,6 +22,7 @@ from xml.etree.ElementTree import Element
 
 from dramaturg.datasets.errors import DatasetError, missing
 from dramaturg.datasets.formats import BYTE_ORDER_MARK, Format, format_of
+from dramaturg.datasets.inspect_log import read_eval_log, samples_of
 from dramaturg.datasets.json_lines import read_json_lines
 from dramaturg.datasets.reader import unpacked
 from dramaturg.datasets.requests import parse_json
@@ -149,7 +150,7 @@ def as_dataset(
 
     Args:
         file: The file, open in binary, seekable, at its start.
-        name: Its name, whose end tells how it is written. Else it is a JSON array or JSON Lines.
+        name: Its name, whose end tells how it is written. Else it is JSON or JSON Lines.
         form: How it is written. None: as its name tells.
 
     Raises:
@@ -165,8 +166,11 @@ def as_dataset(
     elif lowered.endswith(".tsv"):
         with _as_csv(_tab_separated(file)) as rows:
             yield rows, Format.CSV
-    elif _is_array(file):
-        with _as_json_lines(file) as rows:
+    elif lowered.endswith(".eval"):
+        with _as_json_lines(read_eval_log(file)) as rows:
+            yield rows, Format.JSONL
+    elif _is_document(file):
+        with _as_json_lines(_documents(file)) as rows:
             yield rows, Format.JSONL
     else:
         yield file, Format.JSONL
@@ -235,19 +239,28 @@ def _read_parquet(file: BinaryIO) -> Iterator[dict[Any, Any]]:
         raise DatasetError(f"cannot be read as Parquet: {error}") from error
 
 
-def _is_array(file: BinaryIO) -> bool:
+def _is_document(file: BinaryIO) -> bool:
+    """Whether a file is one JSON array, or one object of several lines."""
     start = file.tell()
-    text = file.read(_PEEKED_BYTES).removeprefix(BYTE_ORDER_MARK)
+    text = file.read(_PEEKED_BYTES).removeprefix(BYTE_ORDER_MARK).lstrip()
     file.seek(start)
-    return text.lstrip().startswith(b"[")
+    first, _, more = text.partition(b"\n")
+    return text.startswith(b"[") or (
+        text.startswith(b"{") and bool(more) and not first.rstrip().endswith(b"}")
+    )
+
+
+def _documents(file: BinaryIO) -> Iterator[Any]:
+    """The elements of an array, or the samples of an object that is a log."""
+    try:
+        value = parse_json(file.read().removeprefix(BYTE_ORDER_MARK))
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+    yield from samples_of(value) if isinstance(value, Mapping) else value
 
 
 @contextmanager
-def _as_json_lines(file: BinaryIO) -> Iterator[BinaryIO]:
-    try:
-        values = parse_json(file.read().removeprefix(BYTE_ORDER_MARK))
-    except ValueError as error:
-        raise DatasetError(str(error)) from error
+def _as_json_lines(values: Iterable[Any]) -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as kept:
         kept.writelines(json.dumps(value).encode() + b"\n" for value in values)
         kept.seek(0)

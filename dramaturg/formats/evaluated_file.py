@@ -36,23 +36,24 @@ class FileError(ValueError):
 def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
     """The kind of the rows of a file, and why.
 
-    A table with a text a row has texts. Else it is the kind whose contract the first row keeps, or the only
-    one that has all fields of the row.
+    A table with a text a row has texts, and so has what other tools recorded. Else it is the kind whose
+    contract the first row keeps, or the only one that has all fields of the row.
 
     Args:
         file: A path or an address; "-" is standard input, which can be read again afterwards.
         form: How it is written. None: as the end of the name tells.
 
     Returns:
-        The name of the kind, and by what it was told. Empty for a table, which ``Conversion.describe`` tells.
+        The name of the kind, and by what it was told. Empty for a table or a recording, which
+        ``Conversion.describe`` tells.
 
     Raises:
         FileError: The first row fits no kind, or there is none.
         OSError: The file cannot be read.
     """
-    cells = table.first_cells(file, form)
-    if table.has_texts(cells):
+    if table.has_texts(file, form):
         return "texts", ""
+    cells = table.first_cells(file, form)
     problems = {}
     for name in FILE_KINDS:
         _rewind(file)
@@ -112,20 +113,17 @@ def read_file(file: str, form: Format | None = None, given: Mapping[str, str] | 
         FileError: It has no rows of a kind, or an invalid one; the message names the first ones.
         OSError: It cannot be read.
     """
-    named = {purpose: name for purpose, name in (given or {}).items() if name}
-    if not named and not table.has_texts(table.first_cells(file, form)):
+    if not any((given or {}).values()) and not table.has_texts(file, form):
         return _read_rows(file, form)
     try:
-        rows = table.read_table(file, form)
-        columns = table.find_columns(rows, named)
+        conversion = table.read_texts(file, form, given)
     except table.TableError as error:
         raise FileError(str(error)) from error
-    conversion = table.convert(rows, columns)
     if skipped := conversion.skipped:
         listed = "\n".join(f"row {row.row}: {row.reason}" for row in skipped[:_SHOWN])
         raise FileError(f"{len(skipped)} rows are invalid\n{listed}")
-    names = list(dict.fromkeys(name for row in rows for name in row if name))
-    return EvaluatedFile("texts", conversion.requests, conversion.describe(columns), names, columns.named)
+    columns = conversion.columns.named
+    return EvaluatedFile("texts", conversion.requests, conversion.describe(), conversion.names, columns)
 
 
 def _read_rows(file: str, form: Format | None) -> EvaluatedFile:

@@ -3,13 +3,12 @@
 A column has the texts; others may have the task, the model, a reference, an id (of the task) and a topic. All
 other columns are tags.
 
-A conversation is written as messages of the chat completions API: role, content, tool calls and results.
+A conversation is a list of messages (``dramaturg.formats.messages``). What other tools recorded is a table,
+too (``dramaturg.formats.recordings``).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,26 +16,18 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
-from dramaturg.api.common.v1.content_pb2 import (
-    Conversation,
-    Document,
-    Image,
-    Part,
-    ToolCall,
-    ToolResult,
-    Turn,
-)
+from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
 from dramaturg.datasets.errors import DatasetError
 from dramaturg.datasets.formats import Format
 from dramaturg.datasets.tables import table_rows
+from dramaturg.formats.messages import MessagesError, read_messages
+from dramaturg.formats.recordings import RecordingError, recorded_by, recorded_rows
 from dramaturg.judge.rubrics import criterion_role
 from dramaturg.service.validation import violations
 
-_TEXTS = ("text", "input_text", "output_text")
-_IMAGES = ("image_url", "input_image")
 NO_TASK = "No task is given: the text is judged by itself."
 """The task of texts without one."""
 _TAG_LENGTH = 500
@@ -57,94 +48,6 @@ PURPOSES = tuple(_NAMES)
 """What a column of a table may be."""
 
 
-class MessagesError(ValueError):
-    """A value is no list of messages; the message says where and why."""
-
-
-def read_messages(value: Any, name: str = "messages") -> Conversation:
-    """Reads a list of messages, also as JSON.
-
-    Args:
-        value: The messages.
-        name: What errors call the list.
-
-    Raises:
-        MessagesError: It is no list of messages, or has content of another kind than text, images, calls of
-            tools and their results.
-    """
-    if isinstance(value, str):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(value)
-    if not isinstance(value, list) or not value:
-        raise MessagesError(f"{name}: is no list of messages")
-    return Conversation(turns=[_turn(one, f"{name}[{index}]") for index, one in enumerate(value)])
-
-
-def _turn(message: Any, place: str) -> Turn:
-    role = message.get("role") if isinstance(message, dict) else None
-    if not isinstance(role, str) or not role:
-        raise MessagesError(f"{place}.role: is missing")
-    name = message.get("name")
-    turn = Turn(role=role, name=name if isinstance(name, str) else "")
-    content = message.get("content")
-    call_id = message.get("tool_call_id")
-    if role == "tool" or isinstance(call_id, str):
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        result = ToolResult(tool_call_id=call_id if isinstance(call_id, str) else "", text=text)
-        turn.parts.append(Part(tool_result=result))
-    else:
-        turn.parts.extend(_contents(content, f"{place}.content"))
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list):
-        raise MessagesError(f"{place}.tool_calls: is no list")
-    turn.parts.extend(_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls))
-    return turn
-
-
-def _contents(content: Any, place: str) -> Iterator[Part]:
-    if content is None:
-        return
-    if isinstance(content, str):
-        yield Part(text=content)
-        return
-    if not isinstance(content, list):
-        raise MessagesError(f"{place}: is no text and no list of parts")
-    for index, one in enumerate(content):
-        where = f"{place}[{index}]"
-        kind = one.get("type") if isinstance(one, dict) else None
-        if kind in _TEXTS and isinstance(one.get("text"), str):
-            yield Part(text=one["text"])
-        elif kind in _IMAGES:
-            yield Part(image=_image(one.get("image_url"), where))
-        else:
-            raise MessagesError(f"{where}: has the type {kind!r}; text and image_url are read")
-
-
-def _image(value: Any, place: str) -> Image:
-    address = value.get("url") if isinstance(value, dict) else value
-    if not isinstance(address, str):
-        raise MessagesError(f"{place}.image_url: has no address")
-    if not address.startswith("data:"):
-        return Image(uri=address)
-    head, _, data = address[5:].partition(",")
-    try:
-        return Image(data=base64.b64decode(data, validate=True), media_type=head.partition(";")[0])
-    except binascii.Error as error:
-        raise MessagesError(f"{place}.image_url: is no base64") from error
-
-
-def _call(call: Any, place: str) -> Part:
-    function = call.get("function") if isinstance(call, dict) else None
-    function = function if isinstance(function, Mapping) else call
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(name, str) or not name:
-        raise MessagesError(f"{place}: has no name of a function")
-    arguments = function.get("arguments", function.get("args"))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    call_id = call.get("id")
-    return Part(tool_call=ToolCall(id=call_id if isinstance(call_id, str) else "", name=name, arguments=text))
-
-
 class TableError(ValueError):
     """A file is no such table; the message says why."""
 
@@ -156,30 +59,6 @@ class Skipped(NamedTuple):
     """The row, from 1, without the header."""
     reason: str
     """The reason."""
-
-
-@dataclass
-class Conversion:
-    """The result of a conversion."""
-
-    requests: list[EvaluateTextsRequest] = field(default_factory=list)
-    """One request a task, in the order of their first rows. They have no criteria."""
-    skipped: list[Skipped] = field(default_factory=list)
-    """The invalid rows."""
-
-    def describe(self, columns: Columns) -> str:
-        """What a table was taken for: the number of texts and tasks, and the columns."""
-        count = sum(len(request.texts) for request in self.requests)
-        named = columns.named.items()
-        used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
-        told = f"a table with {count} texts for {len(self.requests)} tasks; columns: {used}"
-        if not columns.task:
-            told = f"a table with {count} texts without tasks; columns: {used}"
-        if columns.tags:
-            told += f"; tags: {', '.join(columns.tags)}"
-        if columns.left_out:
-            told += f"; left out, too long for a tag: {', '.join(columns.left_out)}"
-        return told
 
 
 @dataclass(frozen=True)
@@ -215,6 +94,40 @@ class Columns:
         return {name: column for name in _NAMES if (column := getattr(self, name))}
 
 
+@dataclass
+class Conversion:
+    """The result of a conversion."""
+
+    columns: Columns
+    """The columns that were taken."""
+    requests: list[EvaluateTextsRequest] = field(default_factory=list)
+    """One request a task, in the order of their first rows. They have no criteria."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """The invalid rows."""
+    names: Sequence[str] = ()
+    """All columns of the table. Empty for what a tool recorded."""
+    recorded: str = ""
+    """What recorded the rows, e.g. "a Langfuse export". Empty: they are a table."""
+
+    def describe(self) -> str:
+        """What a file was taken for: the number of texts and tasks, and the columns of a table."""
+        count = sum(len(request.texts) for request in self.requests)
+        if self.recorded:
+            what = "conversations" if self.columns.messages else "texts"
+            return f"{self.recorded} with {count} {what} for {len(self.requests)} tasks"
+        columns = self.columns
+        named = columns.named.items()
+        used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
+        told = f"a table with {count} texts for {len(self.requests)} tasks; columns: {used}"
+        if not columns.task:
+            told = f"a table with {count} texts without tasks; columns: {used}"
+        if columns.tags:
+            told += f"; tags: {', '.join(columns.tags)}"
+        if columns.left_out:
+            told += f"; left out, too long for a tag: {', '.join(columns.left_out)}"
+        return told
+
+
 def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
     """The first row of a table. Empty: the file is none, or the row has other parts than cells.
 
@@ -222,10 +135,10 @@ def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
         source: A path or an address; "-" is standard input, which can be read again afterwards.
         form: How it is written. None: as ``table_rows`` tells.
     """
-    try:
-        first = next(islice(table_rows(source, form), 1), {})
-    except (DatasetError, OSError):
-        return {}
+    return _cells(_first_row(source, form))
+
+
+def _cells(first: Mapping[str, Any]) -> Mapping[str, Any]:
     nested = any(
         isinstance(value, dict | list)
         for name, value in first.items()
@@ -234,11 +147,55 @@ def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
     return {} if nested else {name: value for name, value in first.items() if name is not None}
 
 
-def has_texts(row: Mapping[str, Any]) -> bool:
-    """Whether a column of texts has its usual name."""
+def has_texts(source: str, form: Format | None = None) -> bool:
+    """Whether a tool recorded the rows of a file, or a column of texts has its usual name.
+
+    Args:
+        source: As that of ``first_cells``, as is ``form``.
+        form: How it is written.
+    """
+    first = _first_row(source, form)
+    if recorded_by(first):
+        return True
+    row = _cells(first)
     return any(isinstance(row.get(name), str) for name in _NAMES["text"]) or any(
         isinstance(row.get(name), list) for name in _NAMES["messages"]
     )
+
+
+def _first_row(source: str, form: Format | None) -> Mapping[str, Any]:
+    try:
+        return next(islice(table_rows(source, form), 1), {})
+    except (DatasetError, OSError):
+        return {}
+
+
+def read_texts(source: str, form: Format | None = None, given: Mapping[str, str] | None = None) -> Conversion:
+    """Reads all rows of a file with a text or a conversation a row, or of what a tool recorded.
+
+    Args:
+        source: A path or an address; "-" is standard input.
+        form: How it is written. None: as ``table_rows`` tells.
+        given: The columns by purpose, as ``find_columns`` takes them. With one the file is a table.
+
+    Raises:
+        TableError: The file is no table, has no rows or no column of texts, or a column does not exist.
+        OSError: The file cannot be read.
+    """
+    rows = read_table(source, form)
+    named = {purpose: name for purpose, name in (given or {}).items() if name}
+    recorded = "" if named else recorded_by(rows[0])
+    if recorded:
+        try:
+            rows = list(recorded_rows(rows))
+        except RecordingError as error:
+            raise TableError(str(error)) from error
+        if not rows:
+            raise TableError(f"is {recorded} in which nothing is said: export inputs and outputs, too")
+    conversion = convert(rows, find_columns(rows, named))
+    conversion.recorded = recorded
+    conversion.names = () if recorded else list(dict.fromkeys(name for row in rows for name in row if name))
+    return conversion
 
 
 def read_table(source: str, form: Format | None = None) -> Sequence[Mapping[str, Any]]:
@@ -299,20 +256,21 @@ def convert(rows: Sequence[Mapping[str, Any]], columns: Columns | None = None) -
         columns: Their columns. None: those with a usual name (``find_columns``).
     """
     columns = columns or find_columns(rows)
-    conversion = Conversion()
+    conversion = Conversion(columns)
     found: dict[tuple[str, str], EvaluateTextsRequest] = {}
     for number, row in enumerate(rows, start=1):
-        if problem := _problem(row, columns):
-            conversion.skipped.append(Skipped(number, problem))
-            continue
-        goal = _cell(row, columns.task).strip() if columns.task else _first_question(row, columns)
-        key = (_cell(row, columns.id) or ("" if columns.task else f"row {number}"), goal)
-        request = found.get(key) or _request(row, columns, key)
         try:
-            request.texts.append(_evaluated(row, columns, request))
+            evaluated = _evaluated(row, columns)
         except (TableError, MessagesError) as error:
             conversion.skipped.append(Skipped(number, str(error)))
             continue
+        goal = _cell(row, columns.task).strip() or _first_question(evaluated.conversation)
+        key = (_cell(row, columns.id) or ("" if columns.task else f"row {number}"), goal)
+        request = found.get(key) or _request(row, columns, key)
+        name = evaluated.model or "text"
+        same = sum(one.model == evaluated.model for one in request.texts)
+        evaluated.id = f"{name} ({same + 1})" if same else name
+        request.texts.append(evaluated)
         broken = [one for one in violations(request) if one.field != "criteria"]
         if broken:
             del request.texts[-1]
@@ -360,22 +318,6 @@ def _share_context(request: EvaluateTextsRequest) -> None:
             del one.context[:]
 
 
-def _problem(row: Mapping[str, Any], columns: Columns) -> str:
-    if None in row:
-        return "has more cells than the header"
-    for purpose, name in columns.named.items():
-        if purpose in ("context", "messages"):
-            continue
-        value = row.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
-            return f"{name}: is no text"
-    if columns.text and not isinstance(row.get(columns.text), str):
-        return f"{columns.text}: is missing"
-    if columns.task and not _cell(row, columns.task).strip():
-        return f"{columns.task}: is missing"
-    return ""
-
-
 def _request(row: Mapping[str, Any], columns: Columns, key: tuple[str, str]) -> EvaluateTextsRequest:
     tags = {
         name: _text(value)
@@ -391,33 +333,41 @@ def _request(row: Mapping[str, Any], columns: Columns, key: tuple[str, str]) -> 
     return EvaluateTextsRequest(task=task, reference=_cell(row, columns.reference), tags=tags)
 
 
-def _evaluated(row: Mapping[str, Any], columns: Columns, request: EvaluateTextsRequest) -> EvaluatedText:
-    model = _cell(row, columns.model)
-    same = sum(one.model == model for one in request.texts)
-    name = model or "text"
-    conversation, text = None, row[columns.text] if columns.text else ""
+def _evaluated(row: Mapping[str, Any], columns: Columns) -> EvaluatedText:
+    """The text or the conversation of a row, without an id.
+
+    Raises:
+        TableError: A cell of the row is missing or of another type.
+        MessagesError: Its messages cannot be read.
+    """
+    if None in row:
+        raise TableError("has more cells than the header")
+    for purpose, name in columns.named.items():
+        value = row.get(name)
+        if purpose in ("context", "messages") or value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise TableError(f"{name}: is no text")
+    if columns.text and not isinstance(row.get(columns.text), str):
+        raise TableError(f"{columns.text}: is missing")
+    if columns.task and not _cell(row, columns.task).strip():
+        raise TableError(f"{columns.task}: is missing")
+    conversation = None
     if not columns.text:
         conversation = read_messages(row.get(columns.messages), columns.messages)
-    context = _documents(row.get(columns.context), columns.context) if columns.context else ()
     return EvaluatedText(
-        id=f"{name} ({same + 1})" if same else name,
-        model=model,
-        text=text,
-        context=context,
+        model=_cell(row, columns.model),
+        text=row[columns.text] if columns.text else "",
+        context=_documents(row.get(columns.context), columns.context) if columns.context else (),
         conversation=conversation,
     )
 
 
-def _first_question(row: Mapping[str, Any], columns: Columns) -> str:
+def _first_question(conversation: Conversation) -> str:
     """The task of a row without one: what the user of its conversation says first."""
-    messages = row.get(columns.messages) if columns.messages else None
-    for one in messages if isinstance(messages, list) else ():
-        if isinstance(one, dict) and one.get("role") == "user":
-            content = one.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            if words := " ".join(text for text in texts if isinstance(text, str)).strip():
-                return words[:_GOAL_LENGTH]
+    for turn in conversation.turns:
+        if turn.role == "user" and (words := " ".join(part.text for part in turn.parts if part.text).strip()):
+            return words[:_GOAL_LENGTH]
     return NO_TASK
 
 

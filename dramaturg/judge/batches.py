@@ -11,6 +11,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     CriterionRule,
     CriterionScale,
+    CriterionUnit,
     JudgeCandidate,
     JudgeRequest,
 )
@@ -38,6 +39,8 @@ class JudgeBatch:
     """All candidates of the request, empty ones included, then those of its pool."""
     rules: Mapping[str, CriterionRule] = field(default_factory=dict)
     """The rules of criteria that have one, by id."""
+    units: Mapping[str, CriterionUnit.ValueType] = field(default_factory=dict)
+    """What criteria judge one by one (``verdicts.of_units``), by id."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,11 @@ class JudgeItem:
         return self.batch.rules
 
     @property
+    def units(self) -> Mapping[str, CriterionUnit.ValueType]:
+        """What criteria judge one by one (``verdicts.of_units``), by id."""
+        return self.batch.units
+
+    @property
     def options(self) -> JudgeOptions:
         """The model and its sampling."""
         return self.batch.options
@@ -101,6 +109,7 @@ def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
         options=request.options,
         candidates=tuple(map(decode_candidate, (*request.candidates, *request.pool))),
         rules={one.id: one.rule for one in request.criteria if one.HasField("rule")},
+        units={one.id: one.each for one in request.criteria if one.each},
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1 import content_pb2
 from dramaturg.api.common.v1.content_pb2 import Conversation, Part, Turn
+from dramaturg.api.judging.v1.judge_service_pb2 import CRITERION_UNIT_TURN, CriterionUnit
 
 
 def turn_text(turn: Turn) -> str:
@@ -41,6 +42,35 @@ def tool_calls(conversation: Conversation) -> Iterator[content_pb2.ToolCall]:
         for part in turn.parts:
             if part.HasField("tool_call"):
                 yield part.tool_call
+
+
+class Unit(NamedTuple):
+    """A turn of the assistant, or a call of a tool."""
+
+    turn_index: int
+    """The turn, from 0."""
+    call_index: int | None
+    """The call among those of the turn, from 0. None: the whole turn."""
+
+
+def units_of(conversation: Conversation, unit: CriterionUnit.ValueType) -> Sequence[Unit]:
+    """What of a conversation a criterion judges one by one, in order."""
+    if unit == CRITERION_UNIT_TURN:
+        turns = enumerate(conversation.turns)
+        return [Unit(index, None) for index, turn in turns if turn.role == "assistant"]
+    return [
+        Unit(index, call)
+        for index, turn in enumerate(conversation.turns)
+        for call in range(sum(part.HasField("tool_call") for part in turn.parts))
+    ]
+
+
+def unit_text(conversation: Conversation, unit: Unit) -> str:
+    """The text of a turn, or the arguments of a call."""
+    parts = conversation.turns[unit.turn_index].parts
+    if unit.call_index is None:
+        return "\n".join(part.text for part in parts if part.text)
+    return [part.tool_call for part in parts if part.HasField("tool_call")][unit.call_index].arguments
 
 
 def arguments_of(call: content_pb2.ToolCall) -> Mapping[str, Any] | None:

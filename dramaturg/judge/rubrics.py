@@ -19,7 +19,7 @@ def encode_criterion(one: RubricCriterion) -> Criterion:
         f"Fail: {one.fails.strip()}" if one.fails else "",
         describe_rule(one.rule)[:MAX_RULE_TEXT] if one.HasField("rule") else "",
     )
-    encoded = Criterion(id=one.id, definition="\n".join(part for part in parts if part))
+    encoded = Criterion(id=one.id, definition="\n".join(part for part in parts if part), each=one.each)
     if one.HasField("rule"):
         encoded.rule.CopyFrom(one.rule)
     if one.HasField("scale"):

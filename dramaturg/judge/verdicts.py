@@ -9,7 +9,15 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingKind, Severity, Span, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import (
+    AbstainReason,
+    Finding,
+    FindingKind,
+    Severity,
+    Span,
+    UnitVerdict,
+    Verdict,
+)
 from dramaturg.judge import criteria as names
 
 
@@ -119,6 +127,48 @@ def abstained(
         rationale=rationale,
         findings=findings,
     )
+
+
+def of_units(
+    criterion: str, units: Iterable[UnitVerdict], findings: Iterable[Finding] = (), *, rationale: str = ""
+) -> Verdict:
+    """Makes the verdict on a criterion that is judged for each turn or call.
+
+    It fails if one of them fails, else abstains with the reason of the first that abstains, else passes.
+
+    Args:
+        criterion: The criterion's id.
+        units: The verdict on each turn or call, in order; one or more.
+        findings: The faults found. They count where the criterion does not pass.
+        rationale: The reason, in words. Empty: those of the units that do not pass.
+
+    Raises:
+        ValueError: There are no units.
+    """
+    judged = list(units)
+    if not judged:
+        raise ValueError(f"{criterion} has no turn or call that is judged")
+    outcomes = [one.outcome for one in judged]
+    told = rationale or "\n".join(
+        f"{unit_name(one)}: {one.rationale}"
+        for one in judged
+        if one.rationale and one.outcome != verdict_pb2.OUTCOME_PASS
+    )
+    if verdict_pb2.OUTCOME_FAIL in outcomes:
+        verdict = failed(criterion, findings, rationale=told)
+    elif verdict_pb2.OUTCOME_ABSTAIN in outcomes:
+        reason = next(one.abstain_reason for one in judged if one.abstain_reason)
+        verdict = abstained(criterion, reason, told, findings)
+    else:
+        verdict = passed(criterion, rationale=told)
+    verdict.units.extend(judged)
+    return verdict
+
+
+def unit_name(unit: UnitVerdict) -> str:
+    """A turn or a call in words, counted from 1."""
+    call = f", call {unit.call_index + 1}" if unit.HasField("call_index") else ""
+    return f"Turn {unit.turn_index + 1}{call}"
 
 
 def finding(

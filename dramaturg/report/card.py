@@ -124,7 +124,8 @@ def _marked(text: str, marks: Sequence[tuple[int, int, str]]) -> str:
 
 
 def _judgement(one: JudgementView) -> str:
-    details = " ".join(filter(None, (one.judge and f"({one.judge})", one.confidence)))
+    stated = one.confidence and f"confidence {one.confidence}"
+    details = ", ".join(filter(None, (one.judge, stated)))
     findings = "".join(f"<li class='fail'>{escape(finding)}</li>" for finding in one.findings)
     return (
         f"<p><b>{escape(one.measure)}</b> {_badge(one)} <span class='note'>{escape(details)}</span> "

@@ -12,6 +12,9 @@ HEAT_STEPS = 10
 LEAST_HEAT_SPAN = 0.2
 """The least part of a scale over which the colours of a table spread: small differences look small."""
 
+FULL_HEAT = 30
+"""The number of judged items from which a colour has its full strength."""
+
 _LOW, _HIGH = (0xFB, 0xE9, 0xD7), (0xA9, 0xCD, 0xF5)  # the tokens --low and --high
 
 
@@ -77,12 +80,29 @@ def shade(cell: Cell, ends: tuple[float, float]) -> int:
     return round(HEAT_STEPS * min(1.0, max(0.0, ((cell.heat or 0.0) - start) / (end - start))))
 
 
+def strength(cell: Cell) -> int:
+    """How strong the colour of a cell is, from 0 where few items are judged to 3.
+
+    It is 3 where ``FULL_HEAT`` items or more are judged, or their number is not known.
+    """
+    share = 1.0 if cell.judged is None else min(1.0, cell.judged / FULL_HEAT)
+    return int(3 * share)
+
+
+def has_few(table: Table) -> bool:
+    """Whether a colour of a table rests on so few items that it is paler."""
+    return any(one.heat is not None and strength(one) < 3 for row in table.rows for one in row.cells)
+
+
 def colour(cell: Cell, ends: tuple[float, float]) -> str:
     """The colour of a cell for a file, as the light theme shows it. No place on a scale: white."""
     if cell.heat is None:
         return "#ffffff"
     part = shade(cell, ends) / HEAT_STEPS
-    mixed = (round(low + part * (high - low)) for low, high in zip(_LOW, _HIGH, strict=True))
+    strong = (1 + strength(cell)) / 4
+    mixed = (
+        round(255 + strong * (low + part * (high - low) - 255)) for low, high in zip(_LOW, _HIGH, strict=True)
+    )
     return "#" + "".join(f"{one:02x}" for one in mixed)
 
 
@@ -261,10 +281,12 @@ FILTERS: Sequence[Callable[..., object]] = (
     drawn,
     drawn_map,
     drawn_table,
+    has_few,
     heat_ends,
     heat_range,
     shade,
     shortened,
     shown_columns,
+    strength,
 )
 """The functions that templates use, by their names."""

@@ -38,16 +38,6 @@ class GroupingFinder:
         found = (name for name in sorted(self._values) if self._groups(name))
         return list(found)[:_MAX_GROUPINGS]
 
-    def notes(self) -> Sequence[str]:
-        """A sentence on the other tags that have several values, if there are any."""
-        chosen = set(self.groupings())
-        left_out = [
-            f"{name} ({self._count(name)})"
-            for name in sorted(self._values)
-            if name not in chosen and len(self._values[name]) > 1
-        ]
-        return [f"There is no table by {', '.join(left_out)}."] if left_out else []
-
     def options(self) -> SummaryOptions:
         """The options of the summary that a report shows."""
         return SummaryOptions(
@@ -57,10 +47,6 @@ class GroupingFinder:
     def _groups(self, name: str) -> bool:
         number = len(self._values[name])
         return 2 <= number <= MAX_VALUES and number < self._tagged[name]
-
-    def _count(self, name: str) -> str:
-        number = len(self._values[name])
-        return f"more than {MAX_VALUES} values" if number > MAX_VALUES else f"{number} values"
 
 
 def find_groupings(samples: Iterable[RunSample]) -> GroupingFinder:

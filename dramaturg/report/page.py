@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from itertools import islice
@@ -52,8 +52,8 @@ class Heading:
     """Name and value pairs, e.g. ("run", its id)."""
     warning: str = ""
     """A warning shown at the top, e.g. that the run has not ended."""
-    notes: Sequence[str] = field(default=())
-    """Sentences below the figures, e.g. on tags that have too many values for a table."""
+    notes: Sequence[str] = ()
+    """Sentences below the figures, e.g. on what a comparison leaves out."""
 
 
 class Tile(NamedTuple):
@@ -157,7 +157,7 @@ def write_report(
     summary: Summary,
     *,
     title: str = "",
-    notes: Sequence[str] = (),
+    warning: str = "",
     limit: int = SAMPLES_SHOWN,
 ) -> None:
     """Writes the report of the output of an evaluate command, in constant memory.
@@ -167,7 +167,7 @@ def write_report(
         out: The page; overwritten if it exists.
         summary: The figures of the results.
         title: The title of the page. Empty: "Evaluation" and the folder's name.
-        notes: Sentences below the figures.
+        warning: What the figures lack. Empty: nothing.
         limit: The maximum number of samples shown one by one.
 
     Raises:
@@ -175,7 +175,7 @@ def write_report(
         OSError: A file cannot be read or written.
     """
     folder = results if results.is_dir() else results.parent
-    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)], notes=notes)
+    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)], warning)
     with out.open("w", encoding="utf-8", errors="replace") as file:
         for piece in render(heading, summary, read_results(results), limit):
             file.write(piece)
@@ -247,6 +247,7 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
     )
     for function in charts.FILTERS:
         made.filters[function.__name__] = function
+    made.globals["full_heat"] = charts.FULL_HEAT
     made.globals["samples_link"] = samples_link
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
     return made

@@ -24,6 +24,9 @@ class App(Protocol):
 
     A service that is also served over other protocols has a method ``fronts``, which takes the settings of
     the server and returns the ``Front`` of each.
+
+    A service with tables in a database has a static method ``migrate``, which creates and upgrades them
+    without starting it (``dramaturg.service.migration``).
     """
 
     @property

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.tables.common import general_sections, leaderboard, mean_lead, show_mean
+from dramaturg.tables.common import abstention_sections, general_sections, leaderboard, mean_lead, show_mean
 from dramaturg.tables.model import Section
 
 
@@ -30,12 +30,20 @@ def lead(summary: Summary) -> str:
 
 
 def sections(summary: Summary) -> Iterator[Section]:
-    """The leaderboard, the sections of the kind, then those of all kinds."""
+    """The leaderboard, the sections of the kind, then those of all kinds.
+
+    The abstentions follow the first section with a heat map, beside which a page has room for them.
+    """
     module = _module(summary)
     if summary.leaderboard:
         yield leaderboard(summary, module)
-    if module is not None:
-        yield from module.sections(summary)
+    waiting = list(abstention_sections(summary))
+    for one in () if module is None else module.sections(summary):
+        yield one
+        if any(table.has_heat for table in one.tables):
+            yield from waiting
+            waiting = []
+    yield from waiting
     yield from general_sections(summary)
 
 

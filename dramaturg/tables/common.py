@@ -227,8 +227,8 @@ def _difference_cells(
     return [Cell(text, difference.value, bounds, ends), Cell(p_value(p), p, note=f"test: {found.test}")]
 
 
-def general_sections(summary: Summary) -> Iterator[Section]:
-    """Abstentions, failures, judges, usage, and figures that could not be computed."""
+def abstention_sections(summary: Summary) -> Iterator[Section]:
+    """The section of abstentions by reason; none without abstentions."""
     if summary.abstentions_by_reason:
         total = summary.judgement_count
         note = f"Abstentions by reason, of {total:,} judgements."
@@ -239,6 +239,10 @@ def general_sections(summary: Summary) -> Iterator[Section]:
             lambda reason: samples_link(reason=reason),
         )
         yield Section("Abstentions", [table], note)
+
+
+def general_sections(summary: Summary) -> Iterator[Section]:
+    """Failures, judges, usage, and figures that could not be computed."""
     if summary.failures_by_reason:
         failed = samples_link(outcome="failed")
         table = _reasons(

@@ -154,6 +154,14 @@ class Table:
             cell.bounds or cell.withheld for cell in self.column(place)
         )
 
+    @property
+    def has_heat(self) -> bool:
+        """Whether it is a heat map: several columns have colours."""
+        heated = (
+            any(cell.heat is not None for cell in self.column(place)) for place in range(len(self.columns))
+        )
+        return sum(heated) > 1
+
     def choose(self, places: Iterable[int], *, intervals: bool = True) -> Table:
         """The table with some of its columns, and with the intervals of these in columns of text."""
         columns: list[Column] = []

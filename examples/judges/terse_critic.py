@@ -1,7 +1,7 @@
 """A critic in twenty lines: it finds steps that say the same, word for word, and abstains from the rest.
 
 Start it:     python examples/judges/terse_critic.py --port 50099
-Check it:     dramaturg judges check critic --target localhost:50099
+Check it:     dramaturg judges check critic localhost:50099
 Register it:  [[gateway.judges]]  role = "critic", name = "terse", target = "localhost:50099"
 """
 

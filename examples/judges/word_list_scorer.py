@@ -3,7 +3,7 @@
 It shows the hook. A scorer to rely on is a model trained for it (SimulBench used the Perspective API).
 
 Start it:     python examples/judges/word_list_scorer.py --port 50098
-Check it:     dramaturg judges check text-scorer --target localhost:50098
+Check it:     dramaturg judges check text-scorer localhost:50098
 Register it:  [[gateway.judges]]  role = "text-scorer", name = "words", target = "localhost:50098"
 Ask it:       dramaturg eval scripts.jsonl --model my-model --judge text-scorer=words
 """

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsReq
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
-from dramaturg.formats.texts import read_messages
+from dramaturg.formats.messages import read_messages
 from dramaturg.report.views.sample import view
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.console.rubrics import OWN, criteria_fields, rubric_choices, rubric_of

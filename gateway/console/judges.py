@@ -213,7 +213,7 @@ async def check_judge(visit: Visit) -> web.StreamResponse:
     judge = (await visit.calls(visit.calls.judges.CheckJudge, request)).judge
     if not judge.target:
         return await _page(visit, status=400, problems=["A panel has no server: check its members."])
-    command = f"dramaturg judges check {role} --target {judge.target}"
+    command = f"dramaturg judges check {role} {judge.target}"
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
             outcomes = await kit.run(kit.checked_role(role), judge.target, burst=_CHECK_BURST)

@@ -18,13 +18,14 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     Criterion,
     CriterionScale,
+    CriterionUnit,
     JudgeCandidate,
     JudgeRequest,
     JudgeResponse,
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.client import request_for, result_of
-from dramaturg.judge.conversations import kinds_of_parts, turn_texts
+from dramaturg.judge.conversations import kinds_of_parts, turn_texts, units_of
 from dramaturg.judge.protocols import CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS, USES_POOL
 from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
@@ -71,6 +72,8 @@ class AskedCriteria:
     """The criteria that the request names. Empty: all of the judge. None: it judges none of them."""
     scales: Mapping[str, CriterionScale] = field(default_factory=dict)
     """The scales of the criteria that are scored."""
+    units: Mapping[str, CriterionUnit.ValueType] = field(default_factory=dict)
+    """What of a conversation criteria judge one by one."""
 
 
 Ask = Callable[[JudgeRole, Identity | None], AskedCriteria]
@@ -295,7 +298,13 @@ class _Call:
         self._request.CopyFrom(request)
         self._request.candidates.extend(candidates)
         self._uses_pool = identity is not None and USES_POOL in identity.capabilities
-        self._step_counts = {candidate.id: len(candidate.script.steps) for candidate in candidates}
+        self._step_counts = {
+            one.id: len(one.script.steps) or len(one.conversation.turns) for one in candidates
+        }
+        self._units = {
+            one.id: {name: units_of(one.conversation, unit) for name, unit in asked.units.items()}
+            for one in candidates
+        }
         self._emit = emit
         self._begun = time.perf_counter()
         self._assessed: dict[str, CandidateAssessment] = {}
@@ -367,7 +376,8 @@ class _Call:
         record_answer(self._scope, self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
         asked = self._asked
-        assessment = normalize(result, asked.expected, identity, steps, asked.scales)
+        units = self._units[candidate_id]
+        assessment = normalize(result, asked.expected, identity, steps, asked.scales, units)
         check_quotes(assessment, self._sources(candidate_id))
         self._assignment.judge.quarantine.record(breach_of(result, assessment))
         mark_version(assessment.provenance, self._assignment.judge.deviation)

@@ -62,6 +62,8 @@ def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -
     yield from check_distinct(field, [one.id for one in criteria])
     for index, one in enumerate(criteria):
         path = f"{field}[{index}]"
+        if one.each and one.HasField("scale"):
+            yield Violation(f"{path}.each", "must be absent: a criterion with a scale judges the whole")
         if one.HasField("rule"):
             if problem := rule_problem(one.rule):
                 yield Violation(f"{path}.rule", problem)

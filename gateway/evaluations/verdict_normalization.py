@@ -13,18 +13,22 @@ from operator import lt
 from types import MappingProxyType
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, UnitVerdict, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
+from dramaturg.judge.conversations import Unit
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.verdicts import abstained
+from dramaturg.judge.verdicts import abstained, of_units
 from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 
 _INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
+_UNIT_OUTCOMES = (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN)
+_NO_UNITS = "There is no turn of the assistant, or no call of a tool, that the criterion judges."
+_WHOLE = "The judge judged the whole, and not each turn or call by itself."
 MAX_QUOTES = 100
 """The most quotes of an assessment that are looked for."""
 _SHOWN_QUOTE = 200
@@ -66,6 +70,7 @@ def normalize(
     identity: Identity | None,
     step_count: int,
     scales: Mapping[str, CriterionScale] = MappingProxyType({}),
+    units: Mapping[str, Sequence[Unit]] = MappingProxyType({}),
 ) -> Assessment:
     """Corrects an assessment.
 
@@ -73,20 +78,24 @@ def normalize(
         assessment: The answer of the judge.
         expected: The criteria that the judge answers for, in order.
         identity: The identity of the judge. None: unknown.
-        step_count: The number of steps of the candidate; findings refer to these alone.
+        step_count: The number of steps of the candidate, or of its turns; findings refer to these alone.
         scales: The scales of the criteria that are scored.
+        units: The turns or calls of the candidate that criteria judge one by one.
 
     Returns:
         The assessment with one verdict for each expected criterion, in order. The provenance's parameter
         "gateway-corrections" lists the corrections. A missing or invalid verdict abstains as UNPARSABLE,
         differing verdicts as CONTRADICTORY, and a missing one that the judge does not declare as
-        NOT_SUPPORTED. Without corrections the given assessment is returned.
+        NOT_SUPPORTED. A criterion that judges units abstains as NOT_APPLICABLE where there are none, and as
+        NOT_SUPPORTED where the judge has no verdict on them; a missing one is UNPARSABLE. Without corrections
+        the given assessment is returned.
     """
     verdicts = assessment.verdicts
     noted = [note.step_index for note in assessment.step_notes]
     if (
         [verdict.criterion for verdict in verdicts] == list(expected)
         and _are_steps(noted, step_count)
+        and not units
         and all(_is_sound(verdict, step_count, scales.get(verdict.criterion)) for verdict in verdicts)
     ):
         return assessment
@@ -97,8 +106,12 @@ def normalize(
     normalized = Assessment(provenance=assessment.provenance, reading=assessment.reading)
     for criterion in expected:
         scale = scales.get(criterion)
-        normalized.verdicts.append(_choose(criterion, given.pop(criterion, []), identity, scale))
-        corrections.extend(_correct(normalized.verdicts[-1], step_count, scale or _UNIT))
+        chosen = _choose(criterion, given.pop(criterion, []), identity, scale)
+        places = units.get(criterion)
+        normalized.verdicts.append(chosen if places is None else _by_unit(chosen, places))
+        corrections.extend(
+            _correct(normalized.verdicts[-1], step_count, scale or _UNIT, has_units=places is not None)
+        )
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     known = {note.step_index: note for note in assessment.step_notes if note.step_index < step_count}
     normalized.step_notes.extend(known[index] for index in sorted(known))
@@ -176,7 +189,7 @@ def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -
     score_scale = _UNIT if scale is None or reasoned else scale
     if not (_is_on(score_scale, verdict.score) and _is_on(_UNIT, verdict.confidence)):
         return False
-    if verdict.votes or verdict.HasField("measured_confidence"):
+    if verdict.votes or verdict.units or verdict.HasField("measured_confidence"):
         return False
     if verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS:
         return False
@@ -240,6 +253,40 @@ def _choose(
     return first
 
 
+def _by_unit(verdict: Verdict, places: Sequence[Unit]) -> Verdict:
+    """The verdict on a criterion that judges units, one verdict for each."""
+    criterion = verdict.criterion
+    if not places:
+        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, _NO_UNITS)
+    if verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN and not verdict.units:
+        return verdict
+    if not verdict.units:
+        told = f"{_WHOLE} {verdict.rationale}".rstrip()
+        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, told)
+    given = {
+        Unit(one.turn_index, one.call_index if one.HasField("call_index") else None): one
+        for one in reversed(verdict.units)
+        if one.outcome in _UNIT_OUTCOMES
+        and (one.outcome == verdict_pb2.OUTCOME_ABSTAIN)
+        == (one.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
+    }
+    judged = [given.get(place) or _unjudged(place) for place in places]
+    combined = of_units(criterion, judged, verdict.findings, rationale=verdict.rationale)
+    if verdict.HasField("confidence"):
+        combined.confidence = verdict.confidence
+    return combined
+
+
+def _unjudged(place: Unit) -> UnitVerdict:
+    return UnitVerdict(
+        turn_index=place.turn_index,
+        call_index=place.call_index,
+        outcome=verdict_pb2.OUTCOME_ABSTAIN,
+        abstain_reason=verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        rationale="The judge's answer has no verdict on it.",
+    )
+
+
 def judges(identity: Identity, criterion: str) -> bool:
     """Whether a judge declares a criterion."""
     return criterion in identity.criteria or ANY_CRITERION in identity.capabilities
@@ -249,7 +296,7 @@ def _unclear(criterion: str, rationale: str) -> Verdict:
     return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, rationale)
 
 
-def _correct(verdict: Verdict, step_count: int, scale: CriterionScale) -> Iterator[str]:
+def _correct(verdict: Verdict, step_count: int, scale: CriterionScale, *, has_units: bool) -> Iterator[str]:
     """Removes invalid values from a verdict; yields a description of each."""
     if verdict.HasField("score") and not _is_on(scale, verdict.score):
         yield _dropped("score", verdict.score, verdict.criterion, scale)
@@ -263,6 +310,9 @@ def _correct(verdict: Verdict, step_count: int, scale: CriterionScale) -> Iterat
     if verdict.HasField("measured_confidence"):
         yield f"dropped the measured confidence of {verdict.criterion}, which the gateway sets"
         verdict.ClearField("measured_confidence")
+    if verdict.units and not has_units:
+        yield f"dropped the units of {verdict.criterion}, which judges the whole"
+        del verdict.units[:]
     for finding in verdict.findings:
         if unknown := _drop_unknown_steps(finding, step_count):
             yield (

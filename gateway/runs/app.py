@@ -25,6 +25,7 @@ from dramaturg.service.threads import TenantThreads
 from gateway.evaluations.kinds import Evaluations
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
+from gateway.runs.engine import workflows
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.engine.worker import SamplePacer
 from gateway.runs.estimator import Estimator
@@ -35,6 +36,23 @@ from gateway.runs.service.preflight import Preflight
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
+
+
+def migrate(settings: RunsSettings) -> None:
+    """Creates and upgrades the tables of runs and of their engine on PostgreSQL.
+
+    Raises:
+        StoreError: The database is unavailable, or a newer release wrote the tables.
+    """
+    url = sa.make_url(settings.url)
+    if url.get_backend_name() == "sqlite":
+        return
+    open_store(settings.url).close()
+    try:
+        workflows.migrate(settings)
+    except Exception as error:  # DBOS raises errors of several libraries
+        reason = " ".join(str(error).split()).replace(url.password or "\0", "***")
+        raise StoreError(f"the tables of the run engine could not be migrated: {reason}") from error
 
 
 @asynccontextmanager

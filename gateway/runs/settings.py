@@ -78,9 +78,6 @@ class RunsSettings(Settings):
     another gateway, or after the restart."""
     engine_pool_size: int = Field(default=10, ge=2, le=100)
     """The connections of the workflow engine to PostgreSQL, besides those of the store."""
-    migrate: bool = True
-    """Whether the tables of the workflow engine are created and upgraded at the start. Off if a job with more
-    rights does it."""
 
     @property
     def dataset_access(self) -> DatasetAccess:

@@ -25,7 +25,7 @@ from services.generation.completions import Completer
 from services.generation.deadlines import DeadlinePolicy
 from services.generation.edges import servicer as edges
 from services.generation.generator import Generator
-from services.generation.ledger import Ledger, LedgerError, open_ledger
+from services.generation.ledger import Ledger, LedgerError, migrate_ledger, open_ledger
 from services.generation.providers.factory import open_providers
 from services.generation.registry import Registry
 from services.generation.servicer import GenerationServicer
@@ -41,6 +41,15 @@ class App:
 
     def __init__(self, settings: GenerationSettings | None = None) -> None:
         self._settings = settings or GenerationSettings()
+
+    @staticmethod
+    def migrate() -> None:
+        """Creates and upgrades the tables of the ledger on PostgreSQL.
+
+        Raises:
+            StoreError: The database is unavailable, or a newer release wrote the tables.
+        """
+        migrate_ledger(GenerationSettings().ledger_address())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:

@@ -146,9 +146,7 @@ def python_judge(newcomer: Newcomer) -> None:
     newcomer.writes({"answers.csv": TEXTS, "rubric.toml": POLITE})
     newcomer.copies("write-a-judge", "polite.py")
     newcomer.copies("write-a-judge", "dramaturg.toml")
-    newcomer.runs(
-        'dramaturg judges check rubric-judge --criterion polite --command "python polite.py --port {port}"'
-    )
+    newcomer.runs("dramaturg judges check rubric-judge --criterion polite -- python polite.py --port {port}")
     newcomer.starts("python polite.py --port 50099", "50099")
     newcomer.sets(DRAMATURG_CONFIG="dramaturg.toml")
     output = newcomer.runs(
@@ -165,9 +163,7 @@ def typescript_judge(newcomer: Newcomer) -> None:
     for part in ("sdk", "protos"):
         shutil.move(newcomer.folder / "clone" / part, newcomer.folder / part)
     newcomer.runs("(cd sdk/typescript && npm install && npm run build)")
-    newcomer.runs(
-        'dramaturg judges check critic --command "node sdk/typescript/dist/examples/terse_critic.js"'
-    )
+    newcomer.runs("dramaturg judges check critic -- node sdk/typescript/dist/examples/terse_critic.js")
 
 
 def killed_run(newcomer: Newcomer) -> None:

@@ -58,9 +58,8 @@ PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
     "keda": lambda found: (
         has(found, ("ScaledObject", "gateway")) and not has(found, ("HorizontalPodAutoscaler", "gateway"))
     ),
-    "migration": lambda found: (
-        "initContainers" in pod_of(found, "generation").spec
-        and pod_of(found, "gateway").environment().get("DRAMATURG_RUNS_MIGRATE") == "false"
+    "migration": lambda found: all(
+        "initContainers" in pod_of(found, name).spec for name in ("gateway", "generation")
     ),
     "monitoring": lambda found: has(found, ("ServiceMonitor", "dramaturg"), ("PrometheusRule", "dramaturg")),
     "mtls": lambda found: every_service(found, encrypted),

@@ -420,8 +420,6 @@ def test_every_pod_with_a_store_migrates_it_before_it_starts() -> None:
             "to": [{"ipBlock": {"cidr": "203.0.113.7/32"}}],
             "ports": [{"protocol": "TCP", "port": 5432}],
         } in egress
-    pod = next(pod for pod in rendering.pods() if pod.name == "gateway")
-    assert pod.environment()["DRAMATURG_RUNS_MIGRATE"] == "false"
 
 
 def test_a_database_without_an_authority_is_not_asked_for_its_certificate() -> None:

@@ -15,7 +15,6 @@ import dramaturg.api
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerSettings
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
-from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from services.embedding.settings import EmbeddingSettings
@@ -270,17 +269,7 @@ def test_the_instructions_list_every_example() -> None:
     assert not [name for name in EXAMPLES if f"`{name}.yaml`" not in instructions]
 
 
-def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> None:
+def test_the_gateway_is_scaled_by_the_samples_that_one_of_them_evaluates_at_once() -> None:
     scaled = combined(("keda",)).one("ScaledObject", "gateway")
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
-    assert f"'{BATCHES_QUEUE}'" in trigger["metadata"]["query"]
-    assert int(trigger["metadata"]["targetQueryValue"]) * 4 == RunsSettings().max_concurrent_batches
-
-
-def test_the_migration_is_done_before_the_service_alone(tmp_path: Path) -> None:
-    rendering = combined(("migration",))
-    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
-    with pytest.MonkeyPatch.context() as patch:
-        write_configuration(rendering, pod, tmp_path, patch)
-        assert not RunsSettings().migrate
-    assert RunsSettings().migrate
+    assert int(trigger["metadata"]["targetQueryValue"]) == RunsSettings().max_concurrent_samples

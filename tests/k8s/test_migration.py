@@ -2,50 +2,133 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.k8s.rendered import FAKE_SECRET, ROOT, combined
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, GraphsRunOptions, RunSpec
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.client import DramaturgClient
+from dramaturg.service.settings import ChannelSettings
+from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.rendered import FAKE_SECRET, ROOT, combined, render
 from tests.support.certificates import Authority
+from tests.support.engines import lines
 from tests.support.postgres import run_postgres
 
+OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
+DATABASES = ["DRAMATURG_RUNS_URL", "DRAMATURG_GENERATION_LEDGER_URL"]
+OWNER, SERVICE = "dramaturg_owner", "dramaturg_service"
 
-@pytest.mark.slow
-def test_it_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path: Path) -> None:
+
+def migrated(url: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the container on a database."""
     job = combined(("migration",)).migration()
-    variables = job.environment()
-    assert variables["DRAMATURG_RUNS_URL"] == FAKE_SECRET
+    assert [name for name, value in job.environment().items() if value == FAKE_SECRET] == DATABASES
     program, *arguments = job.container["command"]
-    command = [str(Path(sys.executable).with_name(program)), *arguments]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "DRAMATURG_RUNS_URL": postgres_url,
-    }
-    for _ in range(2):  # every replica runs it
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    with psycopg.connect(postgres_url) as connection:
-        found = connection.execute("SELECT to_regclass('dbos.workflow_status')").fetchone()
-    assert found is not None
-    assert found[0] == "dbos.workflow_status"
+    return subprocess.run(
+        [str(Path(sys.executable).with_name(program)), *arguments],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(place),
+            "PYTHONPATH": str(ROOT),
+            **dict.fromkeys(DATABASES, url),
+        },
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """A database of two roles: the owner, and one that reads and writes rows alone, as operations.md says."""
+    commands = re.search(r"\n(REVOKE CREATE.*?)```", OPERATIONS, re.DOTALL)
+    assert commands is not None
+    with run_postgres() as server:
+        url = server.create_database()
+        with psycopg.connect(url, autocommit=True) as connection:
+            for role in (OWNER, SERVICE):
+                connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+            connection.execute(f'ALTER DATABASE "{connection.info.dbname}" OWNER TO {OWNER}'.encode())
+            connection.execute(commands[1].encode())
+        yield url
+
+
+def of_role(url: str, role: str) -> str:
+    return url.replace("postgres@", f"{role}@")
 
 
 @pytest.mark.slow
-def test_the_autoscalers_query_runs_on_those_tables(postgres_url: str, tmp_path: Path) -> None:
-    test_it_makes_the_tables_of_the_run_engine(postgres_url, tmp_path)
+async def test_services_that_may_only_change_rows_start_on_its_tables(database: str, tmp_path: Path) -> None:
+    (tmp_path / "migration").mkdir()
+    for _ in range(2):  # every replica runs it
+        done = migrated(of_role(database, OWNER), tmp_path / "migration")
+        assert done.returncode == 0, done.stdout + done.stderr
+    before = definitions(database)
+    service = of_role(database, SERVICE)
+    urls = dict.fromkeys(DATABASES, service)
+    rendering = render(
+        {"size": "single", "store": {"type": "postgres", "caSecret": {"name": ""}}, "backend": "offline"}
+    )
+    async with started(rendering, tmp_path, urls) as (replica, process):
+        await wait_until_ready(replica, process)
+        settings = ChannelSettings(token_file=tmp_path / "token", token_over_plain_text=True)
+        async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
+            run = await client.runs.create(spec())
+            async for event in client.runs.watch(run.id):
+                if event.HasField("run"):
+                    run = event.run
+    assert run.state == RUN_STATE_SUCCEEDED, replica.log.read_text()
+    assert definitions(database) == before
     scaled = combined(("keda",)).one("ScaledObject", "gateway")
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
-    with psycopg.connect(postgres_url) as connection:
+    with psycopg.connect(service) as connection:
         assert connection.execute(trigger["metadata"]["query"].encode()).fetchone() == (0,)
+
+
+def spec() -> RunSpec:
+    """A run without a model."""
+    edges = [EventEdge(source_id="a", target_id="b")]
+    events = [Event(id=one, text=f"Do {one}.") for one in "ab"]
+    graph = ScriptGraph(scenario="do it", events=events, edges=edges)
+    row = EvaluateGraphsRequest(reference=graph, graphs=[GivenGraph(model="m", graph=graph)])
+    made = RunSpec(graphs=GraphsRunOptions())
+    made.dataset.content = lines([row])
+    return made
+
+
+def definitions(url: str) -> list[tuple[object, ...]]:
+    """All columns and indexes of the database."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(
+            "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns "
+            "WHERE table_schema IN ('public', 'dbos') UNION ALL "
+            "SELECT schemaname, tablename, indexname, indexdef FROM pg_indexes "
+            "WHERE schemaname IN ('public', 'dbos') ORDER BY 1, 2, 3, 4"
+        ).fetchall()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gateway", "generation"])
+async def test_a_service_that_may_not_make_its_tables_says_who_does(
+    database: str, tmp_path: Path, name: str
+) -> None:
+    service = of_role(database, SERVICE)
+    urls = dict.fromkeys(DATABASES, service)
+    rendering = render({"backend": "offline", "store": {"caSecret": {"name": ""}}})
+    async with started(rendering, tmp_path, urls, name=name) as (replica, process):
+        assert await asyncio.wait_for(process.wait(), 60) != 0
+    assert "run `python -m dramaturg.service.migration`" in replica.log.read_text()
 
 
 def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_path: Path) -> None:
@@ -55,10 +138,10 @@ def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_
         "PYTHONPATH": str(ROOT),
         "DRAMATURG_RUNS_URL": "postgresql://user:unspoken@127.0.0.1:1/nothing",
     }
-    command = [sys.executable, "-m", "gateway.runs.migration"]
+    command = [sys.executable, "-m", "dramaturg.service.migration"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "could not be migrated" in done.stderr
+    assert "is unavailable" in done.stderr
     assert "unspoken" not in done.stdout + done.stderr
 
 
@@ -72,7 +155,7 @@ def test_it_migrates_only_a_database_whose_certificate_is_valid(tmp_path: Path, 
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
             "PYTHONPATH": str(ROOT),
-            "DRAMATURG_RUNS_URL": server.create_database(),
+            **dict.fromkeys(DATABASES, server.create_database()),
             "PGSSLROOTCERT": str((authority if trusted else other).certificate),
         }
         done = subprocess.run(

@@ -97,8 +97,10 @@ def address_of(folder: Path) -> str:
     return f"sqlite:///{folder}/runs.sqlite3"
 
 
-async def exported(gateway: DramaturgClient, file: Path, form: ExportFormat.ValueType) -> Path:
-    content = b"".join([piece async for piece in gateway.runs.export("run", form)])
+async def exported(
+    gateway: DramaturgClient, file: Path, form: ExportFormat.ValueType, run_id: str = "run"
+) -> Path:
+    content = b"".join([piece async for piece in gateway.runs.export(run_id, form)])
     await asyncio.to_thread(file.write_bytes, content)
     return file
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +14,7 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
+from dramaturg.cli.found_results import HELP, find_results
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
@@ -47,12 +50,7 @@ _FEWEST = 2
 @app.command("compare")
 def compare(
     results: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RESULTS...",
-            help="Folders of results, the baseline first.",
-            exists=True,
-        ),
+        list[str], typer.Argument(metavar="RESULTS...", help=f"{HELP}; several, the baseline first.")
     ],
     labels: Annotated[
         Path | None,
@@ -137,7 +135,7 @@ def compare(
         raise typer.BadParameter(f"{policy!r} is none of {', '.join(POLICIES)}", param_hint="--policy")
     if match not in {"candidate", "sample"}:
         raise typer.BadParameter(f"{match!r} is neither candidate nor sample", param_hint="--match")
-    runs = _read(results, by_sample=match == "sample")
+    runs = _read(results, target, by_sample=match == "sample")
     gold = read_labels(labels, majority, tie_label, target, failed=FAILED) if labels is not None else None
     request, left_out = _request(runs, gold)
     request.MergeFrom(
@@ -190,14 +188,21 @@ def compare(
     raise typer.Exit(EXIT_CODES[response.gate])
 
 
-def _read(results: list[Path], *, by_sample: bool) -> list[Run]:
-    names = [path.name or str(path) for path in results]
-    if len(set(names)) < len(names):
-        names = [str(path) for path in results]
-    if len(set(names)) < len(names):
-        raise typer.BadParameter("a folder is named twice", param_hint="RESULTS")
+def _read(results: Sequence[str], target: str | None, *, by_sample: bool) -> list[Run]:
     try:
-        return [read_run(path, name, by_sample=by_sample) for path, name in zip(results, names, strict=True)]
+        with ExitStack() as stack:
+            paths = [stack.enter_context(find_results(one, target).files()) for one in results]
+            names = [path.name or str(path) for path in paths]
+            if len(set(names)) < len(names):
+                names = [str(path) for path in paths]
+            if len(set(names)) < len(names):
+                raise typer.BadParameter("results are named twice", param_hint="RESULTS")
+            return [
+                read_run(path, name, by_sample=by_sample) for path, name in zip(paths, names, strict=True)
+            ]
+    except typer.Exit as stopped:
+        # A gateway that fails is no NO-GO.
+        raise typer.Exit(FAILED if stopped.exit_code == 1 else stopped.exit_code) from stopped
     except (RunsError, LineError) as error:
         fail(str(error))
     except OSError as error:

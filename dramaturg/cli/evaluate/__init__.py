@@ -25,7 +25,7 @@ from dramaturg.kinds import FILE_KINDS
 __all__ = ["app"]
 
 _TABLES = ("texts", "pairs")
-"""The kinds that a table with a text a row may have."""
+"""The kinds that a table with a text a row, or a recording, may have."""
 
 app = typer.Typer()
 
@@ -47,9 +47,10 @@ def evaluate(
     """Evaluates what language models wrote: any texts by a rubric, or rows of another kind.
 
     FILE is JSON Lines, JSON, CSV, TSV, Parquet or XLSX; - reads standard input. A table with a text a row has
-    texts, and its columns are found by their names. Every row of another kind is a request of that kind
-    (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets one
-    result a line and DIR/errors.jsonl the samples that failed. The same command continues after an
+    texts, and its columns are found by their names. So has what LangSmith or Langfuse exports, a log of
+    Inspect, and spans of OpenTelemetry (docs/reference/texts.md). Every row of another kind is a request of
+    that kind (docs/reference/datasets.md). All rows are checked before the first call. DIR/results.jsonl gets
+    one result a line and DIR/errors.jsonl the samples that failed. The same command continues after an
     interruption.
 
         texts      any texts by a rubric: criteria that pass, fail or have a scale

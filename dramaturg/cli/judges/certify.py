@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,13 @@ from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import Epsilon, Judge
 from dramaturg.cli.align.table import Rows, add_annotations, group_column
+from dramaturg.cli.judges.check import OptionalServer, address_or_command
 from dramaturg.cli.judges.listing import TIMEOUT
-from dramaturg.cli.options import AsJson
+from dramaturg.cli.options import AsJson, RunTarget
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal, echo
-from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.client import DEFAULT_TARGET, DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
 from dramaturg.tables.model import Table, columns
 
@@ -39,16 +41,8 @@ def certify_judge(
             "a gateway lists by it.",
         ),
     ],
-    target: Annotated[
-        str, typer.Option(help="Address of the judge, HOST:PORT; with a name, that of the gateway.")
-    ] = "",
-    command: Annotated[
-        str,
-        typer.Option(
-            help="Command that starts the server, in place of its address; {port} in it, PORT and "
-            "DRAMATURG_SERVER_PORT are the port."
-        ),
-    ] = "",
+    server: OptionalServer = None,
+    target: RunTarget = DEFAULT_TARGET,
     model: Annotated[
         str, typer.Option("--judge-model", metavar="MODEL", help="The model requested from the judge.")
     ] = "",
@@ -98,50 +92,51 @@ def certify_judge(
 
     For example:
 
-        dramaturg judges certify critic --target localhost:50099 --page critic.html
+        dramaturg judges certify critic localhost:50099 --page critic.html
 
         dramaturg judges certify critic=theirs --target localhost:50051
 
-        dramaturg judges certify critic --target localhost:50099 --labels labels.csv --judge gpt
+        dramaturg judges certify critic localhost:50099 --labels labels.csv --judge gpt
 
-        dramaturg judges certify critic --target localhost:50099 --stale critic.json
+        dramaturg judges certify critic localhost:50099 --stale critic.json
     """
     if (labels is None) == bool(judge):
         raise typer.BadParameter("--labels and --judge go together", param_hint="--labels")
     stated = role
     role, separator, name = role.partition("=")
-    if separator and (command or not target):
-        raise typer.BadParameter("a judge by name needs the gateway's address alone", param_hint="--target")
-    gateway = target if separator else ""
+    if bool(server) == bool(separator):
+        raise typer.BadParameter(
+            "name a judge of the gateway as ROLE=NAME, or give ROLE and its address or command",
+            param_hint="ROLE",
+        )
+    address, command = address_or_command(server or [])
     if separator:
-        target = run(_registered_target(target, role, name))
+        address = run(_registered_target(target, role, name))
         # Further roles of a gateway are those of judges of texts.
         role = role if role in kit.CHECKED_ROLES else kit.JUDGE
     try:
         checked = kit.checked_role(role)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
-    if bool(target) == bool(command):
-        raise typer.BadParameter("give one of --target and --command", param_hint="--target")
     tolerated = _tolerances(tolerances or ())
     earlier = _earlier(stale) if stale else None
     tested = [_replacement(labels, judge, epsilon)] if labels and not stale else []
     try:
         if earlier is not None:
             changes = asyncio.run(
-                kit.changes_since(earlier, checked, target, command=command, model=model, timeout=timeout)
+                kit.changes_since(earlier, checked, address, command=command, model=model, timeout=timeout)
             )
             echo(json.dumps({"changes": changes}) if as_json else _told(changes))
             raise typer.Exit(1 if changes else 0)
         certificate = asyncio.run(
-            kit.certify(checked, target, command=command, model=model, timeout=timeout, tolerances=tolerated)
+            kit.certify(checked, address, command=command, model=model, timeout=timeout, tolerances=tolerated)
         )
     except kit.StartError as error:
-        raise typer.BadParameter(str(error), param_hint="--target" if target else "--command") from error
+        raise typer.BadParameter(str(error), param_hint="HOST:PORT" if address else "COMMAND") from error
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
     except grpc.aio.AioRpcError as error:
-        fail(f"{target or command}: {error.code().name}: {error.details()}")
+        fail(f"{address or shlex.join(command)}: {error.code().name}: {error.details()}")
     certificate = replace(certificate, properties=[*certificate.properties, *tested])
     if page:
         page.write_text(certificate_page(certificate.to_json()), encoding="utf-8")
@@ -150,8 +145,8 @@ def certify_judge(
     else:
         failed = [f"{len(certificate.errors)} requests failed"] if certificate.errors else []
         print_tables(Terminal(), _table(certificate), *failed)
-    if gateway and store:
-        run(_store(gateway, stated, certificate))
+    if separator and store:
+        run(_store(target, stated, certificate))
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
 
 

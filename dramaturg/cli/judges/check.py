@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +18,22 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.terminal import Terminal, tell_next
 
 app = typer.Typer()
+_SERVER = typer.Argument(
+    metavar="HOST:PORT|COMMAND...",
+    help="The address of the server, or the command that starts it; {port} in it, PORT and "
+    "DRAMATURG_SERVER_PORT are the port. -- stands before a command with options.",
+)
+Server = Annotated[list[str], _SERVER]
+OptionalServer = Annotated[list[str] | None, _SERVER]
+_ADDRESS = re.compile(r"\S*:[0-9]+|[a-z]+:/\S+")
+
+
+def address_or_command(server: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The address that the words of ``Server`` are, or the words of a command; the other is empty."""
+    if len(server) == 1:
+        (word,) = server
+        return (word, []) if _ADDRESS.fullmatch(word) else ("", shlex.split(word))
+    return "", server
 
 
 @app.command("check")
@@ -25,14 +44,7 @@ def check_server(
             help="The role of the server. judge: a judge of texts, for any role. generation, embedding."
         ),
     ],
-    target: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")] = "",
-    command: Annotated[
-        str,
-        typer.Option(
-            help="Command that starts the server, in place of its address; {port} in it, PORT and "
-            "DRAMATURG_SERVER_PORT are the port. Checks the drain too."
-        ),
-    ] = "",
+    server: Server,
     criteria: Annotated[
         list[str] | None,
         typer.Option("--criterion", help="A criterion of a role that is not built in. Repeatable."),
@@ -51,23 +63,22 @@ def check_server(
 ) -> None:
     """Checks a server against its contract. Exit code 1: a requirement is broken.
 
-    Each failure names the requirement, what was seen, and the remedy. What a judge misses and what
-    misleads it: dramaturg judges certify.
+    Each failure names the requirement, what was seen, and the remedy. Of a server that a command starts the
+    end is checked too. What a judge misses and what misleads it: dramaturg judges certify.
 
     For example:
 
-        dramaturg judges check critic --target localhost:50099
+        dramaturg judges check critic localhost:50099
 
-        dramaturg judges check critic --command "python judge.py --port {port}"
+        dramaturg judges check critic -- python judge.py --port {port}
 
-        dramaturg judges check judge --criterion polite --target localhost:50099 --junit conformance.xml
+        dramaturg judges check judge localhost:50099 --criterion polite --junit conformance.xml
     """
     try:
         checked = kit.checked_role(role, criteria or ())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
-    if bool(target) == bool(command):
-        raise typer.BadParameter("give one of --target and --command", param_hint="--target")
+    target, command = address_or_command(server)
     console = Terminal(stderr=as_json)
 
     def show(outcome: kit.Outcome) -> None:
@@ -94,13 +105,13 @@ def check_server(
             )
         )
     except kit.StartError as error:
-        raise typer.BadParameter(str(error), param_hint="--target" if target else "--command") from error
+        raise typer.BadParameter(str(error), param_hint="HOST:PORT" if target else "COMMAND") from error
     broken, skipped = sum(one.broken for one in outcomes), sum(bool(one.skipped) for one in outcomes)
     tried = len(outcomes) - skipped
     console.print(f"{tried - broken} of {tried} requirements hold, {skipped} are not tried")
-    server = target or command
+    reached = target or shlex.join(command)
     if junit:
-        junit.write_text(kit.junit_xml(role, server, outcomes), encoding="utf-8")
+        junit.write_text(kit.junit_xml(role, reached, outcomes), encoding="utf-8")
     if as_json:
         checks = [
             {
@@ -114,7 +125,7 @@ def check_server(
             }
             for one in outcomes
         ]
-        whole = {"role": role, "target": server, "broken": broken, "checks": checks}
+        whole = {"role": role, "server": reached, "broken": broken, "checks": checks}
         print(json.dumps(whole))  # noqa: T201
     if target and not broken and role not in {"generation", "embedding"}:
         tell_next("judges", "register", "ROLE=NAME" if role == "judge" else f"{role}=NAME", target)

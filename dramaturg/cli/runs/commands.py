@@ -5,9 +5,8 @@ from __future__ import annotations
 import typer
 
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
-from dramaturg.cli.runs import agreement, leaderboard, results, summary
+from dramaturg.cli.runs import agreement, leaderboard, results
 from dramaturg.cli.runs import control as steering
-from dramaturg.cli.runs import export as files
 from dramaturg.cli.runs import overview as listing
 from dramaturg.cli.runs import watch as watching
 
@@ -37,5 +36,5 @@ def runs() -> None:
     """Evaluates many samples in a gateway that stays."""
 
 
-for group in (listing, watching, steering, results, summary, leaderboard, agreement, files):
+for group in (listing, watching, steering, results, leaderboard, agreement):
     app.add_typer(group.app)

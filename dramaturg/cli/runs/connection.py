@@ -32,6 +32,8 @@ MODEL_FAILURES = frozenset(
 """The reasons of errors that mean that a model cannot be called."""
 _BEGINNING = re.compile(r"[0-9]{1,8}(-[0-9]{0,6}(-[0-9a-f]{0,9})?)?")
 """The beginning of an id of a run, such as "20260131-12" of "20260131-120000-9f3a1c2b54"."""
+RUN_ID = re.compile(rf"{_BEGINNING.pattern}|[0-9]{{8}}-[0-9]{{6}}-[0-9a-f]{{10}}")
+"""The id of a run, or its beginning."""
 _SHOWN = 3
 REFUSALS = frozenset(
     {
@@ -78,20 +80,28 @@ def refuse(target: str, error: ServiceError) -> NoReturn:
     fail(_described(target, error), 2 if error.code in REFUSALS else 1)
 
 
-def _found(context: typer.Context, given: str) -> str:
-    """The id of the only run of the gateway whose id begins like this. Others are as they are given."""
-    if not _BEGINNING.fullmatch(given) or context.resilient_parsing:
+def whole_id(given: str, target: str) -> str:
+    """The id of the only run of the gateway whose id begins like this. Others are as they are given.
+
+    Raises:
+        typer.Exit: 2 with a message where none begins like this, or several do.
+    """
+    if not _BEGINNING.fullmatch(given):
         return given
 
     async def starting(runs: RunClient) -> list[str]:
         return [one.id async for one in runs.find() if one.id.startswith(given)]
 
-    target = context.params["target"]  # it is eager, so it is read before
     if not (ids := ask(target, starting)):
         fail(f"{target}: NOT_FOUND: there is no run {given}")
     if len(ids) > 1:
         fail(f"{given} begins the ids of {len(ids)} runs, {', '.join(ids[:_SHOWN])}: give more of it")
     return ids[0]
+
+
+def _found(context: typer.Context, given: str) -> str:
+    # The target is eager, so it is read before.
+    return given if context.resilient_parsing else whole_id(given, context.params["target"])
 
 
 RunId = Annotated[

@@ -1,4 +1,4 @@
-"""``dramaturg runs list`` and ``show``."""
+"""``dramaturg runs list`` and ``status``."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def list_runs(
     else:
         print_tables(output(), _table(found) if found else "there are no such runs")
     if found:
-        tell_next("runs", "show", found[0].id, "--target", target)
+        tell_next("runs", "status", found[0].id, "--target", target)
 
 
-@app.command("show")
-def show(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+@app.command("status")
+def status(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Shows the state of a run, its progress, incident, cost and the invalid rows of its dataset."""
     run = ask(target, lambda runs: runs.get(run_id))
     print_run(run, as_json=as_json)
@@ -94,7 +94,7 @@ def tell_next_of(run: Run, target: str) -> None:
     elif run.state not in ENDED:
         tell_next("runs", "watch", run.id, "--target", target)
     elif run.progress.succeeded_count:
-        tell_next("runs", "report", run.id, "--out", "report.html", "--target", target)
+        tell_next("show", run.id, "--target", target)
 
 
 def print_run(run: Run, *, as_json: bool) -> None:

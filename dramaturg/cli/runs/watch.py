@@ -79,7 +79,7 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
         console.print(Text.assemble((state_name(ended.state), "bold"), reason), soft_wrap=True)
         console.print(describe_progress(ended.progress, ended.state), soft_wrap=True)
     if ended.progress.succeeded_count:
-        tell_next("runs", "report", run_id, "--out", "report.html", "--target", target)
+        tell_next("show", run_id, "--target", target)
     raise typer.Exit(EXIT_CODES.get(ended.state, 1))
 
 

@@ -42,7 +42,7 @@ def sheet(
 
     For example:
 
-        dramaturg runs export RUN --format samples-jsonl -o scenarios.jsonl
+        dramaturg runs results RUN --format samples-jsonl --out scenarios.jsonl
 
         dramaturg research scenarios sheet scenarios.jsonl --out review
     """

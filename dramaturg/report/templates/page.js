@@ -250,7 +250,7 @@ function line(at) {
 /* The first words of a candidate, or the fault that the filters ask for. */
 function describeCell(one, link, strip, judged) {
   const items = one.judgements || [], wanted = judged ? items.filter((item) => judged(position(data.measures, item.measure), signOf(item))) : [];
-  items.forEach((item, at) => { if (item.outcome === "number" && strip.children[at]) strip.children[at].textContent = text(item.label.slice(0, 8)); });
+  items.forEach((item, at) => { if (item.outcome === "number" && strip.children[at]) strip.children[at].textContent = text(item.label.split(" of ")[0].slice(0, 8)); });
   const reasons = wanted.map((item) => `${item.measure}: ${[...(item.findings || []), item.rationale, item.reason && words(item.reason), item.label].find(Boolean)}`);
   const own = one.text || (one.steps || []).map((step) => step.text).join(" / ") || (one.graph ? one.graph.events.map(([, label]) => label).join(" / ") : "") || (one.notes || [])[0] || one.title || "";
   const shown = link.querySelector(".words");

@@ -11,6 +11,7 @@ from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenan
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
 from dramaturg.results.names import reason_name, severity_name
 from dramaturg.tables.cells import format_cost
@@ -47,8 +48,8 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def verdict(item: Verdict, judge: str = "") -> JudgementView:
-    """The view of one criterion's verdict."""
+def verdict(item: Verdict, judge: str = "", noun: str = "step") -> JudgementView:
+    """The view of one criterion's verdict; its findings call steps what the noun says."""
     outcome = _OUTCOMES.get(item.outcome, "abstain")
     return JudgementView(
         measure=item.criterion,
@@ -56,16 +57,26 @@ def verdict(item: Verdict, judge: str = "") -> JudgementView:
         label=outcome.upper(),
         reason=reason_name(item.abstain_reason),
         judge=judge,
-        confidence=number(item.confidence) if item.HasField("confidence") else "",
+        confidence=confidence(item),
         rationale=truncate(item.rationale),
-        findings=[finding(one) for one in item.findings],
+        findings=[finding(one, noun) for one in item.findings],
     )
 
 
-def finding(item: Finding) -> str:
-    """A finding as text; steps are numbered from 1."""
+def confidence(item: Verdict | Rating | ComparePairResponse) -> str:
+    """The confidence of a judge, and how far its repeats agree. Empty: neither is known."""
+    parts = []
+    if isinstance(item, Verdict) and item.HasField("confidence"):
+        parts.append(number(item.confidence))
+    if item.HasField("measured_confidence"):
+        parts.append(f"{number(item.measured_confidence)} measured by repeats")
+    return ", ".join(parts)
+
+
+def finding(item: Finding, noun: str = "step") -> str:
+    """A finding as text; steps, or what the noun says they are, are numbered from 1."""
     steps = ", ".join(str(index + 1) for index in item.step_indices)
-    parts = [f"step {steps}:" if steps else "", item.description or item.missing_step or item.constraint]
+    parts = [f"{noun} {steps}:" if steps else "", item.description or item.missing_step or item.constraint]
     if item.missing_step and item.missing_step != parts[-1]:
         parts.append(f"(missing: {item.missing_step})")
     if item.constraint and item.constraint != parts[1]:

@@ -13,7 +13,15 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ScriptSubset,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.report.views.common import abstention, number, preference_name, provenances, truncate, votes
+from dramaturg.report.views.common import (
+    abstention,
+    confidence,
+    number,
+    preference_name,
+    provenances,
+    truncate,
+    votes,
+)
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 
@@ -76,6 +84,7 @@ def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:
             number(one.rating.value),
             "",
             one.judge,
+            confidence(one.rating),
             rationale=truncate(one.rating.rationale),
         )
         if one.rating.HasField("value")
@@ -107,4 +116,11 @@ def _comparison(item: ReplyComparison) -> JudgementView:
         reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]
         return abstention(measure, reasons[0] if reasons else 0, item.judge)
     label = {1: "WIN", 2: "LOSE"}.get(comparison.preference, preference_name(comparison.preference))
-    return JudgementView(measure, "number", label, judge=item.judge, findings=votes(comparison))
+    return JudgementView(
+        measure,
+        "number",
+        label,
+        judge=item.judge,
+        confidence=confidence(comparison),
+        findings=votes(comparison),
+    )

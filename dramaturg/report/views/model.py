@@ -45,6 +45,7 @@ class JudgementView:
     """The abstain reason, e.g. "TIMED_OUT"; empty if it did not abstain."""
     judge: str = ""
     confidence: str = ""
+    """That of the judge, and what its repeats measure, e.g. "0.8, 0.6 measured by repeats"."""
     rationale: str = ""
     findings: Sequence[str] = ()
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
+from dramaturg.report.views.common import (
+    abstention,
+    confidence,
+    number,
+    preference_name,
+    provenances,
+    votes,
+)
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.pairs import COUNT_TAG
 from dramaturg.tables.cells import words
@@ -93,6 +100,7 @@ def _comparison(item: PairComparison, count: str) -> SubjectView:
             outcome="number",
             label=preference_name(comparison.preference),
             judge=item.judge,
+            confidence=confidence(comparison),
             rationale="" if share is None else f"share of the votes for the first text: {number(share)}",
             findings=votes(comparison),
         )

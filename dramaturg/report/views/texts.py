@@ -11,10 +11,20 @@ from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, T
 from dramaturg.judge.conversations import turn_texts
 from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
-from dramaturg.report.views.common import marks, number, panel_disagreement, provenances, truncate, verdict
+from dramaturg.judge.verdicts import unit_name
+from dramaturg.report.views.common import (
+    confidence,
+    marks,
+    panel_disagreement,
+    provenances,
+    truncate,
+    verdict,
+)
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
+
+_OUTCOMES = {verdict_pb2.OUTCOME_FAIL: "fails", verdict_pb2.OUTCOME_ABSTAIN: "not judged"}
 
 
 def view(index: int, result: TextsResult) -> SampleView:
@@ -108,7 +118,9 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
         text="" if turns else truncate(text.text),
         marks=() if turns else marks(text.verdicts, TEXT),
         steps=[
-            StepView(truncate(turn), marks=marks(text.verdicts, TEXT, index))
+            StepView(
+                truncate(turn), marks=marks(text.verdicts, TEXT, index), faults=_faults(text.verdicts, index)
+            )
             for index, turn in enumerate(turns)
         ],
         notes=[*failure, *votes],
@@ -119,14 +131,24 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
     )
 
 
+def _faults(verdicts: Iterable[Verdict], turn: int) -> list[str]:
+    """What a turn and its calls do not pass, as text."""
+    return [
+        truncate(f"{item.criterion}: {unit_name(one)}: {_OUTCOMES[one.outcome]}. {one.rationale}".rstrip())
+        for item in verdicts
+        for one in item.units
+        if one.turn_index == turn and one.outcome in _OUTCOMES
+    ]
+
+
 def _judgement(item: Verdict, rubric: Mapping[str, RubricCriterion], judge: str = "") -> JudgementView:
     if item.outcome != verdict_pb2.OUTCOME_SCORED or item.criterion not in rubric:
-        return verdict(item, judge)
+        return verdict(item, judge, "turn")
     return JudgementView(
         measure=item.criterion,
         outcome="number",
         label=score_label(item.score, rubric[item.criterion].scale),
         judge=judge,
-        confidence=number(item.confidence) if item.HasField("confidence") else "",
+        confidence=confidence(item),
         rationale=truncate(item.rationale),
     )

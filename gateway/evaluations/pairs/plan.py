@@ -182,6 +182,9 @@ def check_role_plan(roles: RolePlan) -> Iterator[Violation]:
 def _check_criteria(roles: RolePlan) -> Iterator[Violation]:
     yield from check_rubric(roles.criteria, "roles.criteria")
     for index, one in enumerate(roles.criteria):
+        if one.each:
+            yield Violation(f"roles.criteria[{index}].each", "must be absent: a pair has two texts")
+    for index, one in enumerate(roles.criteria):
         if one.HasField("rule"):
             yield Violation(f"roles.criteria[{index}].rule", "must be absent: judges of pairs apply no rules")
         if found := violations(criterion_role(one)):

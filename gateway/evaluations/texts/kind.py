@@ -328,7 +328,8 @@ class TextsEvaluation(Evaluation):
         if identity is not None:
             known = requested_criteria([*criteria], identity)
             requested = [criteria[name] for name in known] or None
-        return AskedCriteria([*criteria], requested, self._plan.scales)
+        units = {name: one.each for name, one in criteria.items() if one.each}
+        return AskedCriteria([*criteria], requested, self._plan.scales, units)
 
     async def _find_reference(self, role: JudgeRole, identity: Identity | None) -> Script | None:
         del role, identity

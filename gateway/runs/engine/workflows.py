@@ -334,11 +334,11 @@ def dbos_config(settings: RunsSettings, executor_id: str) -> DBOSConfig:
 
 
 def migrate(settings: RunsSettings) -> None:
-    """Upgrades the tables of DBOS on PostgreSQL if the settings ask for it. Blocks.
+    """Creates and upgrades the tables of DBOS on PostgreSQL. Those of its version are only read. Blocks.
 
     Separate from ``DBOS.launch``, which blocks the event loop, so that the lease can be renewed meanwhile.
     """
-    if settings.migrate and not is_sqlite(settings.url):
+    if not is_sqlite(settings.url):
         DBOS.migrate(_postgres_url(settings))
 
 

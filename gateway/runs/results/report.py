@@ -15,7 +15,6 @@ from gateway.runs.results.exports import in_pieces
 def write_report(
     run: RunRecord,
     summary: Summary,
-    notes: Sequence[str],
     pages: Callable[[], Iterable[Sequence[RunSample]]],
     limit: int = 0,
 ) -> Iterator[bytes]:
@@ -24,16 +23,15 @@ def write_report(
     Args:
         run: The run.
         summary: Its figures.
-        notes: Sentences below the figures.
         pages: Reads its samples from the start, in pages.
         limit: The most samples in full. 0: the default of the report.
     """
     samples = chain.from_iterable(pages())
-    pieces = render(_heading(run, notes), summary, samples, limit or SAMPLES_SHOWN)
+    pieces = render(_heading(run), summary, samples, limit or SAMPLES_SHOWN)
     yield from in_pieces(piece.encode("utf-8", "replace") for piece in pieces)
 
 
-def _heading(run: RunRecord, notes: Sequence[str]) -> Heading:
+def _heading(run: RunRecord) -> Heading:
     state = RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
     facts = [
         ("run", run.id),
@@ -50,4 +48,4 @@ def _heading(run: RunRecord, notes: Sequence[str]) -> Heading:
         warning = f"The run ended before {left:,} of {counts.samples:,} samples were done."
     else:
         warning = ""
-    return Heading(run.spec.display_name or f"Run {run.id}", facts, warning, notes)
+    return Heading(run.spec.display_name or f"Run {run.id}", facts, warning)

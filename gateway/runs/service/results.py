@@ -141,7 +141,7 @@ def report(ask: Ask, run: RunRecord, limit: int, store: RunStore) -> Iterator[by
     for sample in all_samples(run.id, store):
         groups.add(sample)
     summary = _summary(ask, run, groups.options(), store)
-    for piece in write_report(run, summary, groups.notes(), lambda: _sample_pages(run.id, store), limit):
+    for piece in write_report(run, summary, lambda: _sample_pages(run.id, store), limit):
         if piece:
             yield zlib.compress(piece, 1)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.database.database import metadata
 from dramaturg.database.migrations import Schema
 
@@ -369,10 +370,19 @@ RUN_PARTS = (
 )
 """The tables with rows of a run, in the order of deletion."""
 
+CREATE_QUEUE = (
+    "CREATE VIEW run_queue AS SELECT COALESCE(SUM(samples - succeeded - failed), 0) AS samples_pending "  # noqa: S608
+    f"FROM runs WHERE state = {RUN_STATE_RUNNING:d}"
+)
+"""A view for autoscalers, whose one row has the number of samples of running runs that are not completed. Its
+name and column are a promise (docs/operate/operations.md); the tables are not."""
+sa.event.listen(runs, "after_create", lambda _, connection, **__: connection.exec_driver_sql(CREATE_QUEUE))
+
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0005",
+    head="0006",
+    oldest="0001",
     version_table="run_revision",
     former="run_schema",
 )

@@ -68,11 +68,13 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- .Values.store.type | default (ternary "sqlite" "postgres" (eq .Values.size "single")) -}}
 {{- end -}}
 
-{{/* The variables of a database. Arguments: root, name (of the variable with the address), secret. */}}
+{{/* The variables of a database. Arguments: root, names (of the variables with its address), secret. */}}
 {{- define "dramaturg.database" -}}
 {{- $store := .root.Values.store -}}
-- name: {{ .name }}
-  valueFrom: {secretKeyRef: {name: {{ .secret | default $store.urlSecret.name }}, key: {{ $store.urlSecret.key }}}}
+{{- range .names }}
+- name: {{ . }}
+  valueFrom: {secretKeyRef: {name: {{ $.secret | default $store.urlSecret.name }}, key: {{ $store.urlSecret.key }}}}
+{{- end }}
 {{- if $store.caSecret.name }}
 # The certificate of the database must be valid for its host name.
 - {name: PGSSLMODE, value: verify-full}

@@ -73,7 +73,7 @@ def ablate(
     Lines, as "dramaturg labels align verdicts" reads them. The figures are then accuracies against people.
 
     With --rows one durable run evaluates all variants: "dramaturg eval FILE --target HOST:PORT --detach",
-    then "dramaturg runs summary RUN --group-by variant".
+    then "dramaturg show RUN --group-by variant".
 
     Exit codes: 0 fine, 1 samples failed or figures are missing, 2 wrong usage or rows, 130 interrupted.
 

@@ -42,7 +42,7 @@ def report(
     and rule: the share of scripts with the fault that fail its criterion (detection rate), the same for
     scripts that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are
     of the verdicts that decide, with Wilson's interval for the effective number of tasks. The figures are
-    those of the summary, which "dramaturg runs summary" prints for a run.
+    those of the summary, which "dramaturg show" prints.
 
     Exit codes: 0 fine, 1 figures are missing, 2 wrong usage or results.
 

@@ -7,6 +7,7 @@ from services.generation.ledger.store import (
     LedgerStatus,
     LedgerUnavailableError,
     LostCall,
+    migrate_ledger,
 )
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "LedgerUnavailableError",
     "LostCall",
     "is_ledger_url",
+    "migrate_ledger",
     "open_ledger",
 ]

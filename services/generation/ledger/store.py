@@ -29,6 +29,7 @@ LEASE_SECONDS = 30.0
 """The duration of a lease."""
 RENEWAL_SECONDS = 10.0
 """The interval between renewals of a lease."""
+_MIGRATION_RETRY_SECONDS = 5.0
 MOST_LISTED = 1000
 """The maximum number of lost calls that a status lists. Its counts include all."""
 Result = TypeVar("Result")
@@ -72,6 +73,7 @@ SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
     head="0001",
+    oldest="0001",
     version_table="dramaturg_ledger_revision",
     former="dramaturg_ledger",
 )
@@ -253,6 +255,21 @@ class Changes:
         self.abandoned |= failed.abandoned
         self.unstored |= failed.unstored
         self.settled |= failed.settled
+
+
+def migrate_ledger(url: str) -> None:
+    """Creates and upgrades the tables of a ledger on PostgreSQL.
+
+    Raises:
+        StoreError: The database is unavailable, or a newer release wrote the tables.
+    """
+    engine, name = create_engine(url, "ledger")
+    database = Database(engine, name, _MIGRATION_RETRY_SECONDS)
+    try:
+        if not database.is_sqlite:
+            migrate(database, SCHEMA)
+    finally:
+        database.close()
 
 
 class LedgerStore:

@@ -7,21 +7,27 @@ none: the rules of a rubric (``dramaturg.judge.rules``).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, UnitVerdict, Verdict
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CRITERION_UNIT_TOOL_CALL,
+    CRITERION_UNIT_TURN,
+    CriterionUnit,
+)
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import turn_texts
+from dramaturg.judge.conversations import Unit, turn_texts
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -37,11 +43,21 @@ from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT, CONVERSATION, TOOL_CALLS
 from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
-from dramaturg.judge.sections import MALFORMED, OUTCOME, PASS, UNSURE, Section, stated_outcome, stated_text
+from dramaturg.judge.sections import (
+    FAIL,
+    MALFORMED,
+    OUTCOME,
+    PASS,
+    UNSURE,
+    Section,
+    contradiction,
+    stated_outcome,
+    stated_text,
+)
 from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.shapes import Choice, ListOf, Record, Text
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 
@@ -69,6 +85,20 @@ _QUOTES = ListOf(
     optional=True,
     most=_MOST_QUOTES,
 )
+_NOT_MET = verdict_pb2.FINDING_KIND_CRITERION_NOT_MET
+_UNIT_OUTCOMES = {
+    PASS: verdict_pb2.OUTCOME_PASS,
+    FAIL: verdict_pb2.OUTCOME_FAIL,
+    UNSURE: verdict_pb2.OUTCOME_ABSTAIN,
+}
+_MOST_NUMBER = 10_000
+_EACH = {
+    CRITERION_UNIT_TURN: "Judge each turn of the assistant by itself, with all that precedes it: an entry in "
+    '"turns" for each, with the number of the turn.',
+    CRITERION_UNIT_TOOL_CALL: "Judge each call of a tool by itself, with all that precedes it: an entry in "
+    '"turns" for each, with the number of its turn, and its own among the calls of that turn, from 1.',
+}
+"""What a criterion that judges units one by one says in the prompt."""
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
 
@@ -113,8 +143,12 @@ class VerdictSection:
         return failed(criterion, _faults(value.get("faults")), rationale=reason)
 
 
-def _faults(stated: Any) -> Iterator[Finding]:
+def _faults(stated: Any, turns: Sequence[int] = ()) -> Sequence[Finding]:
     """The faults of an answer that quote words, each with its words."""
+    return list(_quoted_faults(stated, turns))
+
+
+def _quoted_faults(stated: Any, turns: Sequence[int]) -> Iterator[Finding]:
     for one in stated[:_MOST_QUOTES] if isinstance(stated, list) else ():
         quote = stated_text(one, "quote")
         if not quote:
@@ -122,11 +156,63 @@ def _faults(stated: Any) -> Iterator[Finding]:
         part = one.get("part")
         severity = one.get("severity")
         yield finding(
-            verdict_pb2.FINDING_KIND_CRITERION_NOT_MET,
+            _NOT_MET,
             stated_text(one, "problem"),
+            steps=turns,
             spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
             severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
         )
+
+
+@dataclass(frozen=True)
+class UnitsSection:
+    """A section with a reason, faults and a verdict for each turn of the assistant, or for each call."""
+
+    unit: CriterionUnit.ValueType
+
+    @property
+    def shape(self) -> Record:
+        """The entries, each with its numbers from 1."""
+        numbers: dict[str, Shape] = {"turn": Number("the number of the turn")}
+        if self.unit == CRITERION_UNIT_TOOL_CALL:
+            numbers["call"] = Number("the number of the call among those of the turn")
+        entry = Record({**numbers, "reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
+        return Record({"turns": ListOf(entry, least=1)})
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section. Entries that cannot be read are left out."""
+        units: dict[Unit, UnitVerdict] = {}
+        findings: list[Finding] = []
+        stated = value.get("turns") if isinstance(value, dict) else None
+        for one in stated if isinstance(stated, list) else ():
+            unit, outcome = self._place(one), stated_outcome(one)
+            if unit is None or outcome is None:
+                continue
+            judged = UnitVerdict(
+                turn_index=unit.turn_index,
+                call_index=unit.call_index,
+                outcome=_UNIT_OUTCOMES[outcome],
+                rationale=stated_text(one, "reason"),
+            )
+            if outcome == UNSURE:
+                judged.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
+            if units.setdefault(unit, judged).outcome != judged.outcome:
+                return contradiction(criterion, judged.rationale, f"judges {unit_name(judged)} in two ways")
+            if outcome not in (PASS, UNSURE):
+                findings += _faults(one.get("faults"), [unit.turn_index]) or [
+                    finding(_NOT_MET, judged.rationale, steps=[unit.turn_index])
+                ]
+        if not units:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        return of_units(criterion, (units[one] for one in sorted(units)), findings)
+
+    def _place(self, entry: Any) -> Unit | None:
+        turn = entry.get("turn") if isinstance(entry, dict) else None
+        call = entry.get("call") if isinstance(entry, dict) and self.unit == CRITERION_UNIT_TOOL_CALL else 1
+        numbers = [one for one in (turn, call) if isinstance(one, int) and not isinstance(one, bool)]
+        if len(numbers) < 2 or not all(1 <= one <= _MOST_NUMBER for one in numbers):
+            return None
+        return Unit(numbers[0] - 1, numbers[1] - 1 if self.unit == CRITERION_UNIT_TOOL_CALL else None)
 
 
 class _ScoreRecord(Record):
@@ -170,23 +256,34 @@ class ScoreSection:
         return scored(criterion, score, rationale=reason)
 
 
-def rubric_form(criteria: Sequence[str], scales: Sequence[tuple[int, int] | None]) -> VerdictsForm:
+def rubric_form(
+    criteria: Sequence[str],
+    scales: Sequence[tuple[int, int] | None],
+    units: Mapping[str, CriterionUnit.ValueType] = MappingProxyType({}),
+) -> VerdictsForm:
     """The form for a rubric.
 
     Args:
         criteria: The ids, in order.
         scales: The lowest and highest score of each; None for one that passes or fails.
+        units: What criteria judge one by one, by id.
     """
-    return _form(tuple(criteria), tuple(scales))
+    return _form(tuple(criteria), tuple(scales), tuple(units.get(name) for name in criteria))
 
 
 # Cached: the rows of a run have the same rubric. Schemas are cached by the identity of the shape.
 @lru_cache(maxsize=256)
-def _form(criteria: tuple[str, ...], scales: tuple[tuple[int, int] | None, ...]) -> VerdictsForm:
-    sections: dict[str, Section] = {
-        name: VerdictSection() if scale is None else ScoreSection(*scale)
-        for name, scale in zip(criteria, scales, strict=True)
-    }
+def _form(
+    criteria: tuple[str, ...],
+    scales: tuple[tuple[int, int] | None, ...],
+    units: tuple[CriterionUnit.ValueType | None, ...],
+) -> VerdictsForm:
+    sections: dict[str, Section] = {}
+    for name, scale, unit in zip(criteria, scales, units, strict=True):
+        if unit:
+            sections[name] = UnitsSection(unit)
+        else:
+            sections[name] = VerdictSection() if scale is None else ScoreSection(*scale)
     return VerdictsForm(sections)
 
 
@@ -259,7 +356,7 @@ class LlmRubricJudge:
     ) -> Sequence[Question[list[Verdict]]]:
         batch, limits = items[0].batch, self._limits
         scales = [batch.scales.get(name) for name in asked]
-        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales])
+        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales], batch.units)
         shared = {
             GOAL: goal_excerpt(batch.task, limits),
             CONSTRAINTS: constraints_excerpt(batch.task, limits),
@@ -299,6 +396,8 @@ def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:
 def _definition(batch: JudgeBatch, criterion: str) -> str:
     """A criterion in the prompt; its further lines are indented, so that none looks like a criterion."""
     lines = [f"{criterion}: {batch.definitions.get(criterion) or criterion.replace('_', ' ')}"]
+    if unit := batch.units.get(criterion):
+        lines.append(_EACH[unit])
     scale = batch.scales.get(criterion)
     if scale is not None:
         lines.append(f"Score from {scale.lowest} (worst) to {scale.highest} (best).")

@@ -105,13 +105,9 @@ def options_of(command: Any) -> list[Any]:
 
 
 def test_every_command_finds_its_gateway_by_one_rule() -> None:
-    # The address of these is that of a judge, or of the generation service.
-    others = {
-        f"dramaturg {name}" for name in ("judges check", "judges certify", "providers", "providers check")
-    }
     for name, command in ALL.items():
         for one in options_of(command):
-            if "--target" in one.opts and name not in others:
+            if "--target" in one.opts:
                 assert one.envvar == "DRAMATURG_TARGET", name
                 assert "Default: DRAMATURG_TARGET, else " in one.help, name
 

@@ -24,7 +24,7 @@ def test_providers_and_their_models_are_listed(monkeypatch: pytest.MonkeyPatch) 
         table = CliRunner().invoke(app, ["providers"])
         listed = json.loads(CliRunner().invoke(app, ["providers", "--json"]).stdout)
     assert "environment" in table.stdout
-    assert "next: dramaturg providers check --model environment/test-model" in table.stderr
+    assert "next: dramaturg providers check environment/test-model" in table.stderr
     assert listed == {
         "default_model": "environment/test-model",
         "providers": [{"provider": "environment", "models": ["test-model"], "error": ""}],

@@ -48,7 +48,7 @@ async def test_the_command_names_the_rule_and_how_to_mend_it(tmp_path: Path) -> 
     path = tmp_path / "conformance.xml"
     judge = FakeJudge(lambda request, candidate: [scored("fluent", 3.0)])
     async with serve(judge.contract()) as server:
-        arguments = ("judges", "check", "judge", "--target", server.target, "--timeout", "20")
+        arguments = ("judges", "check", "judge", server.target, "--timeout", "20")
         finished = await dramaturg(*arguments, "--json", "--junit", path)
     assert finished.code == 1
     (check,) = [one for one in finished.json["checks"] if one["name"] == "judges-every-criterion"]

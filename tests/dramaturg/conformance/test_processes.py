@@ -81,7 +81,9 @@ async def test_the_drain_is_checked(name: str, tmp_path: Path, monkeypatch: pyte
 async def test_a_command_is_checked_whole(tmp_path: Path) -> None:
     path = tmp_path / "conformance.xml"
     command = f"{sys.executable} {JUDGE}"
-    finished = await dramaturg("judges", "check", "critic", "--command", command, "--json", "--junit", path)
+    finished = await dramaturg(
+        "judges", "check", "critic", "--json", "--junit", path, "--", sys.executable, JUDGE
+    )
     assert finished.code == 0
     assert [one["name"] for one in finished.json["checks"] if one["skipped"]] == ["keeps-to-scales"]
     assert f'name="target" value="{command}"' in path.read_text(encoding="utf-8")
@@ -90,9 +92,7 @@ async def test_a_command_is_checked_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_command_is_certified() -> None:
     """A judge that reports equal steps alone misses other faults, and raises no false alarm."""
-    finished = await dramaturg(
-        "judges", "certify", "critic", "--command", f"{sys.executable} {JUDGE}", "--json"
-    )
+    finished = await dramaturg("judges", "certify", "critic", f"{sys.executable} {JUDGE}", "--json")
     assert finished.code == 1
     assert not finished.json["errors"]
     found = {one["name"]: one for one in finished.json["properties"]}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,18 +8,21 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic.script import ScriptDirectory
 
 from dramaturg.database.database import Database
 from dramaturg.database.errors import StoreError
 from dramaturg.database.migrations import Schema, migrate
+from gateway.runs.store.tables import SCHEMA as RUNS
+from services.generation.ledger.store import SCHEMA as LEDGER
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def schema(folder: Path, *columns: str, head: str) -> Schema:
+def schema(folder: Path, *columns: str, head: str, oldest: str = "1") -> Schema:
     tables = sa.MetaData()
     sa.Table("things", tables, *(sa.Column(name, sa.Integer) for name in columns))
-    return Schema(tables, folder, head, "thing_revision", "former_things")
+    return Schema(tables, folder, head, oldest, "thing_revision", "former_things")
 
 
 def revision(folder: Path, name: str, after: str | None, *lines: str) -> None:
@@ -82,10 +86,50 @@ def test_a_revision_that_fails_changes_nothing(database: Database, tmp_path: Pat
 def test_tables_of_a_newer_release_are_refused(database: Database, tmp_path: Path) -> None:
     revision(tmp_path, "1", None, "pass")
     revision(tmp_path, "2", "1", "pass")
-    migrate(database, schema(tmp_path, "a", head="2"))
+    migrate(database, schema(tmp_path, "a", head="2", oldest="2"))
     (tmp_path / "r2.py").unlink()
     with pytest.raises(StoreError, match="has revision 2 and this program supports 1: a newer dramaturg"):
         migrate(database, schema(tmp_path, "a", head="1"))
+
+
+@pytest.mark.parametrize("of_former", [False, True])
+def test_tables_that_a_newer_release_expanded_serve_the_one_before(
+    database: Database, tmp_path: Path, of_former: bool
+) -> None:
+    """Also where that release made the table of revisions without the column ``oldest``."""
+    revision(tmp_path, "1", None, "pass")
+    migrate(database, schema(tmp_path, "a", head="1"))
+    if of_former:
+        database.write_repeatable(
+            lambda connection: connection.execute(sa.text("ALTER TABLE thing_revision DROP COLUMN oldest"))
+        )
+    revision(tmp_path, "2", "1", add("b"))
+    migrate(database, schema(tmp_path, "a", "b", head="2"))
+    (tmp_path / "r2.py").unlink()
+    before = schema(tmp_path, "a", head="1")
+    migrate(database, before)
+    insert = before.tables.tables["things"].insert()
+    database.write_repeatable(lambda connection: connection.execute(insert, {"a": 1}))
+    assert (columns_of(database), revision_of(database)) == (["a", "b"], "2")
+
+
+@pytest.mark.parametrize("owner", [RUNS, LEDGER])
+def test_revisions_since_the_oldest_supported_one_only_add(owner: Schema) -> None:
+    """So programs of that revision use the tables of the newest one."""
+    scripts = ScriptDirectory(str(owner.revisions), version_locations=[str(owner.revisions)])
+    assert scripts.get_current_head() == owner.head
+    for script in scripts.iterate_revisions(owner.head, owner.oldest):
+        source = ast.parse(Path(script.path).read_text(encoding="utf-8"))
+        for call in (node for node in ast.walk(source) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func)
+            if not name.startswith("op."):
+                continue
+            assert name in {"op.add_column", "op.create_table", "op.create_index", "op.execute"}, script.path
+            text = ast.unparse(call)
+            if name == "op.add_column":
+                assert "nullable=False" not in text or "server_default=" in text, text
+            if name == "op.execute":
+                assert ast.unparse(call.args[0]).startswith("CREATE_"), text
 
 
 def test_owners_of_one_database_have_their_own_revisions(database: Database, tmp_path: Path) -> None:

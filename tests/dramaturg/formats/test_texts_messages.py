@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dramaturg.formats.texts import MessagesError, convert, has_texts, read_messages
+from dramaturg.formats.messages import MessagesError, read_messages
+from dramaturg.formats.texts import convert
 from dramaturg.judge.conversations import final_answer, transcript
 
 IMAGE_OF_10_MB = "data:image/png;base64," + "A" * 13_333_336
@@ -44,7 +45,6 @@ def test_all_parts_are_read_and_written_as_text() -> None:
 
 def test_rows_of_messages_need_no_text_and_no_task() -> None:
     row = {"messages": MESSAGES, "model": "m", "level": "easy"}
-    assert has_texts(row)
     (request,) = convert([row]).requests
     assert request.task.goal == "What is this?"
     assert (request.texts[0].id, request.texts[0].text, dict(request.tags)) == ("m", "", {"level": "easy"})
@@ -61,7 +61,7 @@ def test_rows_of_messages_need_no_text_and_no_task() -> None:
         ([{"role": "user", "content": [{"type": "audio"}]}], "messages[0].content[0]: has the type 'audio'"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,A"}]}],
-            "no base64",
+            "messages[0].content[0]: the image is no base64",
         ),
         ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages[0].tool_calls[0]: has no name"),
         ([{"role": "user", "content": "x"}] * 501, "texts[0].conversation.turns"),

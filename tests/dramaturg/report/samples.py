@@ -40,6 +40,7 @@ VERDICTS = [
         "criterion": "no_duplicate_steps",
         "outcome": "OUTCOME_FAIL",
         "confidence": 0.75,
+        "measuredConfidence": 0.6,
         "rationale": "two steps do the same",
         "findings": [{"stepIndices": [0, 1], "description": "boil twice"}],
     },
@@ -73,6 +74,7 @@ SCRIPTS = {
 COMPARISON = {
     "preference": "PREFERENCE_FIRST",
     "firstVoteShare": 0.8,
+    "measuredConfidence": 0.67,
     "votes": [
         {
             "role": {"type": "Editor", "description": "reads for style"},
@@ -119,7 +121,11 @@ DIALOGUE = {
     },
     "replies": [{"model": "m", "text": "a.txt"}, {"model": "n", "text": "b.txt"}],
     "ratings": [
-        {"model": "m", "judge": "llm", "rating": {"value": 7, "rationale": "plausible"}},
+        {
+            "model": "m",
+            "judge": "llm",
+            "rating": {"value": 7, "rationale": "plausible", "measuredConfidence": 0.9},
+        },
         {"model": "n", "judge": "llm", "rating": {"abstainReason": "ABSTAIN_REASON_UNPARSABLE"}},
     ],
     "comparisons": [{"firstModel": "m", "secondModel": "n", "judge": "llm", "comparison": COMPARISON}],
@@ -273,7 +279,7 @@ def summarized(samples: Sequence[RunSample]) -> Summary:
 
 def page(samples: Sequence[RunSample], limit: int = 500, heading: Heading | None = None) -> str:
     """The report of samples."""
-    heading = heading or Heading("A title", notes=find_groupings(samples).notes())
+    heading = heading or Heading("A title")
     return "".join(render(heading, summarized(samples), samples, limit))
 
 

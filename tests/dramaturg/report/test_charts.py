@@ -1,6 +1,17 @@
 from __future__ import annotations
 
-from dramaturg.report.charts import HEAT_STEPS, bar, describe, drawn, heat_ends, heat_range, shade
+from dramaturg.report.charts import (
+    FULL_HEAT,
+    HEAT_STEPS,
+    bar,
+    colour,
+    describe,
+    drawn,
+    heat_ends,
+    heat_range,
+    shade,
+    strength,
+)
 from dramaturg.tables.cells import count
 from dramaturg.tables.model import Cell, Column, Table, columns
 
@@ -40,6 +51,14 @@ def test_colours_spread_over_the_values_of_a_table() -> None:
     shades = [shade(cell, ends) for cell in table.rows[0].cells if cell.heat is not None]
     assert shades == [0, HEAT_STEPS // 2, HEAT_STEPS]
     assert [cell.text for cell in heat_ends(table)] == ["0.5", "1.0"]
+
+
+def test_a_colour_is_paler_where_few_are_judged() -> None:
+    whole, half, few = (Cell("50 %", 0.5, heat=0.5, judged=judged) for judged in (FULL_HEAT, 15, 2))
+    assert [strength(one) for one in (whole, half, few)] == [3, 1, 0]
+    assert strength(Cell("3", 3, heat=0.5)) == 3
+    shades = [colour(one, (0.0, 1.0)) for one in (whole, half, few)]
+    assert shades == sorted(shades)
 
 
 def test_small_differences_have_similar_colours() -> None:

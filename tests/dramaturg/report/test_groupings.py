@@ -16,10 +16,6 @@ def test_tags_with_a_few_repeated_values_make_groups() -> None:
     ]
     finder = find_groupings(samples)
     assert finder.groupings() == ["level"]
-    (note,) = finder.notes()
-    assert "line (more than 24 values)" in note
-    assert "many (more than 24 values)" in note
-    assert "source" not in note
 
 
 def test_scripts_are_grouped_by_topic_and_number_of_steps() -> None:

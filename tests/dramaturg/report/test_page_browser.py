@@ -174,7 +174,13 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-CLICKS = "window.clicks = 0; document.addEventListener('click', () => { window.clicks += 1; }, true);"
+CLICKS = """
+window.clicks = 0;
+document.addEventListener("click", () => { window.clicks += 1; window.clicked = performance.now(); }, true);
+new MutationObserver(() => {
+  if (!window.shown && document.querySelector("#one li.at-fault")) window.shown = performance.now();
+}).observe(document.getElementById("one"), {childList: true, subtree: true});
+"""
 
 
 @pytest.mark.parametrize("way", ["the sentence", "the matrix"])
@@ -189,6 +195,7 @@ def test_one_click_leads_to_the_first_failing_text_of_the_worst_model(large: Pat
         fault = seen.page.locator("#one details[open] li.at-fault ul li").first
         fault.wait_for()
         assert fault.inner_text().endswith("it repeats what the first step says")
+        assert seen.page.evaluate("window.shown - window.clicked") <= 1000, "ms"
         assert seen.page.evaluate("window.clicks") == 1
         place = fault.bounding_box()
         assert place
@@ -311,6 +318,27 @@ def test_columns_of_a_table_are_lists_on_a_phone(reports: dict[str, Path]) -> No
             assert tables.nth(place).evaluate("(one) => one.scrollWidth <= one.parentElement.clientWidth")
         first = seen.page.locator("table.cards td[data-label=coverage]").first
         assert "coverage: " in first.evaluate("(one) => getComputedStyle(one, '::before').content")
+
+
+def test_a_heat_map_says_how_many_it_rests_on_in_the_order_of_levels(reports: dict[str, Path]) -> None:
+    with visit(reports["scripts"]) as seen:
+        table = seen.page.get_by_role("table", name="PASS of judged by level and model")
+        levels = table.locator("tbody th").all_inner_texts()
+        assert [one.strip() for one in levels] == ["easy", "medium", "hard", "N/A"]
+        for cell in table.locator("td.heat").all_inner_texts():
+            assert re.fullmatch(r"\d+\.\d %.* ?n \d+", cell.replace("\n", " ")), cell
+        colours = "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+        few = seen.page.eval_on_selector_all("td.h10.s2", colours)
+        assert few
+        assert set(few).isdisjoint(seen.page.eval_on_selector_all("td.h10.s3", colours))
+        # The abstentions stand beside the first heat map, not below it.
+        tops = [
+            seen.page.get_by_role("heading", name=name, exact=True).bounding_box()
+            for name in ("Criterion by model", "Abstentions")
+        ]
+        assert tops[0]
+        assert tops[1]
+        assert tops[0]["y"] == tops[1]["y"]
 
 
 def test_details_of_the_leaderboard_are_folded(reports: dict[str, Path]) -> None:

@@ -1,6 +1,6 @@
 """One results file of each kind has the same numbers for all consumers.
 
-The consumers are ``show --json``, ``runs summary --json``, GetSummary, Summarize, the report, and both
+The consumers are ``show --json``, of files and of a run, GetSummary, Summarize, the report, and both
 exports of a run. Each file has every ingredient that its kind can have; a test finds them in the data.
 """
 
@@ -265,6 +265,7 @@ def texts(place: int) -> dict[str, Any]:
 
 
 COUNT = 5
+RUN = "20260131-120000-9f3a1c2b54"
 DATA = {
     "scripts": (scripts, {"abstention", "failure", "panel", "two prompts"}),
     "pair": (pairs, {"abstention", "panel", "two prompts", "both orders", "inconsistent orders"}),
@@ -341,7 +342,7 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
     for index, sample in enumerate(samples):
         sample.index, sample.attempt_count = index, 1
     assert set(ingredients(samples)) == DATA[kind][1]
-    store_run(address_of(tmp_path), "run", samples)
+    store_run(address_of(tmp_path), RUN, samples)
     async with AsyncExitStack() as stack:
         judges = []
         for service in (AlignmentApp(), GraphApp()):
@@ -367,17 +368,19 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
         assert (found.sample_count, found.failed_sample_count) == (COUNT + 1, 1)
         numbers = json.dumps(as_json(found))
         # GetSummary.
-        of_run = (await client.runs.summary("run", OPTIONS)).summary
+        of_run = (await client.runs.summary(RUN, OPTIONS)).summary
         assert json.dumps(as_json(of_run)) == numbers
         # The commands.
         printed = await command("show", str(folder))
         assert printed.pop("results") == str(folder)
         assert json.dumps(printed) == numbers
-        printed = await command("runs", "summary", "run")
-        assert printed.pop("final") in {True, False}
+        printed = await command("show", RUN)
+        assert printed.pop("results") == RUN
         assert json.dumps(printed) == numbers
+        if kind == "scripts":
+            await a_run_is_compared_with_files(folder, target, tmp_path / "compared.html")
         # The export of samples, which has no failed ones.
-        file = await exported(client, tmp_path / "samples.jsonl", EXPORT_FORMAT_SAMPLES_JSONL)
+        file = await exported(client, tmp_path / "samples.jsonl", EXPORT_FORMAT_SAMPLES_JSONL, RUN)
         again = await client.summarize(read_results(file), OPTIONS)
         without_failures = type(found).FromString(found.SerializeToString())
         for one in (again, without_failures):
@@ -385,7 +388,7 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
                 one.ClearField(name)
         assert as_json(again) == as_json(without_failures)
         # The export of judgements.
-        file = await exported(client, tmp_path / "judgements.jsonl", EXPORT_FORMAT_JSONL)
+        file = await exported(client, tmp_path / "judgements.jsonl", EXPORT_FORMAT_JSONL, RUN)
         values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for _, record in json_objects(file):
             row = ParseDict(record, RunResult())
@@ -397,7 +400,7 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
             for measure, mean in entry.means_by_measure.items()
         } == {key: sum(some) / len(some) for key, some in values.items()}
         # The report.
-        page = b"".join([piece async for piece in client.runs.report("run")]).decode()
+        page = b"".join([piece async for piece in client.runs.report(RUN)]).decode()
         options: SummaryOptions = find_groupings(samples).options()
         shown = await client.summarize(read_results(folder), options)
     own = "".join(render(Heading("x"), shown, samples))
@@ -405,6 +408,18 @@ async def test_all_consumers_have_the_same_numbers(tmp_path: Path, kind: str) ->
     assert len(tables(page)) > 3
     for entry in shown.leaderboard:
         assert f"<bdi>{entry.judged_count:,} of {entry.judgement_count:,}</bdi>" in page
+
+
+async def a_run_is_compared_with_files(folder: Path, target: str, page: Path) -> None:
+    def invoked(*arguments: object) -> Any:
+        return CliRunner().invoke(app, [*map(str, arguments), "--target", target])
+
+    report = await asyncio.to_thread(invoked, "report", folder, RUN, "--out", page)
+    assert report.exit_code == 0, report.output
+    assert "(0 judgements differ)" in report.stdout
+    assert RUN in await asyncio.to_thread(page.read_text)
+    compared = await asyncio.to_thread(invoked, "compare", folder, RUN, "--json")
+    assert json.loads(compared.stdout)["baseline"] == folder.name, compared.output
 
 
 def test_every_ingredient_is_in_some_file() -> None:

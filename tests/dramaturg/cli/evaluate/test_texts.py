@@ -118,13 +118,13 @@ async def test_the_figures_of_a_run_are_those_of_the_command(target: str, rows: 
     assert command.code == 0, command.err
     (run,) = (await dramaturg("runs", "list", "--json")).json["runs"]
     assert (run["state"], run["samples"]) == ("SUCCEEDED", 3)
-    summary = (await dramaturg("runs", "summary", run["id"], "--json")).json
+    summary = (await dramaturg("show", run["id"], "--json")).json
     assert summary["texts"] == command.json["texts"]
     assert summary["leaderboard"] == command.json["leaderboard"]
     ranked = (await dramaturg("runs", "leaderboard", run["id"], "--json")).json
     assert [one["model"] for one in ranked["models"]] == ["alpha", "beta"]
     exported = tmp_path / "rows.jsonl"
-    assert (await dramaturg("runs", "export", run["id"], "-o", exported)).code == 0
+    assert (await dramaturg("runs", "results", run["id"], "-o", exported)).code == 0
     labels = {row.get("label") for row in read_jsonl(exported) if row["measure"] == "tone"}
     assert labels == {"5 of 1 to 5", "1 of 1 to 5"}
 

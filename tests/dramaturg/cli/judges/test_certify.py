@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_path: Path) -> None:
     page = tmp_path / "critic.html"
-    arguments = ["critic", "--target", "localhost:1", "--tolerance", "injection=0.05", "--page", str(page)]
+    arguments = ["critic", "localhost:1", "--tolerance", "injection=0.05", "--page", str(page)]
     done = CliRunner().invoke(certify.app, arguments)
     assert done.exit_code == 1, done.output
     assert asked == [("localhost:1", {"injection": 0.05})]
@@ -69,13 +69,12 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["critic"], "give one of"),
-        (["nobody", "--target", "localhost:1"], "has no checks"),
-        (["critic", "--target", "localhost:1", "--judge", "gpt"], "go together"),
-        (["critic=theirs"], "needs the gateway's address"),
-        (["critic=theirs", "--command", "true"], "needs the gateway's address"),
-        (["critic", "--target", "localhost:1", "--tolerance", "charm=0.1"], "PROPERTY=SHARE"),
-        (["critic", "--target", "localhost:1", "--tolerance", "injection=2"], "PROPERTY=SHARE"),
+        (["critic"], "its address or command"),
+        (["nobody", "localhost:1"], "has no checks"),
+        (["critic", "localhost:1", "--judge", "gpt"], "go together"),
+        (["critic=theirs", "localhost:1"], "its address or command"),
+        (["critic", "localhost:1", "--tolerance", "charm=0.1"], "PROPERTY=SHARE"),
+        (["critic", "localhost:1", "--tolerance", "injection=2"], "PROPERTY=SHARE"),
     ],
 )
 def test_wrong_arguments(asked: list[object], arguments: list[str], message: str) -> None:
@@ -97,7 +96,7 @@ def test_labels_add_whether_the_judge_may_replace_people(
     asked: list[object], tmp_path: Path, judge: str, wrong: int, value: float | None, conclusion: str
 ) -> None:
     labels, page = write(tmp_path / "labels.jsonl", people_and_judge(120, wrong)), tmp_path / "critic.html"
-    arguments = ["critic", "--target", "localhost:1", "--labels", str(labels), "--judge", judge]
+    arguments = ["critic", "localhost:1", "--labels", str(labels), "--judge", judge]
     done = CliRunner().invoke(certify.app, [*arguments, "--epsilon", "0.1", "--page", str(page), "--json"])
     found = json.loads(done.stdout)["properties"][-1]
     assert (found["name"], found["value"], found["tolerance"]) == ("replacement", value, 0.1)
@@ -126,7 +125,7 @@ def test_a_stale_certificate_is_told(
     monkeypatch.setattr(kit, "changes_since", compared)
     file = tmp_path / "critic.json"
     file.write_text(json.dumps(CERTIFICATE.to_json()), encoding="utf-8")
-    arguments = ["critic", "--target", "localhost:1", "--stale", str(file)]
+    arguments = ["critic", "localhost:1", "--stale", str(file)]
     done = CliRunner().invoke(certify.app, arguments)
     assert (done.exit_code, done.stdout.strip()) == (code, told)
     assert json.loads(CliRunner().invoke(certify.app, [*arguments, "--json"]).stdout) == {"changes": changes}

@@ -72,8 +72,8 @@ def test_the_id_of_a_run_is_whole(target: str) -> None:
 
 
 def test_a_dataset_that_is_not_read_yet_is_named(target: str) -> None:
-    assert UNREAD in shown(target, "show", RUN).split()
-    assert "datasets/0ab" in shown(target, "show", "another").split()
+    assert UNREAD in shown(target, "status", RUN).split()
+    assert "datasets/0ab" in shown(target, "status", "another").split()
 
 
 def test_every_measure_of_a_leaderboard_is_there(target: str) -> None:

@@ -150,7 +150,7 @@ async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, 
     listed = (await runs("list", "--label", "team=a", "--state", "succeeded", "--json")).json["runs"]
     assert [one["id"] for one in listed] == [run["id"]]
     assert (await runs("list", "--label", "team=b", "--json")).json["runs"] == []
-    shown = await runs("show", run["id"][:-1])
+    shown = await runs("status", run["id"][:-1])
     assert f"{SAMPLES} of {SAMPLES} samples (100.0%)" in shown.out
 
     found = (await runs("results", run["id"], "--outcome", "fail", "--json")).json
@@ -178,30 +178,30 @@ async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, 
 
     await runs("delete", run["id"], code=1)  # nobody said yes
     assert (await runs("delete", run["id"], "--yes", "--json")).json == {"deleted": run["id"]}
-    assert "NOT_FOUND" in (await runs("show", run["id"], code=2)).err
-    assert f"there is no run {run['id'][:9]}" in (await runs("show", run["id"][:9], code=2)).err
+    assert "NOT_FOUND" in (await runs("status", run["id"], code=2)).err
+    assert f"there is no run {run['id'][:9]}" in (await runs("status", run["id"][:9], code=2)).err
 
 
 async def test_files_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     run = await create(rows)
     watched = await runs("watch", run)
-    assert f"next: dramaturg runs report {run} --out report.html --target {target}" in watched.err
+    assert f"next: dramaturg show {run} --target {target}" in watched.err
     await create(rows, "--limit", "2")
-    assert "begins the ids of 2 runs" in (await runs("show", run[:6], code=2)).err
+    assert "begins the ids of 2 runs" in (await runs("status", run[:6], code=2)).err
     out = tmp_path / "out.csv"
-    assert (await runs("export", run, "-o", out, "--json")).json["bytes"] == out.stat().st_size
+    assert (await runs("results", run, "-o", out, "--json")).json["bytes"] == out.stat().st_size
     with out.open(newline="") as file:
         assert len(list(csv.DictReader(file))) == SAMPLES * 14
-    await runs("export", run, "-o", tmp_path / "out.parquet", "--outcome", "abstain")
+    await runs("results", run, "-o", tmp_path / "out.parquet", "--outcome", "abstain")
     assert parquet.read_table(tmp_path / "out.parquet").num_rows == SAMPLES
-    await runs("export", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
+    await runs("results", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
     assert [one["task"]["id"] for one in read_jsonl(tmp_path / "out.jsonl")] == [
         f"t{n}" for n in range(SAMPLES)
     ]
-    piped = await runs("export", run, "-o", "-")
+    piped = await runs("results", run, "-o", "-")
     assert len(piped.out.splitlines()) == SAMPLES * 14
     missing = tmp_path / "none" / "out.csv"
-    assert "No such file" in (await runs("export", run, "-o", missing, code=2)).err
+    assert "No such file" in (await runs("results", run, "-o", missing, code=2)).err
     assert not leftovers(tmp_path)
 
 
@@ -209,24 +209,44 @@ async def test_the_summary_of_a_run_is_that_of_its_export(target: str, rows: Pat
     run = await create(rows)
     await runs("watch", run)
     grouped = ("--group-by", "topic", "--group-by", "topic,steps", "--json")
-    found = (await runs("summary", run, *grouped)).json
-    assert found.pop("final")
+    found = (await dramaturg("show", run[:-1], *grouped)).json
+    assert found.pop("results") == run
     assert found["sample_count"] == SAMPLES
     assert found["abstentions_by_reason"] == {"REFUSED": SAMPLES}
-    await runs("export", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
+    await runs("results", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
     exported = await dramaturg("show", tmp_path / "out.jsonl", "--target", target, *grouped)
     assert exported.json == {**found, "results": str(tmp_path / "out.jsonl")}
-    table = await runs("summary", run)
-    for word in ("executable", "model-1", "refused"):
+    table = await dramaturg("show", run)
+    for word in ("executable", "model-1", "refused", "the worst failures:", "A step is missing."):
         assert word in table.out
+    assert f"next: dramaturg report {run} --target {target}" in table.err
 
 
 async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     run = await create(rows)
     await runs("watch", run)
-    await runs("report", run, "-o", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    out = tmp_path / "report.html"
+    done = await dramaturg("report", run, "-o", out, "--plots", tmp_path / "plots")
+    assert done.code == 0, done
+    page = out.read_text()
     assert "A step is missing." in str(shown_samples(page))
+    assert "<title>rows.csv</title>" in page
+    assert list((tmp_path / "plots").glob("*.csv"))
+
+
+async def test_results_that_are_not_there_are_wrong_usage(target: str) -> None:
+    absent, nowhere = "20260131-120000-9f3a1c2b54", ("--target", "127.0.0.1:1")
+    for command in (("show",), ("report",), ("compare", absent)):
+        named = await dramaturg(*command[:1], "out/demo", *command[1:])
+        assert named.code == 2
+        assert "out/demo: is neither a file, nor a folder, nor the id of a run" in named.err
+        asked = await dramaturg(*command, absent)
+        assert asked.code == 2
+        assert f"{target}: NOT_FOUND" in asked.err
+    assert "there is no run 20260131" in (await dramaturg("show", "20260131")).err
+    assert (await dramaturg("show", absent, *nowhere)).code == 1
+    # Exit code 1 of a comparison is NO-GO.
+    assert (await dramaturg("compare", absent, absent, *nowhere)).code == 4
 
 
 async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_path: Path) -> None:
@@ -236,7 +256,7 @@ async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_pa
     assert "line 2: is not JSON" in await create(with_a_bad_row, code=2)
     run = await create(with_a_bad_row, "--by-reference", "--set", "policy.max_failed_count=0")
     assert "FAILED" in (await runs("watch", run, code=1)).out
-    assert "line 2: is not JSON" in (await runs("show", run)).out
+    assert "line 2: is not JSON" in (await runs("status", run)).out
     run = await create(rows, "--max-tokens", "12", "--concurrency", "1")
     assert "PARTIAL" in (await runs("watch", run, code=4)).out
 
@@ -266,7 +286,7 @@ async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
     watched = await runs("watch", run, code=1)
     assert "PAUSED: the first 2 samples failed for the same reason (CALL_REJECTED)" in watched.out
     assert "401: no such key" in watched.out
-    described = (await runs("show", run, "--json")).json
+    described = (await runs("status", run, "--json")).json
     assert (described["state"], described["outcome"]) == ("PAUSED", "HALTED")
     judges.has_key = True
     assert (await runs("resume", run, "--watch", "--json", code=4)).json["outcome"] == "LOW_COVERAGE"
@@ -300,10 +320,10 @@ async def test_missing_gold_answers_of_a_run_are_told(target: str, rows: Path, j
         "missing_by_reason": {"REFUSED": 1},
     }
     run = partial.json["id"]
-    assert words in (await runs("show", run)).out
+    assert words in (await runs("status", run)).out
     assert f"note: {words}" in (await runs("leaderboard", run)).out
     assert (await runs("leaderboard", run, "--json")).json["notices"] == [words]
-    assert "Missing gold answers by reason" in (await runs("summary", run)).out
+    assert "Missing gold answers by reason" in (await dramaturg("show", run)).out
     run = await create(rows, "--set", "policy.max_missing_gold_answer_fraction=0.5")
     permitted = await runs("watch", run, "--json")
     assert permitted.json["gold_answers"]["missing"] == 1
@@ -319,7 +339,7 @@ async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judg
         done = await finish(process)
     assert done.code == 130
     assert f"the run goes on. To see it again: dramaturg runs watch {run} --target {target}" in done.err
-    assert (await runs("show", run, "--json")).json["state"] in {"PREPARING", "RUNNING"}
+    assert (await runs("status", run, "--json")).json["state"] in {"PREPARING", "RUNNING"}
     judges.open.set()
     assert (await runs("watch", run, "--json")).json["succeeded"] == SAMPLES
 
@@ -364,7 +384,7 @@ async def test_what_is_refused_is_told(target: str, rows: Path, tmp_path: Path) 
         "--outcome 'maybe': there are pass, fail, abstain"
         in (await runs("results", "x", "--outcome", "maybe", code=2)).err
     )
-    shown = await runs("show", "x", "--target", "127.0.0.1:1", code=1)
+    shown = await runs("status", "x", "--target", "127.0.0.1:1", code=1)
     assert "UNAVAILABLE" in shown.err
     assert "DRAMATURG_TARGET" in shown.err
     assert os.environ["DRAMATURG_TARGET"] == target

@@ -6,24 +6,27 @@ import math
 
 import grpc
 import pytest
+from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.verdict_pb2 import Span, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Span, UnitVerdict, Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CRITERION_UNIT_TOOL_CALL,
+    CRITERION_UNIT_TURN,
     CriterionRule,
     JudgeCandidate,
     JudgeRequest,
     ToolCallCondition,
 )
 from dramaturg.client import ServiceError
-from dramaturg.formats.texts import read_messages
+from dramaturg.formats.messages import read_messages
 from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, TOOL_CALLS
-from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.report.card import card
 from dramaturg.results.rows import flatten
 from tests.support.texts import (
@@ -37,7 +40,8 @@ from tests.support.texts import (
     texts_result,
 )
 
-PASS, FAIL = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL
+PASS, FAIL, ABSTAIN = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN
+NOT_APPLICABLE = verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
 LOW = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
 
 
@@ -194,6 +198,95 @@ async def test_a_conversation_goes_to_judges_that_take_its_parts_and_rules_judge
     assert [one.outcome for one in tools.verdicts[1:]] == [PASS, FAIL]
     assert tools.text.endswith("assistant:\nIt rains.")
     assert tools.conversation == request.texts[0].conversation
+
+
+AGENT_RUN = [
+    {"role": "user", "content": "Weather in Oslo and Rome?"},
+    {
+        "role": "assistant",
+        "content": "Let me see.",
+        "tool_calls": [
+            {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}},
+            {"id": "2", "function": {"name": "weather", "arguments": "{}"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "1", "content": "rain"},
+    {"role": "assistant", "content": "It rains."},
+]
+
+
+async def test_each_turn_and_each_call_has_a_verdict_and_the_report_shows_those_at_fault() -> None:
+    def judged(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+        asked = {one.id: one.each for one in request.criteria}
+        assert asked == {
+            "polite": 0,
+            "clear": 0,
+            "helps": CRITERION_UNIT_TURN,
+            "needed": CRITERION_UNIT_TOOL_CALL,
+        }
+        turns = [
+            UnitVerdict(turn_index=3, outcome=FAIL, rationale="Rome is missing."),
+            UnitVerdict(turn_index=9, outcome=FAIL),
+            UnitVerdict(turn_index=1, outcome=PASS),
+        ]
+        calls = [UnitVerdict(turn_index=1, call_index=0, outcome=PASS)]
+        stray = passed("polite")
+        stray.units.extend(turns)
+        found = [finding(verdict_pb2.FINDING_KIND_CRITERION_NOT_MET, "half", steps=[3, 9])]
+        return [stray, scored("clear", 3), of_units("helps", turns, found), of_units("needed", calls)]
+
+    criteria = [
+        POLITE,
+        CLEAR,
+        RubricCriterion(id="helps", passes="It helps.", each=CRITERION_UNIT_TURN),
+        RubricCriterion(id="needed", passes="It is needed.", each=CRITERION_UNIT_TOOL_CALL),
+        RubricCriterion(
+            id="names_city",
+            each=CRITERION_UNIT_TOOL_CALL,
+            rule=ParseDict({"json_schema": {"type": "object", "required": ["city"]}}, CriterionRule()),
+        ),
+        RubricCriterion(id="rains", each=CRITERION_UNIT_TURN, rule=CriterionRule(contains="rains")),
+    ]
+    taking = [ANY_CRITERION, CONVERSATION, TOOL_CALLS]
+    request = texts_request("A text.", criteria=criteria, judges=panel("judge-0"))
+    request.texts.add(id="run", conversation=read_messages(AGENT_RUN))
+    async with texts_client(judge(judged, capabilities=taking), judge(capabilities=taking)) as client:
+        result = await texts_result(client, request)
+        del request.judges[:]
+        request.judges.extend(panel("judge-1"))
+        whole = await texts_result(client, request)
+    text, run = result.texts
+    applicable = [one.abstain_reason != NOT_APPLICABLE for one in text.verdicts]
+    assert applicable == [True, True, False, False, False, False]
+    found = {
+        one.criterion: (one.outcome, [(u.turn_index, u.call_index, u.outcome) for u in one.units])
+        for one in run.verdicts
+    }
+    assert found == {
+        "polite": (PASS, []),
+        "clear": (verdict_pb2.OUTCOME_SCORED, []),
+        "helps": (FAIL, [(1, 0, PASS), (3, 0, FAIL)]),
+        "needed": (ABSTAIN, [(1, 0, PASS), (1, 1, ABSTAIN)]),
+        "names_city": (FAIL, [(1, 0, PASS), (1, 1, FAIL)]),
+        "rains": (FAIL, [(1, 0, FAIL), (3, 0, PASS)]),
+    }
+    assert list(run.verdicts[2].findings[0].step_indices) == [3]
+    assert run.verdicts[3].abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    shown = card(RunSample(texts=result))
+    assert "helps: Turn 4: fails. Rome is missing." in shown
+    assert "names_city: Turn 2, call 2: fails." in shown
+    assert "turn 4: half" in shown
+    helps = whole.texts[1].verdicts[2]
+    assert (helps.outcome, helps.abstain_reason) == (ABSTAIN, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED)
+    assert "not each turn or call" in helps.rationale
+
+
+async def test_a_scale_judges_the_whole() -> None:
+    each = RubricCriterion(id="clear", scale=CLEAR.scale, description="D", each=CRITERION_UNIT_TURN)
+    async with texts_client(judge()) as client:
+        with pytest.raises(ServiceError) as refused:
+            await texts_result(client, texts_request(criteria=[each]))
+    assert [one.field for one in refused.value.violations] == ["criteria[0].each"]
 
 
 async def test_rules_alone_need_no_rubric_judge() -> None:

@@ -83,7 +83,7 @@ def set_version(url: str, *statements: str) -> None:
 
 def test_a_store_of_a_newer_program_is_refused(store_url: str) -> None:
     open_store(store_url).close()
-    set_version(store_url, "UPDATE run_revision SET version_num = '9999'")
+    set_version(store_url, "UPDATE run_revision SET version_num = '9999', oldest = '9999'")
     with pytest.raises(StoreError, match=f"revision 9999.*supports {SCHEMA.head}.*newer"):
         open_store(store_url)
 
@@ -96,6 +96,7 @@ FORMER = (
     "ALTER TABLE run_results DROP COLUMN measured_confidence",
     "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO run_schema VALUES (11)",
+    "DROP VIEW run_queue",
 )
 """Makes a store one of the release before its revisions."""
 
