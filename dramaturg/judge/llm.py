@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.content_pb2 import Part
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1.generation_service_pb2 import (
@@ -63,6 +64,8 @@ class Question(Generic[Parsed]):
     """The form of the answer."""
     values: Mapping[str, str] = field(default_factory=dict)
     """The values of placeholders without content of the request."""
+    parts: Sequence[Part] = ()
+    """What follows the prompt: texts and images."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,9 @@ class Asker:
         """
         sampling = self._sampling(options)
         requests = [
-            self._request(question.prompt, _values(question), question.form, options, sampling)
+            self._request(
+                question.prompt, _values(question), question.form, options, sampling, parts=question.parts
+            )
             for question in questions
         ]
         async with aclosing(self._complete(requests)) as completions:
@@ -241,10 +246,14 @@ class Asker:
         sampling: Sampling,
         *,
         logprobs: bool = False,
+        parts: Sequence[Part] = (),
     ) -> GenerateRequest:
+        messages = prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)})
+        if parts:
+            messages[-1].parts.extend(parts)
         return GenerateRequest(
             model=options.model or self._model,
-            messages=prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)}),
+            messages=messages,
             sampling=sampling,
             json_format=JsonFormat(
                 name=form.name,

@@ -6,6 +6,8 @@ members of frozen dataclasses are set one by one through ``object.__setattr__``,
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,17 +38,59 @@ class FinishReason(StrEnum):
     """The provider ended the answer for a reason that is not a normal end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image."""
+
+    data: bytes = field(repr=False)
+    media_type: str
+    """Told by its first bytes, e.g. "image/png"."""
+
+    @property
+    def base64(self) -> str:
+        """The bytes, as APIs of JSON take them."""
+        return b64encode(self.data).decode()
+
+    @property
+    def data_url(self) -> str:
+        """The image as a URL (RFC 2397)."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
 @dataclass(slots=True)
 class Message:
     """One message of a conversation."""
 
     role: Role
     text: str
+    parts: tuple[str | Image, ...] = ()
+    """What follows the text."""
     quoted: bytes = field(init=False, repr=False, compare=False)
     """The text as JSON. It is written once: bodies and fingerprints hold it alike."""
 
     def __post_init__(self) -> None:
         self.quoted = to_json(self.text)
+
+    @property
+    def contents(self) -> tuple[str | Image, ...]:
+        """Its texts and images; the text alone where it has no parts."""
+        return (self.text, *self.parts) if self.text or not self.parts else self.parts
+
+    @property
+    def texts(self) -> str:
+        """Its texts, for APIs and models that take one."""
+        return "\n\n".join(one for one in self.contents if isinstance(one, str))
+
+    @property
+    def images(self) -> Sequence[Image]:
+        """Its images."""
+        return [one for one in self.parts if isinstance(one, Image)]
+
+    def joined(self, other: Message) -> Message:
+        """This message and the next one as one, of this role."""
+        if self.parts:
+            return Message(self.role, self.text, (*self.parts, *other.contents))
+        return Message(self.role, f"{self.text}\n\n{other.text}", other.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
 from dramaturg.api.common.v1 import judging_pb2, provenance_pb2
+from dramaturg.api.common.v1.content_pb2 import Part
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
-from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
+from services.generation.calls import (
+    Call,
+    Completion,
+    Image,
+    Message,
+    Purchase,
+    Role,
+    Sampling,
+    Status,
+    Token,
+)
 from services.generation.completions import CachePolicy
 from services.generation.ledger import LedgerKind, LedgerStatus
 from services.generation.limits.limiter import RateStatus
@@ -23,6 +34,13 @@ _ROLES = {
     pb.MESSAGE_ROLE_USER: Role.USER,
     pb.MESSAGE_ROLE_ASSISTANT: Role.ASSISTANT,
 }
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+"""The first bytes of images, by which their types are told."""
 _POLICIES = {
     pb.CACHE_POLICY_UNSPECIFIED: CachePolicy.USE,
     pb.CACHE_POLICY_USE: CachePolicy.USE,
@@ -91,8 +109,42 @@ def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
 
 
 def decode_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
-    """The conversation; every role must be stated."""
-    return tuple([Message(_ROLES[message.role], message.text) for message in messages])
+    """The conversation; every role must be stated, and images have a known type."""
+    return tuple(
+        [Message(_ROLES[message.role], message.text, _decode_parts(message.parts)) for message in messages]
+    )
+
+
+def _decode_parts(parts: Sequence[Part]) -> tuple[str | Image, ...]:
+    return tuple(
+        [
+            Image(one.image.data, media_type(one.image.data)) if one.HasField("image") else one.text
+            for one in parts
+        ]
+    )
+
+
+def media_type(image: bytes) -> str:
+    """The media type of an image, by its first bytes. Empty: it is none that models take."""
+    if image.startswith(b"RIFF") and image[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _IMAGES.items() if image.startswith(start)), "")
+
+
+def _part_violations(message: pb.Message, path: str) -> Iterator[Violation]:
+    for index, part in enumerate(message.parts):
+        content = part.WhichOneof("content")
+        place = f"{path}.parts[{index}]"
+        if content not in ("text", "image"):
+            yield Violation(
+                place, f"is {content or 'empty'}: a message has texts and images; write others as text"
+            )
+        elif content == "image" and message.role != pb.MESSAGE_ROLE_USER:
+            yield Violation(place, "is an image: only messages of the user have images")
+        elif content == "image" and part.image.WhichOneof("source") != "data":
+            yield Violation(f"{place}.image.uri", "is never read: send the image itself as data")
+        elif content == "image" and not media_type(part.image.data):
+            yield Violation(f"{place}.image.data", "must be PNG, JPEG, GIF or WebP")
 
 
 def _violations(request: pb.GenerateRequest) -> list[Violation]:
@@ -101,6 +153,8 @@ def _violations(request: pb.GenerateRequest) -> list[Violation]:
         for index, message in enumerate(request.messages)
         if message.role not in _ROLES
     ]
+    for index, message in enumerate(request.messages):
+        violations += _part_violations(message, f"messages[{index}]")
     if request.top_logprobs and not request.logprobs:
         violations.append(Violation("top_logprobs", "needs logprobs"))
     if request.cache_policy not in _POLICIES:

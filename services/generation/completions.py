@@ -49,6 +49,8 @@ from services.generation.registry import ConfiguredProvider, Registry
 
 MESSAGE_TOKENS = 16
 """The tokens that the template of a chat adds to a message, at most."""
+IMAGE_TOKENS = 40_000
+"""The tokens of an image, at most."""
 T = TypeVar("T")
 _GRACE = 0.02  # seconds in which the work itself may say why it failed, before a waiter gives up on it
 logger = logging.getLogger(__name__)
@@ -74,7 +76,10 @@ def estimate_usage(call: Call, answer: Answer, prices: PriceTable) -> UsageEstim
     if answer.counts is not None:
         return None
     schema = "" if call.json_form is None else call.json_form.text
-    prompt = _bytes(schema) + sum(_bytes(message.text) + MESSAGE_TOKENS for message in call.messages)
+    prompt = _bytes(schema) + sum(
+        _bytes(message.texts) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
+        for message in call.messages
+    )
     completion = MESSAGE_TOKENS + sum(map(_bytes, (answer.text, answer.refusal, answer.reasoning)))
     counts = TokenCounts(prompt, completion)
     return UsageEstimate(prompt + completion, prices.cost(call.model, answer, counts))

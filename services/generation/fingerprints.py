@@ -11,7 +11,7 @@ from functools import lru_cache
 from pydantic_core import to_json
 
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Call
+from services.generation.calls import Call, Message
 
 VERSION = 1
 """Raised when the same call would get another fingerprint; a golden test holds it."""
@@ -49,7 +49,9 @@ def _fingerprint(call: Call, address: str) -> str:
         b"logprobs": _TRUTH[call.logprobs],
         b"top_logprobs": call.top_logprobs,
         b"max_output_tokens": _integer(sampling.max_output_tokens),
-        b"messages": b",".join([b'["%b",%b]' % (said.role.encode(), said.quoted) for said in call.messages]),
+        b"messages": b",".join(
+            [b'["%b",%b%b]' % (said.role.encode(), said.quoted, _parts(said)) for said in call.messages]
+        ),
         b"model": to_json(call.model),
         b"owner": b'"owner":%b,' % to_json(call.owner) if address and call.owner else b"",
         b"reasoning_effort": b'"reasoning_effort":%b,' % to_json(sampling.reasoning_effort)
@@ -64,6 +66,18 @@ def _fingerprint(call: Call, address: str) -> str:
         b"version": VERSION,
     }
     return hashlib.sha256(content).hexdigest()
+
+
+def _parts(said: Message) -> bytes:
+    """The parts of a message, images by their digest. Empty: it has none."""
+    if not said.parts:
+        return b""
+    return b"," + to_json(
+        [
+            one if isinstance(one, str) else [one.media_type, hashlib.sha256(one.data).hexdigest()]
+            for one in said.parts
+        ]
+    )
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from dramaturg.service import context
 from dramaturg.service.auth import caller
-from services.generation.calls import Answer, Call
+from services.generation.calls import Answer, Call, Message
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.limits.limiter import CallLimiter, Outcome
@@ -286,6 +286,8 @@ _SERVER_ERROR = 500
 """From this HTTP status on a response does not show that the model works, regardless of its words."""
 _CHARACTERS_OF_TOKEN = 4
 """About as many characters of English are one token."""
+_TOKENS_OF_IMAGE = 1_500
+"""About as many tokens are an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +414,8 @@ class RetryingProvider(Provider):
     async def _attempt(self, call: Call, deadline: Deadline, attempts: _Attempts) -> Answer:
         first = attempts.retried > 0
         tokens = sum([len(message.quoted) for message in call.messages]) / _CHARACTERS_OF_TOKEN
+        # Most messages have no parts, and every call comes by here.
+        tokens += sum([_tokens_of_parts(message) for message in call.messages if message.parts])
         admission = None if first else self.limiter.try_acquire(call.model, tokens)
         if admission is None:
             if self.limiter.delay(call.model, tokens) >= deadline.remaining():
@@ -483,3 +487,8 @@ class RetryingProvider(Provider):
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+def _tokens_of_parts(message: Message) -> float:
+    characters = sum([len(one) for one in message.parts if isinstance(one, str)])
+    return characters / _CHARACTERS_OF_TOKEN + _TOKENS_OF_IMAGE * len(message.images)

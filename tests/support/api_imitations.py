@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class Asked:
     model: str
     system: str
     messages: list[tuple[str, str]]
+    images: list[tuple[str, bytes]]
+    """The images, with their media types."""
     temperature: float | None
     top_p: float | None
     cap: int | None
@@ -80,6 +83,30 @@ class Asked:
 
 
 Script = Callable[[Asked], "Said | Fault | Raw | asyncio.Event"]
+
+
+def _messages(
+    said: Sequence[tuple[str, Any]], picture: Callable[[Body], tuple[str, bytes] | None]
+) -> tuple[list[tuple[str, str]], list[tuple[str, bytes]]]:
+    """The texts of messages, those of one message together, and their images."""
+    texts, images = [], []
+    for role, content in said:
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        pictures = [picture(part) for part in parts]
+        images += [one for one in pictures if one is not None]
+        shown = (part["text"] for part, one in zip(parts, pictures, strict=True) if one is None)
+        texts.append((role, "".join(shown)))
+    return texts, images
+
+
+def _of_url(url: str) -> tuple[str, bytes]:
+    head, _, data = url.removeprefix("data:").partition(";base64,")
+    return head, b64decode(data)
+
+
+def _of_blob(blob: Body) -> tuple[str, bytes]:
+    # Google reads JSON of protocol buffers, with names in either spelling.
+    return blob.get("mimeType") or blob["mime_type"], b64decode(blob["data"], altchars="-_")
 
 
 class Imitation(Protocol):
@@ -173,7 +200,10 @@ class Chat(Imitation):
         return Asked(
             body["model"],
             "\n\n".join(system),
-            [(said["role"], said["content"]) for said in body["messages"] if said["role"] != "system"],
+            *_messages(
+                [(said["role"], said["content"]) for said in body["messages"] if said["role"] != "system"],
+                lambda part: _of_url(part["image_url"]["url"]) if part["type"] == "image_url" else None,
+            ),
             body.get("temperature"),
             body.get("top_p"),
             body.get("max_tokens", body.get("max_completion_tokens")),
@@ -263,7 +293,10 @@ class Responses(Imitation):
         return Asked(
             body["model"],
             body.get("instructions", ""),
-            [(said["role"], said["content"]) for said in body["input"]],
+            *_messages(
+                [(said["role"], said["content"]) for said in body["input"]],
+                lambda part: _of_url(part["image_url"]) if part["type"] == "input_image" else None,
+            ),
             body.get("temperature"),
             body.get("top_p"),
             body.get("max_output_tokens"),
@@ -337,7 +370,14 @@ class Messages(Imitation):
         return Asked(
             body["model"],
             "".join(block["text"] for block in blocks),
-            [(said["role"], said["content"]) for said in body["messages"]],
+            *_messages(
+                [(said["role"], said["content"]) for said in body["messages"]],
+                lambda part: (
+                    (part["source"]["media_type"], b64decode(part["source"]["data"]))
+                    if part["type"] == "image"
+                    else None
+                ),
+            ),
             body.get("temperature"),
             body.get("top_p"),
             None if body["max_tokens"] == 4096 else body["max_tokens"],
@@ -419,10 +459,10 @@ class Gemini(Imitation):
         return Asked(
             request.match_info["model"],
             "".join(part["text"] for part in system),
-            [
-                (roles.get(said["role"], said["role"]), "".join(part["text"] for part in said["parts"]))
-                for said in body["contents"]
-            ],
+            *_messages(
+                [(roles.get(said["role"], said["role"]), said["parts"]) for said in body["contents"]],
+                lambda part: _of_blob(part["inlineData"]) if "inlineData" in part else None,
+            ),
             config.get("temperature"),
             config.get("topP"),
             config.get("maxOutputTokens"),
@@ -498,7 +538,14 @@ class Converse(Imitation):
         return Asked(
             request.match_info["model"],
             "".join(block.get("text", "") for block in blocks),
-            [(said["role"], "".join(part["text"] for part in said["content"])) for said in body["messages"]],
+            *_messages(
+                [(said["role"], said["content"]) for said in body["messages"]],
+                lambda part: (
+                    (f"image/{part['image']['format']}", b64decode(part["image"]["source"]["bytes"]))
+                    if "image" in part
+                    else None
+                ),
+            ),
             config.get("temperature"),
             config.get("topP"),
             config.get("maxTokens"),

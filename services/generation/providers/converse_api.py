@@ -12,7 +12,7 @@ import boto3
 from botocore import exceptions
 from botocore.config import Config
 
-from services.generation.calls import Call
+from services.generation.calls import Call, Image
 from services.generation.providers.packages import (
     Api,
     Connection,
@@ -61,7 +61,8 @@ class ConverseApi(Api):
         body: dict[str, Any] = {
             "modelId": call.model,
             "messages": [
-                {"role": message.role.value, "content": [{"text": message.text}]} for message in messages
+                {"role": message.role.value, "content": [_block(one) for one in message.contents]}
+                for message in messages
             ],
         }
         limits = sampling(call, dialect, temperature="temperature", top_p="topP", stop="stopSequences")
@@ -155,3 +156,9 @@ class ConverseApi(Api):
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._runtime.close()
+
+
+def _block(content: str | Image) -> dict[str, Any]:
+    if isinstance(content, str):
+        return {"text": content}
+    return {"image": {"format": content.media_type.removeprefix("image/"), "source": {"bytes": content.data}}}

@@ -10,7 +10,7 @@ from google import genai
 from google.auth import exceptions as auth
 from google.genai import errors, types
 
-from services.generation.calls import Call, Role
+from services.generation.calls import Call, Image, Role
 from services.generation.providers.packages import (
     Api,
     Connection,
@@ -83,7 +83,7 @@ class GeminiApi(Api):
                 contents=[
                     types.Content(
                         role="model" if message.role is Role.ASSISTANT else "user",
-                        parts=[types.Part(text=message.text)],
+                        parts=[_part(one) for one in message.contents],
                     )
                     for message in messages
                 ],
@@ -171,3 +171,9 @@ def _logprobs(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _token(candidate: dict[str, Any]) -> dict[str, Any]:
     return {"token": candidate["token"], "logprob": candidate["logProbability"]}
+
+
+def _part(content: str | Image) -> types.Part:
+    if isinstance(content, str):
+        return types.Part(text=content)
+    return types.Part(inline_data=types.Blob(data=content.data, mime_type=content.media_type))

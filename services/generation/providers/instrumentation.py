@@ -114,7 +114,7 @@ def _set_all(span: Span, attributes: Mapping[str, AttributeValue | None]) -> Non
 def _messages(messages: Sequence[Message]) -> str:
     text = json.dumps(
         [
-            {"role": message.role.value, "parts": [{"type": "text", "content": message.text}]}
+            {"role": message.role.value, "parts": [{"type": "text", "content": message.texts}]}
             for message in messages
         ],
         ensure_ascii=False,

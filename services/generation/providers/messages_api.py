@@ -8,7 +8,7 @@ from typing import Any
 
 import anthropic
 
-from services.generation.calls import Call
+from services.generation.calls import Call, Message
 from services.generation.providers.packages import (
     Api,
     Connection,
@@ -47,7 +47,7 @@ class MessagesApi(Api):
         body: dict[str, Any] = {
             "model": call.model,
             "max_tokens": dialect.output_tokens(call) or DEFAULT_OUTPUT_TOKENS,
-            "messages": [{"role": message.role.value, "content": message.text} for message in messages],
+            "messages": [{"role": message.role.value, "content": _content(message)} for message in messages],
         }
         # The package has no arguments for temperature and top_p, which only older models take.
         extra = {
@@ -110,3 +110,17 @@ class MessagesApi(Api):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if not message.parts:
+        return message.text
+    return [
+        {"type": "text", "text": one}
+        if isinstance(one, str)
+        else {
+            "type": "image",
+            "source": {"type": "base64", "media_type": one.media_type, "data": one.base64},
+        }
+        for one in message.contents
+    ]

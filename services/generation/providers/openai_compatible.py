@@ -73,7 +73,9 @@ def request_body(call: Call, dialect: Dialect) -> bytes:
         messages = without_system(messages)
     return b'{"model":%b,"messages":[%b]%b%b}' % (
         to_json(call.model),
-        b",".join([b'{"role":"%b","content":%b}' % (said.role.encode(), said.quoted) for said in messages]),
+        b",".join(
+            [b'{"role":"%b","content":%b}' % (said.role.encode(), _content(said)) for said in messages]
+        ),
         b"".join(
             [
                 b",%b:%b" % (to_json(name), to_json(value))
@@ -82,6 +84,20 @@ def request_body(call: Call, dialect: Dialect) -> bytes:
             ]
         ),
         form_sent,
+    )
+
+
+def _content(said: Message) -> bytes:
+    """The content of a message as JSON: a text, or a list of texts and images."""
+    if not said.parts:
+        return said.quoted
+    return to_json(
+        [
+            {"type": "text", "text": one}
+            if isinstance(one, str)
+            else {"type": "image_url", "image_url": {"url": one.data_url}}
+            for one in said.contents
+        ]
     )
 
 
@@ -99,7 +115,7 @@ def with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message,
     """Tells the model the schema that the endpoint does not enforce, with the other instructions."""
     told = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{form.text}"
     if messages[0].role is Role.SYSTEM:
-        return Message(Role.SYSTEM, f"{messages[0].text}\n\n{told}"), *messages[1:]
+        return messages[0].joined(Message(Role.SYSTEM, told)), *messages[1:]
     return Message(Role.SYSTEM, told), *messages
 
 
@@ -109,9 +125,9 @@ def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     for said in messages:
         role = Role.USER if said.role is Role.SYSTEM else said.role
         if merged and merged[-1].role is role:
-            merged[-1] = Message(role, f"{merged[-1].text}\n\n{said.text}")
+            merged[-1] = merged[-1].joined(said)
         else:
-            merged.append(Message(role, said.text))
+            merged.append(Message(role, said.text, said.parts))
     return tuple(merged)
 
 

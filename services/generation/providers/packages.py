@@ -253,7 +253,7 @@ def conversation(call: Call, dialect: Dialect) -> tuple[str, list[Message]]:
         messages = with_schema(messages, form)
     if Parameter.SYSTEM_ROLE in dialect.omit:
         return "", list(without_system(messages))
-    instructions = [message.text for message in messages if message.role is Role.SYSTEM]
+    instructions = [message.texts for message in messages if message.role is Role.SYSTEM]
     others = [message for message in messages if message.role is not Role.SYSTEM]
     return "\n\n".join(instructions), list(without_system(tuple(others)))
 

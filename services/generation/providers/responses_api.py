@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from services.generation.calls import Call
+from services.generation.calls import Call, Message
 from services.generation.providers.packages import (
     Api,
     Connection,
@@ -40,7 +40,7 @@ class ResponsesApi(Api):
         instructions, messages = conversation(call, dialect)
         body: dict[str, Any] = {
             "model": call.model,
-            "input": [{"role": message.role.value, "content": message.text} for message in messages],
+            "input": [{"role": message.role.value, "content": _content(message)} for message in messages],
             "store": False,
             **sampling(call, dialect, temperature="temperature", top_p="top_p", stop="", seed=""),
         }
@@ -121,3 +121,15 @@ class ResponsesApi(Api):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """A text, or the parts of a message of the user."""
+    if not message.images:
+        return message.texts
+    return [
+        {"type": "input_text", "text": one}
+        if isinstance(one, str)
+        else {"type": "input_image", "detail": "auto", "image_url": one.data_url}
+        for one in message.contents
+    ]

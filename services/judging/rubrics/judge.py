@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Image, Part
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, UnitVerdict, Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import (
@@ -40,7 +41,14 @@ from dramaturg.judge.excerpts import (
 from dramaturg.judge.fence import fence, fence_items, visible
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS, CONTEXT, CONVERSATION, TOOL_CALLS
+from dramaturg.judge.protocols import (
+    ANY_CRITERION,
+    CALLS_MODELS,
+    CONTEXT,
+    CONVERSATION,
+    IMAGES,
+    TOOL_CALLS,
+)
 from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import (
@@ -72,6 +80,10 @@ _SEVERITIES = {
 SCORED = "scored"
 """The word for a criterion that has a score."""
 
+MAX_IMAGES = 20
+"""The most images of a conversation: as many as the strictest API takes."""
+MAX_IMAGE_BYTES = 10 << 20
+"""The most bytes of the images of a conversation."""
 _MOST_QUOTES = 5
 _QUOTES = ListOf(
     Record(
@@ -101,6 +113,15 @@ _EACH = {
 """What a criterion that judges units one by one says in the prompt."""
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
+
+
+class RubricJudgeSettings(OfflineSettings):
+    """Settings of the rubric judge."""
+
+    takes_images: bool = False
+    """Whether the model takes images. The judge then has the capability "images"; else it abstains from
+    conversations with images.
+    """
 
 
 class OfflineRubricJudge:
@@ -307,6 +328,7 @@ class LlmRubricJudge:
         asker: Asks the model.
         library: The prompts.
         limits: The maximum lengths of the parts of a request in the prompt.
+        takes_images: Whether the model takes images.
     """
 
     name: str = "llm-rubric-judge"
@@ -321,7 +343,9 @@ class LlmRubricJudge:
         TOOL_CALLS,
     )
 
-    def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
+    def __init__(
+        self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits, *, takes_images: bool = False
+    ) -> None:
         self._asker = asker
         self._prompt = library.load(
             "judge_by_rubric",
@@ -329,6 +353,8 @@ class LlmRubricJudge:
             content=(GOAL, CONSTRAINTS, INSTRUCTIONS, REFERENCE, DOCUMENTS, TEXT),
         )
         self._limits = limits
+        if takes_images:
+            self.capabilities = (*self.capabilities, IMAGES)
 
     async def judge_batch(
         self, items: Sequence[JudgeItem]
@@ -340,7 +366,12 @@ class LlmRubricJudge:
             for item in items:
                 yield item, _assessment(batch, [], Provenance())
             return
-        questions = self._questions(items, asked)
+        for item in items:
+            if problem := _unreadable(item):
+                reason = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+                yield item, Assessment(verdicts=[abstained(name, reason, problem) for name in batch.criteria])
+        items = [item for item in items if not _unreadable(item)]
+        questions = self._questions(items, asked) if items else []
         async with aclosing(self._asker.ask_all(questions, batch.options)) as answers:
             async for index, answer in answers:
                 if isinstance(answer, ServiceError):
@@ -374,9 +405,43 @@ class LlmRubricJudge:
                 },
                 form,
                 values,
+                _images(item),
             )
             for item in items
         ]
+
+
+def _unreadable(item: JudgeItem) -> str:
+    """Why the images of a conversation cannot be shown to a model. Empty: they can, or there are none."""
+    for turn, image in _images_of(item):
+        if not image.data:
+            return f"An image of turn {turn} is an address, which is not read: send the image itself."
+    images = [image for _, image in _images_of(item)]
+    if len(images) > MAX_IMAGES:
+        return f"The conversation has {len(images)} images; this judge takes {MAX_IMAGES}."
+    if sum(len(image.data) for image in images) > MAX_IMAGE_BYTES:
+        return f"The images have more than {MAX_IMAGE_BYTES >> 20} MiB together."
+    return ""
+
+
+def _images(item: JudgeItem) -> Sequence[Part]:
+    """The images of a conversation, each after its number and its turn."""
+    return [
+        part
+        for number, (turn, image) in enumerate(_images_of(item), start=1)
+        for part in (Part(text=f"Image {number}, of turn {turn}:"), Part(image=image))
+    ]
+
+
+def _images_of(item: JudgeItem) -> Sequence[tuple[int, Image]]:
+    """The images of a conversation with their turns, from 1."""
+    conversation = item.candidate.conversation
+    return [
+        (number, part.image)
+        for number, turn in enumerate(conversation.turns if conversation is not None else (), start=1)
+        for part in turn.parts
+        if part.HasField("image")
+    ]
 
 
 def _judged(item: JudgeItem, limits: ExcerptLimits) -> Excerpt:
@@ -420,7 +485,14 @@ def _nameless(batch: JudgeBatch) -> Iterator[Verdict]:
 SPEC = JudgeSpec(
     role=roles.RUBRIC_JUDGE,
     prompts=Path(__file__).parent / "prompts",
-    settings=OfflineSettings,
-    llm=lambda model: judge_contract(LlmRubricJudge(model.asker, model.library, model.settings.excerpts)),
+    settings=RubricJudgeSettings,
+    llm=lambda model: judge_contract(
+        LlmRubricJudge(
+            model.asker,
+            model.library,
+            model.settings.excerpts,
+            takes_images=model.settings.takes_images,
+        )
+    ),
     offline=lambda _: judge_contract(OfflineRubricJudge()),
 )

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Call, Message, Role, Sampling
+from services.generation.calls import Call, Image, Message, Role, Sampling
 from services.generation.fingerprints import fingerprint
 
+PNG = Image(b"a", "image/png")
 PLAIN = Call("m", (Message(Role.USER, "Is it good? 好吗"),))
 FULL = Call(
     "m",
@@ -91,6 +92,8 @@ def test_it_is_the_hash_of_canonical_json(call: Call, address: str) -> None:
         replace(FULL, model="n"),
         replace(FULL, messages=FULL.messages[1:]),
         replace(FULL, messages=(Message(Role.USER, "Judge."), FULL.messages[1])),
+        replace(FULL, messages=(FULL.messages[0], Message(Role.USER, "Is it good?", ("Look.",)))),
+        replace(FULL, messages=(FULL.messages[0], Message(Role.USER, "Is it good?", (PNG,)))),
         replace(FULL, sampling=replace(FULL.sampling, temperature=None)),
         replace(FULL, sampling=replace(FULL.sampling, top_p=0.8)),
         replace(FULL, sampling=replace(FULL.sampling, max_output_tokens=200)),
@@ -108,6 +111,14 @@ def test_it_is_the_hash_of_canonical_json(call: Call, address: str) -> None:
 )
 def test_whatever_decides_the_answer_takes_part(other: Call) -> None:
     assert fingerprint(other) != fingerprint(FULL)
+
+
+def test_each_byte_of_an_image_takes_part() -> None:
+    made = [
+        replace(PLAIN, messages=(Message(Role.USER, "Look.", (Image(data, "image/png"),)),))
+        for data in (b"a", b"b")
+    ]
+    assert len({fingerprint(one) for one in made}) == 2
 
 
 def test_the_endpoint_takes_part_where_it_is_named() -> None:

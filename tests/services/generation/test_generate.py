@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.api.common.v1.content_pb2 import Image, Part, ToolCall
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import ServiceError, from_rpc_error
@@ -381,10 +382,33 @@ async def test_the_environment_makes_a_provider(monkeypatch: pytest.MonkeyPatch)
     assert (completion.calls[0].provider, completion.calls[0].requested_model) == ("environment", "m1")
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def user(*parts: Part) -> pb.Message:
+    return pb.Message(role=pb.MESSAGE_ROLE_USER, text="Look.", parts=parts)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"messages": [pb.Message(text="x")]}, "messages[0].role"),
+        ({"messages": [user(Part(image=Image(data=b"<svg>")))]}, "messages[0].parts[0].image.data"),
+        (
+            {"messages": [user(Part(image=Image(data=PNG + bytes(10 << 20))))]},
+            "messages[0].parts[0].image.data",
+        ),
+        (
+            {"messages": [user(Part(image=Image(uri="http://169.254.169.254/latest")))]},
+            "messages[0].parts[0].image.uri",
+        ),
+        ({"messages": [user(*[Part(text="x")] * 101)]}, "messages[0].parts"),
+        ({"messages": [user(Part(tool_call=ToolCall(name="t")))]}, "messages[0].parts[0]"),
+        ({"messages": [user(Part())]}, "messages[0].parts[0]"),
+        (
+            {"messages": [pb.Message(role=pb.MESSAGE_ROLE_SYSTEM, parts=[Part(image=Image(data=PNG))])]},
+            "messages[0].parts[0]",
+        ),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"json_format": pb.JsonFormat(name="n", schema="{")}, "json_format.schema"),
         ({"json_format": pb.JsonFormat(name="n", schema='{"type": "text"}')}, "json_format.schema"),

@@ -15,7 +15,7 @@ import pytest
 
 from dramaturg.service.settings import SettingsError
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, FinishReason, Message, Role, Sampling
+from services.generation.calls import Answer, Call, FinishReason, Image, Message, Role, Sampling
 from services.generation.deadlines import Until
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
@@ -40,6 +40,8 @@ FORM = JsonForm(
     '{"type":"object","properties":{"met":{"type":"boolean"}},"required":["met"],"additionalProperties":false}',
 )
 JSON = '{"met": true}'
+PNG = Image(b"\x89PNG\r\n\x1a\n?>", "image/png")
+JPEG = Image(b"\xff\xd8\xff\xfe", "image/jpeg")
 CALL = Call("m", (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Ready?")))
 
 
@@ -118,6 +120,15 @@ BEHAVIOURS = (
                 Message(Role.USER, "Three."),
             ),
         ),
+    ),
+    Behaviour(
+        "images",
+        says(),
+        lambda _, asked, __: (
+            asked[0].images == [("image/png", PNG.data), ("image/jpeg", JPEG.data)]
+            and asked[0].messages == [("user", "Alike?And this?")]
+        ),
+        replace(CALL, messages=(Message(Role.USER, "Alike?", (PNG, "And this?", JPEG)),)),
     ),
     Behaviour(
         "nothing that was not asked for",

@@ -14,9 +14,11 @@ import pytest
 
 from dramaturg import conformance
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.content_pb2 import Document
+from dramaturg.api.common.v1.content_pb2 import Conversation, Document, Image, Part, Turn
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     CRITERION_UNIT_TOOL_CALL,
     CRITERION_UNIT_TURN,
@@ -229,6 +231,43 @@ async def test_turns_and_calls_are_judged_one_by_one_and_their_material_stays_in
     assert block is not None
     assert "[END conversation] All criteria pass." in block[2]
     assert "It rains." in block[2]
+
+
+@pytest.mark.parametrize("takes_images", [True, False])
+async def test_images_go_to_a_model_that_takes_them_and_are_never_fetched(takes_images: bool) -> None:
+    png = Image(data=b"\x89PNG\r\n\x1a\n?", media_type="image/png")
+    shown, address, many = (
+        Conversation(turns=[Turn(role="user", parts=[Part(text="What is it?"), *parts])])
+        for parts in (
+            [Part(image=png)],
+            [Part(image=Image(uri="http://169.254.169.254/latest"))],
+            [Part(image=png)] * 21,
+        )
+    )
+    candidates = [
+        JudgeCandidate(id=str(index), conversation=one) for index, one in enumerate((shown, address, many))
+    ]
+    asked = request(criteria=[POLITE], candidates=candidates)
+    async with OpenAIServer(lambda _: answered()) as server:
+        async with (
+            generation_target(server) as target,
+            serve_app(SPEC(generation_target=target, takes_images=takes_images)) as channel,
+        ):
+            identity = await IdentityServiceStub(channel).GetIdentity(GetIdentityRequest())
+            assert ("images" in identity.identity.capabilities) is takes_images
+            if not takes_images:
+                return  # the gateway does not show it any
+            responses = {one.candidate_id: one async for one in JudgeServiceStub(channel).Judge(asked)}
+        [body] = server.bodies
+    assert body["messages"][1]["content"][1:] == [
+        {"type": "text", "text": "Image 1, of turn 1:"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo/"}},
+    ]
+    told = {name: one.assessment.verdicts[0] for name, one in responses.items()}
+    assert told["0"].outcome == verdict_pb2.OUTCOME_PASS
+    for name, words in (("1", "An image of turn 1 is an address"), ("2", "has 21 images")):
+        assert told[name].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+        assert words in told[name].rationale
 
 
 async def test_a_criterion_without_definition_is_judged_by_its_name() -> None:
