@@ -32,7 +32,7 @@ _HEALTH = {
     pb.JUDGE_HEALTH_QUARANTINED: "in quarantine: not called until a check succeeds",
 }
 _COMPARED_RUNS = 3
-"""The newest runs with a shadow whose agreement is looked for."""
+"""The newest runs with a judge of the role, in which the agreement of a shadow is looked for."""
 _LISTED_RUNS = 100
 _CHECK_SECONDS = 300.0
 _CHECK_BURST = 20
@@ -179,11 +179,8 @@ async def _agreement(visit: Visit, judge: Judge) -> tuple[str, str, str] | None:
     if not (visit.serves("RunService") and visit.may(RUNS_READ)):
         return None
     listed = await visit.calls(visit.calls.runs.ListRuns, ListRunsRequest(page_size=_LISTED_RUNS))
-    mine = [
-        run
-        for run in listed.runs
-        if any(one.role == judge.role and one.judge == judge.name for one in run.judges)
-    ]
+    # A run does not name its shadows: their calls are no part of it.
+    mine = [run for run in listed.runs if any(one.role == judge.role for one in run.judges)]
     for run in mine[:_COMPARED_RUNS]:
         try:
             found = await visit.calls(visit.calls.runs.GetSummary, GetSummaryRequest(run_id=run.id))

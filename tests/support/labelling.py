@@ -49,13 +49,25 @@ def finished_run(
     run_id: str = "run",
     tenant: str = "",
     name: str = "a run",
+    creator: str = "",
+    **fields: Any,
 ) -> None:
-    """Makes a run of samples with results, which has succeeded."""
+    """Makes a run of samples with results, which has succeeded.
+
+    Args:
+        store: The store of the run.
+        samples: Its samples.
+        run_id: Its id.
+        tenant: Its tenant.
+        name: Its name.
+        creator: Who creates it.
+        fields: Other fields of its specification.
+    """
     listed = list(samples)
     result = listed[0].WhichOneof("result") or ""
     options: Any = {KINDS[result]: {}}
-    spec = RunSpec(dataset=Dataset(content=b""), display_name=name, **options)
-    store.runs.create(NewRun(id=run_id, tenant=tenant, spec=spec))
+    spec = RunSpec(dataset=Dataset(content=b""), display_name=name, **options, **fields)
+    store.runs.create(NewRun(id=run_id, tenant=tenant, spec=spec, creator=creator))
     rows = [
         NewSample(one.index, one.index + 1, one.sample_id, dict(one.tags), _request(one)) for one in listed
     ]
@@ -63,8 +75,14 @@ def finished_run(
     store.runs.set_manifest(run_id, DatasetManifest(sha256="x"))
     store.runs.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
     store.samples.take(run_id, [one.index for one in listed], "e")
-    store.attempts.finish(run_id, 1, [SampleOutcome(one, flatten(one), Usage()) for one in listed])
+    store.attempts.finish(run_id, 1, [SampleOutcome(one, flatten(one), _usage(one)) for one in listed])
     store.runs.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+
+
+def _usage(sample: RunSample) -> Usage:
+    """The usage that the result of a sample states."""
+    result = getattr(sample, sample.WhichOneof("result") or "")
+    return result.usage if hasattr(result, "usage") else Usage()
 
 
 def _request(sample: RunSample) -> bytes:

@@ -91,7 +91,7 @@ async def serve_fakes(
         server = await stack.enter_async_context(serve(pair_judge(compare)))
         judges = [("pair-judge", "fake", server.target)]
         if finder is not None:
-            server = await stack.enter_async_context(serve(_finder(finder)))
+            server = await stack.enter_async_context(serve(role_finder(finder)))
             judges.append(("roles", "fake", server.target))
         yield await _start(stack, await _gateway(stack, judges, **settings))
 
@@ -169,7 +169,7 @@ def pair_judge(compare: Compare) -> Contract:
     )
 
 
-def _finder(finder: roles_grpc.RoleServiceServicer) -> Contract:
+def role_finder(finder: roles_grpc.RoleServiceServicer) -> Contract:
     return Contract.make(
         roles_pb.DESCRIPTOR.services_by_name["RoleService"],
         roles_grpc.add_RoleServiceServicer_to_server,

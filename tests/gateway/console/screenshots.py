@@ -3,9 +3,9 @@
     python -m tests.gateway.console.screenshots docs/images
     python -m tests.gateway.console.screenshots --look FOLDER
 
-They are the report of the demonstration, the page of a run of its samples with replayed answers, and pages of
-a console with made-up results, each light and dark, with a reduced palette. ``--look``
-writes every page of the console in both themes and at 390 pixels, to be looked at.
+They are the report of the demonstration with a sample of it, and pages of a console with made-up results,
+each light and dark, with a reduced palette. ``--look`` writes every page of the console in both themes and
+at 390 pixels, to be looked at.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from pathlib import Path
 from PIL import Image
 
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec, ScriptsRunOptions
-from dramaturg.client import DramaturgClient
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    RunSpec,
+    ScriptsRunOptions,
+)
 from dramaturg.judge.verdicts import passed
 from dramaturg.testing import FakeJudge, in_thread, serve
 from gateway.console.evaluation import KINDS
@@ -33,8 +38,7 @@ from tests.support.browser import Tab, browser
 from tests.support.command_line import ROOT
 from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run, press_keys
-from tests.support.ports import free_port
-from tests.support.processes import ServiceProcess
+from tests.support.runs import TIMED_OUT, create, judged
 
 WIDTH, HEIGHT = 1000, 640
 REPORT_WIDTH, REPORT_HEIGHT = 1280, 690
@@ -49,7 +53,8 @@ SAMPLES = ROOT / "examples" / "scripts"
 
 
 @asynccontextmanager
-async def _console(folder: Path) -> AsyncIterator[Consoled]:
+async def serve_filled(folder: Path) -> AsyncIterator[Consoled]:
+    """Serves a console with judges, runs of several kinds, and one that goes on."""
     async with AsyncExitStack() as stack:
         alignment = await stack.enter_async_context(
             serve(*await stack.enter_async_context(AlignmentApp().open()))
@@ -77,7 +82,11 @@ async def _console(folder: Path) -> AsyncIterator[Consoled]:
             )
         )
         entries.append(JudgeEntry(role="execute", name="remote", target="127.0.0.1:1", owner="partner"))
-        yield await stack.enter_async_context(serve_console(folder, entries))
+        shadow = {"role": "execute", "name": "next", "target": entries[3].target, "shadow": {"of": "llm"}}
+        entries.append(JudgeEntry.model_validate(shadow))
+        console = await stack.enter_async_context(serve_console(folder, entries))
+        _fill(console)
+        yield console
 
 
 def _fill(console: Consoled) -> None:
@@ -89,8 +98,27 @@ def _fill(console: Consoled) -> None:
             for verdict in candidate.verdicts:
                 if verdict.outcome == OUTCOME_PASS and candidate.model == "writer-large" and sample.index < 9:
                     verdict.outcome = OUTCOME_FAIL
-    finished_run(console.store, before, run_id="before", name="Judge 1.4")
-    finished_run(console.store, after, run_id="after", name="Judge 1.5")
+    judges = [JudgeSelection(role="critic", judge=name) for name in ("strict", "lenient")]
+    for name, samples in (("before", before), ("after", after)):
+        finished_run(
+            console.store,
+            samples,
+            run_id=name,
+            name=f"Judge {'1.4' if name == 'before' else '1.5'}",
+            creator="anna",
+            judges=judges,
+        )
+    finished_run(console.store, many("dialogue", 12), run_id="dialogues", name="Shells", creator="ben")
+    finished_run(console.store, many("pair", 30), run_id="pairs", name="Summaries", creator="anna")
+    current = RunSpec(
+        display_name="Night run", scripts=ScriptsRunOptions(), judges=judges, models=["writer-large"]
+    )
+    current.budget.max_token_count = 10_000
+    create(console.store, "current", samples=40, spec=current, creator="anna")
+    console.store.runs.change_state("current", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    done = [judged(index, {"writer-a": [True, False], "writer-b": [True, TIMED_OUT]}) for index in range(9)]
+    console.store.samples.take("current", range(9), "e")
+    console.store.attempts.finish("current", 1, done)
 
 
 def _comparison(seen: Tab) -> None:
@@ -102,52 +130,33 @@ def _wait_for_report(seen: Tab) -> None:
     seen.page.frame_locator("iframe.report").locator("#status", has_text="samples").wait_for()
 
 
-def _labelling(seen: Tab) -> None:
+def _home(seen: Tab) -> None:
+    seen.page.goto("/console/")
+    seen.until("document.querySelectorAll('td.result bdi').length > 3")
+
+
+def label_set(seen: Tab) -> str:
+    """Makes a label set that one annotator has labelled and another one is labelling; returns its address."""
     seen.page.goto("/console/labels/new?run=before")
     seen.page.fill("#field-name", "Pilot of two annotators")
     seen.page.fill("input[name=sample_size]", "12")
     seen.page.click("#create")
     seen.page.wait_for_selector("#start")
-    address = seen.page.url
-    for annotator, keys in (("anna", "ppfpppfppfpp"), ("ben", "ppfpfpfpp")):
+    address = str(seen.page.url)
+    for annotator, keys, then in (
+        ("anna", "ppfpppfppfpp", "#finished"),
+        ("ben", "ppfpfpfpp", "text=Item 10 of"),
+    ):
         seen.page.goto(f"{address}/queue?annotator={annotator}")
         press_keys(seen, keys)
-    seen.page.locator("h1", has_text="Item 10 of").wait_for()
-
-
-def _judges(seen: Tab) -> None:
-    seen.page.goto("/console/judges")
+        seen.page.locator(then).wait_for()
+    return address
 
 
 PAGES: Mapping[str, Callable[[Tab], None]] = {
+    "runs": _home,
     "comparison": _comparison,
-    "labelling": _labelling,
-    "judges": _judges,
 }
-
-
-@asynccontextmanager
-async def _evaluated_samples(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Evaluates the samples of the demonstration as a run; yields its address and path."""
-    port = free_port()
-    environment = {
-        "DRAMATURG_CONFIG": str(SAMPLES / "replay.toml"),
-        "DRAMATURG_GENERATION_LEDGER": ":memory:",
-        "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
-        "DRAMATURG_GATEWAY_HTTP__PORT": str(port),
-    }
-    process = ServiceProcess("dramaturg", folder, environment, "up")
-    await process.start()
-    try:
-        async with DramaturgClient(process.target) as client:
-            spec = RunSpec(display_name="Eight tasks, four writers", scripts=ScriptsRunOptions())
-            spec.dataset.content = (SAMPLES / "tasks.jsonl").read_bytes()
-            created = await client.runs.create(spec)
-            async for _ in client.runs.watch(created.id):
-                pass
-        yield f"http://127.0.0.1:{port}", f"/console/runs/{created.id}"
-    finally:
-        await process.stop()
 
 
 @contextmanager
@@ -174,12 +183,6 @@ def main(folder: Path) -> None:
         folder: Where they are written.
     """
     schemes = ("light", "dark")
-    with tempfile.TemporaryDirectory() as name, in_thread(_evaluated_samples(Path(name))) as run:
-        for scheme in schemes:
-            with _tab(scheme, run[0]) as seen:
-                seen.page.goto(run[1])
-                _wait_for_report(seen)
-                _save(seen, folder / f"run-{scheme}.png")
     for scheme in schemes:
         with _tab(scheme, REPORT.as_uri(), REPORT_WIDTH, REPORT_HEIGHT) as seen:
             seen.page.goto(REPORT.as_uri())
@@ -193,29 +196,37 @@ def main(folder: Path) -> None:
     # The console of the tests has a store of runs of its own.
     os.environ["DRAMATURG_RUNS_ENABLED"] = "false"
     for scheme in schemes:
-        with tempfile.TemporaryDirectory() as name, in_thread(_console(Path(name))) as console:
-            _fill(console)
-            with _tab(scheme, console.url) as seen:
-                for title, show in PAGES.items():
-                    show(seen)
-                    _save(seen, folder / f"{title}-{scheme}.png")
+        with (
+            tempfile.TemporaryDirectory() as name,
+            in_thread(serve_filled(Path(name))) as console,
+            _tab(scheme, console.url) as seen,
+        ):
+            for title, show in PAGES.items():
+                show(seen)
+                _save(seen, folder / f"{title}-{scheme}.png")
 
 
 ALL = {
     "runs": "",
     "run": "runs/after",
+    "run-going-on": "runs/current",
+    "shadows": "runs/after/shadows",
     "new-run": "runs/new",
     "compare": "runs/after/compare",
     "comparison": "compare?baseline=before&run=after",
     "labels": "labels",
     "new-label-set": "labels/new?run=after",
+    "label-set": "{set}",
+    "label-item": "{set}/queue?annotator=cid",
     "judges": "judges",
-    "judge": "judges/critic/both",
+    "panel": "judges/critic/both",
+    "judge": "judges/critic/partner",
+    "shadow": "judges/execute/next",
     "new-judge": "judges/new/server",
     "new-panel": "judges/new/panel",
     **{f"evaluate-{kind}": f"evaluate/{kind}" for kind in KINDS},
 }
-"""Every page, by the name of its picture."""
+"""Every page, by the name of its picture. ``{set}`` is the label set of ``label_set``."""
 
 
 def look(folder: Path) -> None:
@@ -225,12 +236,14 @@ def look(folder: Path) -> None:
         folder: Where they are written.
     """
     os.environ["DRAMATURG_RUNS_ENABLED"] = "false"
-    with tempfile.TemporaryDirectory() as name, in_thread(_console(Path(name))) as console:
+    with tempfile.TemporaryDirectory() as name, in_thread(serve_filled(Path(name))) as console:
         _fill(console)
+        with _tab("light", console.url) as seen:
+            made = label_set(seen).partition("/console/")[2]
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):
             with _tab(scheme, console.url, width, HEIGHT) as seen:
                 for title, path in ALL.items():
-                    seen.page.goto(f"/console/{path}")
+                    seen.page.goto(f"/console/{path.format(set=made)}")
                     if seen.page.locator("iframe.report").count():
                         _wait_for_report(seen)
                     seen.page.screenshot(path=folder / f"{title}-{scheme}-{width}.png", full_page=True)

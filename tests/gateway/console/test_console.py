@@ -340,6 +340,21 @@ async def test_the_first_page_is_that_of_runs(console: Consoled) -> None:
         assert (answer.status, answer.headers["Location"]) == (303, "/console/")
 
 
+async def test_the_list_says_who_created_a_run_and_is_searched_by_it(guarded: Consoled) -> None:
+    for name, creator in (("first", "anna@research"), ("second", "ben@research")):
+        finished_run(
+            guarded.store, many("scripts", 2), run_id=name, tenant="research", name=name, creator=creator
+        )
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        listed = await (await visitor.get("/console/")).text()
+        assert '<td data-label="Who"><bdi>anna@research</bdi></td>' in listed
+        found = await (await visitor.get("/console/?q=BEN")).text()
+        assert "runs/second" in found
+        assert "runs/first" not in found
+        assert "by <bdi>ben@research</bdi>" in await (await visitor.get("/console/runs/second")).text()
+
+
 async def test_an_unknown_state_is_refused_by_name(console: Consoled) -> None:
     async with Browserless(console) as visitor:
         answer = await visitor.get("/console/?state=odd")

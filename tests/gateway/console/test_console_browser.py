@@ -27,18 +27,6 @@ from tests.support.runs import TIMED_OUT, create, judged, spec
 
 pytestmark = pytest.mark.slow
 
-PAGES = (
-    "",
-    "runs/run-1",
-    "runs/new",
-    "judges",
-    "judges/critic/strict",
-    "judges/new/server",
-    "judges/new/panel",
-    "evaluate/rubric",
-    "evaluate/conversation",
-)
-
 
 def running(console: Consoled, samples: int = 3, **fields: Any) -> None:
     create(console.store, "run-1", samples=samples, spec=spec(**fields))
@@ -57,24 +45,6 @@ def finish(console: Consoled, index: int) -> None:
 def tab(console: Consoled, **options: Any) -> Iterator[Tab]:
     with browser(**options) as opened:
         yield Tab(opened.new_page(), console.url)
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-def test_each_page_opens_without_a_fault(console: Consoled, scheme: str, width: int) -> None:
-    running(console, budget=RunBudget(max_token_count=100))
-    with tab(console, scheme=scheme, width=width) as seen:
-        for path in PAGES:
-            seen.page.goto(f"{console.url}/console/{path}")
-            assert seen.page.inner_text("h1")
-            assert seen.page.locator(".primary:visible").count() <= 1, path
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, path
-            # No table has a part that is out of view.
-            assert seen.page.evaluate(
-                "[...document.querySelectorAll('.wide')].every(one => one.scrollWidth <= one.clientWidth)"
-            ), path
-            if AXE.is_file():
-                assert not seen.serious_faults(), path
-        assert not seen.faults
 
 
 def test_progress_moves_without_a_reload(console: Consoled) -> None:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    PREFERENCE_FIRST,
+    ComparePairResponse,
+    Role,
+)
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.verdicts import passed, scored
+from dramaturg.testing import FakeJudge, in_thread, serve
 from gateway.console.labels import choice_keys
+from gateway.settings import JudgeEntry
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.test_page_browser import hostile
 from tests.gateway.console.conftest import HOSTILE
 from tests.support.browser import AXE, Tab, browser
-from tests.support.console import Consoled
+from tests.support.console import Consoled, serve_console
+from tests.support.gateway import Fake
 from tests.support.labelling import finished_run, press_keys
+from tests.support.pairs import FakeFinder, everyone, pair_judge, role_finder
 
 pytestmark = pytest.mark.slow
 
@@ -104,31 +117,6 @@ def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
         assert not seen.faults
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
-def test_pages_of_labels_open_without_a_fault(served: Consoled, scheme: str, width: int) -> None:
-    finished_run(served.store, many("pair", 4))
-    with tab(served, scheme=scheme, width=width) as seen:
-        address = create_set(served, seen, 2)
-        label(seen, address, "ann", "13")
-        label(seen, address, "bob", "12")
-        base = f"{served.url}/console/"
-        queue = f"{address}/queue?annotator=cid"
-        runs = f"{base}runs/run"
-        shadows = f"{runs}/shadows"
-        compare = f"{runs}/compare"
-        new = f"{base}labels/new?run=run"
-        for page in (runs, shadows, compare, f"{base}labels", new, address, queue, f"{base}evaluate/pair"):
-            seen.page.goto(page)
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, page
-            # No table has a part that is out of view.
-            assert seen.page.evaluate(
-                "[...document.querySelectorAll('.wide')].every(one => one.scrollWidth <= one.clientWidth)"
-            ), page
-            if AXE.is_file():
-                assert not seen.serious_faults(), page
-        assert not seen.faults
-
-
 @pytest.mark.parametrize("kind", ["scripts", "dialogue"])
 def test_hostile_texts_are_labelled_as_text(served: Consoled, kind: str) -> None:
     finished_run(served.store, [hostile(kind)])
@@ -158,6 +146,71 @@ def test_a_pasted_text_is_judged_with_reasons(served: Consoled) -> None:
         assert "Not </td><script>" in shown
         assert seen.page.input_value("#field-text") == f"Line one.\nIt ships {HOSTILE}"
         assert seen.page.locator("#injected, main script").count() == 0
+        assert not seen.faults
+
+
+@asynccontextmanager
+async def _with_judges_of_all(folder: Path) -> AsyncIterator[Consoled]:
+    async def compare(request: Any, context: Any) -> ComparePairResponse:
+        assert request.options.model == "small"
+        return await everyone(PREFERENCE_FIRST)(request, context)
+
+    def judge(name: str) -> FakeJudge:
+        def answer(request: Any, candidate: Any) -> list[Verdict]:
+            assert request.options.model == "small"
+            return [
+                scored(one.id, one.scale.highest) if one.HasField("scale") else passed(one.id, rationale=name)
+                for one in request.criteria
+            ]
+
+        return FakeJudge(answer, name=name, criteria=ABSEVAL, capabilities=["any-criterion", "conversation"])
+
+    reader = Role(type="Reader", description="Reads it.")
+    async with (
+        serve(judge("first").contract()) as first,
+        serve(judge("second").contract()) as second,
+        serve(pair_judge(compare)) as pairs,
+        serve(role_finder(FakeFinder(GenerateRolesResponse(roles=[reader])))) as roles,
+        serve(Fake("synthesize").contract()) as author,
+    ):
+        entries = [
+            JudgeEntry(role="pair-judge", name="pairs", target=pairs.target),
+            JudgeEntry(role="roles", name="roles", target=roles.target),
+            JudgeEntry(role="synthesize", name="author", target=author.target),
+        ]
+        for role in ("rubric-judge", "critic", "execute", "commonsense"):
+            entries.append(JudgeEntry(role=role, name="first", target=first.target, default=True))
+            entries.append(JudgeEntry(role=role, name="second", target=second.target))
+        async with serve_console(folder, entries) as served:
+            yield served
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "said"),
+    [
+        ("rubric", "rubric-judge", "second"),
+        ("conversation", "rubric-judge", "second"),
+        ("pair", "", "FIRST"),
+        ("script", "critic", "second"),
+    ],
+)
+def test_the_example_of_a_form_is_judged_as_it_stands(
+    tmp_path: Path, kind: str, role: str, said: str
+) -> None:
+    with in_thread(_with_judges_of_all(tmp_path)) as console, tab(console) as seen:
+        seen.page.goto(f"{console.url}/console/evaluate/{kind}")
+        if role:
+            seen.page.select_option(f"#judge-{role}", f"{role}=second")
+        seen.page.fill("[name=model]", "small")
+        seen.page.click("#evaluate")
+        seen.page.wait_for_selector("#result")
+        assert said in seen.page.inner_text("section table")
+        assert "ABSTAIN" not in seen.page.inner_text("section")
+        # A criterion with a scale has a score in place of a verdict.
+        assert ("5 of 1 to 5" in seen.page.inner_text("section")) == (kind == "rubric")
+        assert seen.page.input_value("[name=model]") == "small"
+        if AXE.is_file():
+            assert not seen.serious_faults()
         assert not seen.faults
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, Assessment, Finding, Verdict
 from dramaturg.judge.verdicts import failed, passed
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import FakeJudge, in_thread, serve
@@ -180,6 +181,71 @@ def test_a_panel_is_registered_checked_and_removed(gateway: str) -> None:
         seen.page.click("#remove")
         seen.page.wait_for_url("**/console/judges")
         assert "both" not in seen.page.inner_text("main")
+        assert not seen.faults
+
+
+@pytest.mark.slow
+def test_a_shadow_is_registered_checked_and_its_agreement_stands_on_its_page(
+    gateway: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "survey.csv"
+    file.write_text("task,text\nask,A website.\nask,A picture.\nask,A letter.\n", encoding="utf-8")
+    with tab(gateway) as seen:
+        seen.page.goto(f"{gateway}/console/judges/rubric-judge/second")
+        address = seen.page.locator("dt", has_text="Address").locator("+ dd").inner_text()
+        seen.page.goto(f"{gateway}/console/judges/new/server")
+        for field, value in (("name", "third"), ("target", address), ("shadow_of", "first")):
+            seen.page.fill(f"[name={field}]", value)
+        seen.page.select_option("[name=role]", "rubric-judge")
+        seen.page.click("#submit")
+        seen.page.wait_for_url("**/judges/rubric-judge/third")
+        assert "not measured: no recent run has both" in seen.page.inner_text("dl.facts")
+        seen.page.click("#check")
+        seen.page.wait_for_selector("#result")
+        assert "requirements hold" in seen.page.inner_text("#result")
+        assert seen.page.locator("#compare").count() == 1
+        seen.page.goto(f"{gateway}/console/runs/new")
+        seen.page.set_input_files("#file", file)
+        seen.page.fill("[name='criterion.0.id']", "polite")
+        seen.page.fill("[name='criterion.0.about']", "It is polite.")
+        seen.page.wait_for_selector("#estimate")
+        seen.page.click("#start")
+        seen.page.wait_for_selector("[data-final='1']", state="attached")
+        seen.page.goto(f"{gateway}/console/judges/rubric-judge/third")
+        facts = seen.page.inner_text("dl.facts")
+        assert "33 % of 3 verdicts agree, kappa -0.50 in survey.csv" in facts.replace("\n", " "), facts
+        seen.page.get_by_role("link", name="survey.csv").click()
+        seen.page.wait_for_url("**/shadows")
+        assert not seen.faults
+
+
+@asynccontextmanager
+async def _with_a_careless_judge(folder: Path) -> AsyncIterator[str]:
+    def answer(request: Any, candidate: Any) -> Any:
+        fault = Finding(description="A fault.")
+        return Assessment(
+            verdicts=[
+                Verdict(criterion=one.id, outcome=OUTCOME_PASS, findings=[fault]) for one in request.criteria
+            ]
+        )
+
+    async with serve(FakeJudge(answer, name="careless").contract()) as server:
+        entries = [JudgeEntry(role="rubric-judge", name="careless", target=server.target)]
+        async with serve_whole_console(folder, entries, quarantine_breaches=1) as url:
+            yield url
+
+
+@pytest.mark.slow
+def test_the_page_of_a_judge_in_quarantine_has_the_reason(tmp_path: Path) -> None:
+    with in_thread(_with_a_careless_judge(tmp_path)) as url, tab(url) as seen:
+        seen.page.goto(f"{url}/console/evaluate/rubric")
+        seen.page.click("#evaluate")
+        seen.page.wait_for_selector("#result")
+        for path in ("judges", "judges/rubric-judge/careless"):
+            seen.page.goto(f"{url}/console/{path}")
+            shown = seen.page.inner_text("main")
+            assert "in quarantine: not called until a check succeeds" in shown
+            assert "1 of its last 1 answers broke the contract, the last one: " in shown
         assert not seen.faults
 
 
