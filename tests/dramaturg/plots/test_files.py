@@ -22,7 +22,7 @@ DRAWS = importlib.util.find_spec("matplotlib") is not None
 @pytest.mark.parametrize("kind", sorted(RESULTS))
 def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
     summary = summarized(list(many(kind, 16)))
-    # Charts are made of tables, regardless of the kind. Those of pairs have every form: to draw one takes a second.
+    # Charts are made of tables, regardless of the kind. Those of pairs have every form; one takes a second.
     draw = DRAWS and kind == "pair"
     written = write_plots(summary, tmp_path, draw=draw)
     assert len(written) == len(set(written))
