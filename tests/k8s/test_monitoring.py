@@ -30,7 +30,10 @@ def instruments() -> list[Instrument]:
     """All that is counted: by convention in modules named ``metrics``, and in the runtime's own."""
     for package in (gateway, services, telemetry):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if module.name.endswith((".metrics", ".evaluations.streams")) or package is telemetry:
+            if (
+                module.name.endswith((".metrics", ".evaluations.streams", ".judges.monitors"))
+                or package is telemetry
+            ):
                 importlib.import_module(module.name)
     # Tests declare some of their own.
     return [found for found in declared() if found.name.startswith(("dramaturg_", "gen_ai_", "grpc_"))]
