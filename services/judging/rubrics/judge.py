@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Image, Part
@@ -68,6 +70,7 @@ from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
+from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
 
 _OFFLINE_REASON = "Without a language model, only criteria with a rule are judged."
 _UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
@@ -118,6 +121,10 @@ _STATE = Choice((SCORED, UNSURE))
 class RubricJudgeSettings(OfflineSettings):
     """Settings of the rubric judge."""
 
+    backend: Literal["llm", "offline", "classifier"] = "llm"  # type: ignore[assignment]
+    """The backend: a language model, nothing, or a classifier or reward model."""
+    classifier: ClassifierSettings = Field(default_factory=ClassifierSettings)
+    """The model of the backend "classifier"."""
     takes_images: bool = False
     """Whether the model takes images. The judge then has the capability "images"; else it abstains from
     conversations with images.
@@ -495,4 +502,5 @@ SPEC = JudgeSpec(
         )
     ),
     offline=lambda _: judge_contract(OfflineRubricJudge()),
+    other=lambda settings: open_classifier(settings.classifier) if settings.backend == "classifier" else None,
 )
