@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Image, Part
@@ -121,10 +119,8 @@ _STATE = Choice((SCORED, UNSURE))
 class RubricJudgeSettings(OfflineSettings):
     """Settings of the rubric judge."""
 
-    backend: Literal["llm", "offline", "classifier"] = "llm"  # type: ignore[assignment]
-    """The backend: a language model, nothing, or a classifier or reward model."""
-    classifier: ClassifierSettings = Field(default_factory=ClassifierSettings)
-    """The model of the backend "classifier"."""
+    classifier: ClassifierSettings | None = None
+    """A classifier or a reward model, in place of the language model of the backend "llm"."""
     takes_images: bool = False
     """Whether the model takes images. The judge then has the capability "images"; else it abstains from
     conversations with images.
@@ -502,5 +498,7 @@ SPEC = JudgeSpec(
         )
     ),
     offline=lambda _: judge_contract(OfflineRubricJudge()),
-    other=lambda settings: open_classifier(settings.classifier) if settings.backend == "classifier" else None,
+    other=lambda settings: (
+        open_classifier(settings.classifier) if settings.classifier and settings.backend == "llm" else None
+    ),
 )

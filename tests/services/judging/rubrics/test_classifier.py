@@ -80,7 +80,7 @@ async def judged(
         ],
         criteria=[Criterion(id=name) for name in criteria],
     )
-    async with serve_app(SPEC(backend="classifier", classifier=settings)) as channel:
+    async with serve_app(SPEC(classifier=settings)) as channel:
         (response,) = [one async for one in JudgeServiceStub(channel).Judge(request)]
     return response
 
@@ -172,5 +172,5 @@ async def test_a_server_that_is_away_is_unavailable() -> None:
 )
 async def test_settings_that_decide_nothing_are_refused(settings: Any, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
-        async with SPEC(backend="classifier", classifier=settings).open():
+        async with SPEC(classifier=settings).open():
             pass
