@@ -149,6 +149,7 @@ def list_sets(
         shown = _describe(one)
         table.add_row(one.id, *(shown[key] for key in texts), f"{one.item_count:,}")
     print_tables(output(), table)
+    tell_next("labels", "show", found[0].id if found else "SET", "--target", target)
 
 
 @app.command("show")
@@ -207,6 +208,7 @@ def write(
             labels.append((name, int(position), str(row["label"])))
     ask_gateway(target, lambda client: _write(client, label_set_id, labels))
     echo(f"{len(labels):,} labels", err=True)
+    tell_next("labels", "show", label_set_id, "--target", target)
 
 
 _ALIGNED = {SheetName.LABELS: "labels", SheetName.SCORES: "scores", SheetName.ESTIMATES: "estimate"}
@@ -254,6 +256,7 @@ def export(
 def delete(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET) -> None:
     """Deletes a label set with its labels."""
     ask_gateway(target, lambda client: client.labels.delete(label_set_id))
+    tell_next("labels", "list", "--target", target)
 
 
 async def _find(client: DramaturgClient, limit: int) -> Sequence[LabelSet]:

@@ -17,7 +17,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import environment, fail, gateway, output, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.judge.roles import ROLES
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import JUDGES, Case
@@ -180,6 +180,7 @@ def bench(
         typer.echo(json.dumps(table, ensure_ascii=False))
     else:
         _print(table, before)
+    tell_next("research", "prompts", "compare", out or "BEFORE.json", "AFTER.json")
     raise typer.Exit(1 if table["errors"] else 0)
 
 
@@ -202,6 +203,7 @@ def compare_tables(
     if first["set"] != second["set"]:
         fail(f"{before} and {after} are of different versions of the set")
     _print(second, first)
+    tell_next("research", "prompts", "bench")
 
 
 async def _ask(

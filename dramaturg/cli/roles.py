@@ -22,7 +22,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import role_shortage
@@ -128,6 +128,7 @@ def roles(
     else:
         _print(texts, found)
         echo(f"roles of {counted(len(texts), 'text')} to {out}")
+    tell_next("eval", out)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import tell_next
 from dramaturg.graphs.files import FileError, read_rows
 from services.edges.display import progress_bar
 from services.edges.model import ModelMissingError, load_model
@@ -59,5 +60,6 @@ def predict_command(
     for row, problem in failures.items():
         typer.echo(f"{row}: {problem}", err=True)
     typer.echo(f"{len(predictions)} of {len(rows)} scripts predicted at threshold {used:g}: {output}")
+    tell_next("research", "graphs", "score", output, "REFERENCES")
     if failures:
         raise typer.Exit(1)

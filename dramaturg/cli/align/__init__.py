@@ -73,6 +73,7 @@ def scores(
         report.correlation_tables(response),
         left_out,
         report.interval_methods(response),
+        then=("labels", "align", "ranks", file),
     )
 
 
@@ -134,6 +135,7 @@ def labels(
         report.agreement_tables(response),
         left_out,
         report.interval_methods(response),
+        then=("labels", "align", "aggregate", file),
     )
 
 

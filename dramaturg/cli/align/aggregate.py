@@ -118,4 +118,4 @@ def aggregate(
     if response.annotators and response.effective_annotator_count <= UNEXAMINED:
         notes.append(UNSEEN)
     tables = [one for one in (table, shares, together) if one.rows]
-    asked.show(found, (*tables, "; ".join(notes)), left_out)
+    asked.show(found, (*tables, "; ".join(notes)), left_out, then=("labels", "align", "labels", file))

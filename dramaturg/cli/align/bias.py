@@ -57,7 +57,11 @@ def bias(
     response = asked.call(lambda stub: stub.MeasurePairBias(request))
     groups = [_group(one) for one in response.groups]
     asked.show(
-        {"judge_family": judge_family, "groups": groups}, _tables(response), (), interval_methods(response)
+        {"judge_family": judge_family, "groups": groups},
+        _tables(response),
+        (),
+        interval_methods(response),
+        then=("labels", "align", "preferences", file),
     )
 
 

@@ -92,6 +92,7 @@ def calibration(
         _tables(response),
         left_out,
         interval_methods(response),
+        then=("labels", "align", "estimate", file),
     )
 
 

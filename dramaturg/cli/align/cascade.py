@@ -125,10 +125,11 @@ def cascade(
         str(len(pairs)),
         str(len(request.items)),
     )
-    panel = (
-        f"dramaturg judges panel add {role}=NAME --member {first}={threshold} --member {last} --rule cascade"
-    )
-    asked.show(described, (table, *(() if threshold is None else (panel,))))
+    then: tuple[object, ...] = ("compare", "BASELINE", results)
+    if threshold is not None:
+        members = ("--member", f"{first}={threshold}", "--member", last)
+        then = ("judges", "panel", "add", f"{role}=NAME", *members, "--rule", "cascade")
+    asked.show(described, (table,), then=then)
 
 
 def _pairs(results: Path, role: str, first: str, last: str) -> list[_Pair]:

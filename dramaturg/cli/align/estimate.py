@@ -73,7 +73,13 @@ def estimate(
         "means": [_describe(one) for one in response.means],
         "differences": [_describe(one) for one in response.differences],
     }
-    asked.show(shown_as, _tables(response), left_out, interval_methods(response))
+    asked.show(
+        shown_as,
+        _tables(response),
+        left_out,
+        interval_methods(response),
+        then=("labels", "create", "RUN", "--draw", "active"),
+    )
 
 
 def _describe(one: pb.PredictionPoweredMean) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.terminal import Terminal, tell_next
 from dramaturg.tables.model import Table
 
 if TYPE_CHECKING:
@@ -89,20 +89,24 @@ class Asked:
         tables: Iterable[Table | str],
         left_out: Sequence[str] = (),
         methods: Sequence[str] = (),
+        *,
+        then: Sequence[object],
     ) -> None:
-        """Prints what came of it; on standard error what was not used.
+        """Prints what came of it; on standard error what was not used, and the next command.
 
         Args:
             figures: What ``--json`` prints beside the choices and what was left out.
             tables: What is printed else.
             left_out: What was not used, in words.
             methods: Lines below the tables, such as the methods of the intervals.
+            then: The arguments of the command that a user is likely to want next.
         """
         tell(left_out)
         if self.as_json:
             print_json({**self.choices, **figures}, left_out)
         else:
             print_tables(output(), *tables, *methods)
+            tell_next(*then)
 
 
 @dataclass(frozen=True)

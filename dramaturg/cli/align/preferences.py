@@ -86,7 +86,9 @@ def preferences(
     if response.HasField("position_effect"):
         found |= figures(response, ("position_effect",))
     left_out = [f"{abstained} pairs without a preference"] if abstained else []
-    asked.show(found, _tables(response), left_out, interval_methods(response))
+    asked.show(
+        found, _tables(response), left_out, interval_methods(response), then=("labels", "align", "bias", file)
+    )
 
 
 def _describe(one: pb.WinRate) -> Mapping[str, Any]:

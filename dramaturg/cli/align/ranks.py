@@ -77,6 +77,7 @@ def ranks(
         _tables(response, resampled=asked.resamples > 0),
         left_out,
         interval_methods(response),
+        then=("plan", "BASELINE", "CANDIDATE"),
     )
 
 

@@ -86,7 +86,11 @@ def verdicts(
     # A criterion by itself has no named sets.
     groups = [one for one in response.groups if not one.tags or one.subset == "all"]
     asked.show(
-        {"groups": [_group(one) for one in groups]}, _tables(groups), left_out, interval_methods(response)
+        {"groups": [_group(one) for one in groups]},
+        _tables(groups),
+        left_out,
+        interval_methods(response),
+        then=("labels", "align", "cascade", results, "--role", "ROLE", "--first", "NAME", "--last", "NAME"),
     )
 
 

@@ -18,7 +18,7 @@ from dramaturg.cli.graphs import annotation, tables
 from dramaturg.cli.graphs.connection import Json, Target, graph_service, run_graphs
 from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import output
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.file_scores import FileScores, score_files
 from dramaturg.graphs.files import FileError
@@ -101,6 +101,7 @@ def score(
         tables.print_json(result)
     else:
         tables.print_scores(output(), result)
+    tell_next("research", "graphs", "distance", predictions, references)
 
 
 @app.command()
@@ -111,6 +112,7 @@ def check(file: GraphFile, json: Json = False, target: Target = None) -> None:
         tables.print_json([tables.check_entry(loaded, report) for loaded, report in checked])
     else:
         tables.print_reports(output(), checked)
+    tell_next("research", "graphs", "draw", file)
     if not all(report is not None and report.acyclic for _, report in checked):
         raise typer.Exit(1)
 
@@ -146,6 +148,7 @@ def distance(
         )
     else:
         tables.print_distance(output(), response)
+    tell_next("research", "graphs", "draw", first)
 
 
 @app.command()
@@ -170,6 +173,7 @@ def draw(
         typer.echo(drawing, nl=False)
     else:
         output.write_text(drawing, encoding="utf-8")
+    tell_next("research", "graphs", "check", file)
 
 
 def _render(program: str, drawing: str) -> str:

@@ -19,6 +19,7 @@ from dramaturg.cli.graphs.connection import Json, Target, graph_service, run_gra
 from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import output
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.graphs.baselines import MAX_GRAPHS, draw_baselines
 from dramaturg.graphs.files import FileError, Row, read_rows
 from dramaturg.graphs.loader import Loaded, load, load_row
@@ -71,6 +72,7 @@ def parse(
         tables.print_json(records)
     else:
         print_tables(output(), *_parsed(loaded))
+    tell_next("research", "graphs", "check", out or file)
     if any(one.graph is None for one in loaded):
         raise typer.Exit(1)
 
@@ -108,6 +110,7 @@ def baseline(
     drawn = run_graphs(work())
     write_json_lines(out, (graph_record(graph) for graph in drawn))
     print_tables(output(), f"{counted(len(drawn), 'graph')} ({kind}, seed {seed}): {out}")
+    tell_next("research", "graphs", "score", out, "REFERENCES")
 
 
 @app.command()
@@ -166,6 +169,7 @@ def agree(
         table.add_row(one.id, agreement, chosen, "yes" if one.kept else "no")
     closing = f"{len(kept)} of {counted(len(scripts), 'script')} reach {threshold:g} ({rule})."
     print_tables(output(), table, closing)
+    tell_next("research", "graphs", "check", out or "FILE")
 
 
 @app.command()
@@ -203,6 +207,7 @@ def vote(
         table.add_row(one.id, *_counts(one.votes))
     table.add_row("majority", *_counts(response.counts))
     print_tables(output(), table)
+    tell_next("research", "graphs", "agree", "FILE")
 
 
 async def _annotated(file: Path, row: Row, service: rpc.GraphServiceAsyncStub) -> pb.AnnotatedScript:

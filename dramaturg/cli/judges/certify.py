@@ -23,7 +23,7 @@ from dramaturg.cli.judges.listing import TIMEOUT
 from dramaturg.cli.options import AsJson, RunTarget
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import Terminal, echo
+from dramaturg.cli.terminal import Terminal, echo, tell_next
 from dramaturg.client import DEFAULT_TARGET, DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
 from dramaturg.tables.model import Table, columns
@@ -147,6 +147,7 @@ def certify_judge(
         print_tables(Terminal(), _table(certificate), *failed)
     if separator and store:
         run(_store(target, stated, certificate))
+    tell_next("eval", "FILE", "--judge", stated if separator else f"{stated}=NAME")
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
 
 

@@ -14,7 +14,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FA
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_outcome
 from dramaturg.tables.model import Table, columns
@@ -43,6 +43,7 @@ def judges(context: typer.Context, target: Target = None, as_json: AsJson = Fals
         typer.echo(json.dumps({"judges": [describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
         show(listed)
+    tell_next("eval", "FILE", "--judge", "ROLE=NAME")
 
 
 def show(listed: Sequence[Judge]) -> None:

@@ -122,6 +122,7 @@ def update(judge: Name, panel: Panel, target: RunTarget = DEFAULT_TARGET, as_jso
         return await client.update_judge(made, [*paths, "panel"])
 
     show_answer(target, work, as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 def _rule(rule: Rule) -> PanelRule.ValueType:

@@ -106,6 +106,7 @@ def update(
     if not paths:
         fail("nothing to change: name an option")
     show_answer(target, lambda client: client.update_judge(registration, paths), as_json=as_json)
+    tell_next("eval", "FILE", "--judge", judge, "--target", target)
 
 
 @app.command("remove")
@@ -117,6 +118,7 @@ def remove(judge: Name, target: RunTarget = DEFAULT_TARGET) -> None:
         await client.remove_judge(role, name)
 
     _ask(target, work)
+    tell_next("judges", "--target", target)
 
 
 _PATHS = {"expect_version": "expected_version", "tls": "connection.tls", "shadow_of": "shadow.of"}

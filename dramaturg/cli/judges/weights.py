@@ -134,7 +134,12 @@ def weights(
     rows = [
         {"judge": one.judge, "items": one.items, "accuracy": one.share, "weight": one.weight} for one in found
     ]
-    asked.show({"role": role, "accuracy": how, "weights": rows, "notes": notes}, (table, *notes), left_out)
+    asked.show(
+        {"role": role, "accuracy": how, "weights": rows, "notes": notes},
+        (table, *notes),
+        left_out,
+        then=("judges", "panel", "add", f"{role}=NAME", "--weights", out or "weights.toml"),
+    )
 
 
 def _votes(results: Path) -> Iterator[tuple[str, _Vote]]:

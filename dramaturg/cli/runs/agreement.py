@@ -14,6 +14,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.summaries.estimates import agreement
 from dramaturg.tables.model import Table, columns
 
@@ -59,6 +60,7 @@ def judge_agreement(
         print_tables(console, *agreement_tables(found), *interval_methods(found))
     if response.single_count:
         console.print(f"left out: {response.single_count:,} items that fewer than two judges judged")
+    tell_next("labels", "create", run_ids[0], "--target", target)
 
 
 def _measured(

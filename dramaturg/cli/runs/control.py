@@ -17,6 +17,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.overview import print_run, tell_next_of
 from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency
 from dramaturg.cli.runs.watch import Watch, follow
+from dramaturg.cli.terminal import tell_next
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()
@@ -34,6 +35,7 @@ class ScopeName(StrEnum):
 def cancel(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Cancels a run and its model calls. Results so far are kept."""
     print_run(ask(target, lambda runs: runs.cancel(run_id)), as_json=as_json)
+    tell_next("show", run_id, "--target", target)
 
 
 @app.command("pause")
@@ -150,6 +152,7 @@ def delete(
         typer.confirm(f"Delete the run {run_id} with all its results?", abort=True, err=True)
     ask(target, lambda runs: runs.delete(run_id))
     typer.echo(json.dumps({"deleted": run_id}) if as_json else f"deleted {run_id}")
+    tell_next("runs", "list", "--target", target)
 
 
 def _begun(run: Run, target: str, *, watch: bool, as_json: bool) -> None:

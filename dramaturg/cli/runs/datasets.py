@@ -88,12 +88,14 @@ def list_datasets(
             one.id, *(shown[key] for key in ("name", "format", "state", "created")), upload_size(one)
         )
     print_tables(output(), table)
+    tell_next("eval", "datasets/ID", "--by-reference", "--kind", "KIND", "--target", target)
 
 
 @app.command("delete")
 def delete(dataset_id: DatasetId, target: RunTarget = DEFAULT_TARGET) -> None:
     """Deletes a dataset. Runs whose samples are read are unaffected."""
     ask_gateway(target, lambda client: client.datasets.delete(dataset_id))
+    tell_next("runs", "datasets", "list", "--target", target)
 
 
 async def _find(client: DramaturgClient, limit: int) -> Sequence[UploadedDataset]:

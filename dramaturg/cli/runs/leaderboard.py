@@ -14,6 +14,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import tell_next
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE
 from dramaturg.summaries.samples import usage_summary
 from dramaturg.tables.cells import percent_of
@@ -52,6 +53,7 @@ def leaderboard(
         console.print(f"note: {notice}", style="yellow")
     if not board.final:
         console.print("the run has not ended: these figures will change", style="yellow")
+    tell_next("report", run_id, "--target", target)
 
 
 def _describe_board(board: GetLeaderboardResponse) -> dict[str, Any]:

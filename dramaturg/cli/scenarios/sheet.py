@@ -13,7 +13,7 @@ from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult
 from dramaturg.authoring.scenario_sheet import sheet_rows, write_sheet
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.results.scenarios import SCENARIOS
@@ -51,6 +51,7 @@ def sheet(
         typer.echo(json.dumps({"rows": count, "csv": str(table), "jsonl": str(lines)}, ensure_ascii=False))
     else:
         echo(f"{count} scenarios to {table} and {lines}")
+    tell_next("research", "scenarios", "review", table, "--out", "rows.jsonl")
 
 
 def write_review_sheet(results: Path, out: Path, *, duplicates_kept: bool) -> tuple[Path, Path, int]:

@@ -20,7 +20,7 @@ from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.summaries import as_json
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import ServiceError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
@@ -142,6 +142,8 @@ def ablate(
             console.print(f"no figures: {problem}", style="yellow")
         console.print(f"results: {folder}", soft_wrap=True)
     failed = any(one.summary.failed_sample_count or one.summary.problems for one in figures)
+    compared = list(places.values())
+    tell_next("compare" if len(compared) > 1 else "show", *compared)
     raise typer.Exit(1 if failed or missing else 0)
 
 

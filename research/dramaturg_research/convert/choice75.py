@@ -11,7 +11,7 @@ import typer
 
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg_research.formats.choice75 import (
     ALL,
     DEV,
@@ -72,4 +72,5 @@ def choice75(
         shown = next(len(row.demonstrations) for row in rows if row.tags["format"] == name)
         echo(f"{name}: {number} decisions with {shown} demonstrations each", err=True)
     echo(f"{len(rows)} decisions to {destination}; {len(reading.skipped)} left out", err=True)
+    tell_next("eval", destination)
     raise typer.Exit(1 if reading.skipped else 0)

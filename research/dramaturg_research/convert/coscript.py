@@ -10,7 +10,7 @@ import typer
 
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg_research.formats import coscript as released
 
@@ -59,4 +59,5 @@ def coscript(
         f"{len(conversion.skipped)} rows left out",
         err=True,
     )
+    tell_next("eval", destination)
     raise typer.Exit(1 if conversion.skipped else 0)

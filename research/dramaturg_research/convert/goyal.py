@@ -18,7 +18,7 @@ from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.results.pairs import SEED_TAG
 from dramaturg.service.errors import from_rpc_error
@@ -64,6 +64,7 @@ def goyal(
         typer.echo(json.dumps(_summary(study, alphas, destination, seed), ensure_ascii=False))
     else:
         _print(study, alphas, destination)
+    tell_next("eval", destination)
     raise typer.Exit(1 if malformed else 0)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.graphs.files import FileError, read_rows
 from dramaturg_research.formats.proscript import DEGREE, convert_rows
 
@@ -67,4 +67,5 @@ def proscript(
     counted = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(degrees.items()))
     echo(f"{counted or 'nothing'}", err=True)
     echo(f"{len(conversion.requests)} scripts to {destination}; {len(conversion.skipped)} left out", err=True)
+    tell_next("eval", destination)
     raise typer.Exit(1 if conversion.skipped else 0)

@@ -12,7 +12,7 @@ import typer
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, SimulateDialogueRequest
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_document, json_values
 from dramaturg_research.formats.simulbench import Skipped, read_scripts, read_tasks
 
@@ -60,6 +60,7 @@ def simulbench(
             echo(f"{tag}: {listed}", err=True)
     noun = "tasks" if tasks else "test scripts"
     echo(f"{len(made)} {noun} to {destination}; {len(skipped)} left out", err=True)
+    tell_next(*(("research", "simulate") if tasks else ("eval",)), destination)
     raise typer.Exit(1 if any(line for line, _ in skipped) else 0)
 
 

@@ -16,6 +16,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.tables import print_sections
+from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.meta_evaluation.categories import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
@@ -62,6 +63,7 @@ def report(
         if summary.failed_sample_count:
             failed = f"{summary.failed_sample_count} samples failed and are in no figure"
             console.print(failed, style="red")
+    tell_next("report", results)
     raise typer.Exit(1 if summary.problems else 0)
 
 

@@ -16,7 +16,7 @@ from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.meta_evaluation.categories import BY_MODEL, UNTOUCHED, Category
 from dramaturg.meta_evaluation.rules import RULES
 from dramaturg.service.channel import open_channel
@@ -147,6 +147,7 @@ def write(
         for why, count in reasons.items():
             echo(f"not made: {count} {name}, {why}", err=True)
     failed = any(name.startswith((f"{BY_MODEL}/", f"{DELETE_CRUCIAL}/")) for name in skipped.counts)
+    tell_next("eval", out)
     raise typer.Exit(1 if failed else 0)
 
 

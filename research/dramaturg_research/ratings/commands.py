@@ -16,7 +16,7 @@ from dramaturg.cli.cells import interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.sampling import draw
 from dramaturg.datasets.spreadsheet import read_table, write_table
@@ -53,6 +53,7 @@ def sample(
     except LineError as error:
         fail(str(error))
     echo(f"{len(drawn)} ratings to {destination}", err=True)
+    tell_next("research", "ratings", "review", destination)
 
 
 @app.command("review")
@@ -88,6 +89,7 @@ def review(
         f"{found.unchecked} not checked"
     )
     echo(f"of the others {found.too_high} are too high and {found.too_low} too low")
+    tell_next("labels", "align", "scores", "FILE")
 
 
 async def _share(target: str | None, found: Checked) -> Mapping[str, float | None]:

@@ -20,7 +20,7 @@ from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import output, run
 from dramaturg.cli.tables import print_tables
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.terminal import Terminal, tell_next
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
@@ -83,6 +83,7 @@ def review(
         _show(console, agreement, accuracy)
         if missing:
             console.print(f"no figures: {missing}", style="yellow")
+    tell_next("eval", out)
     raise typer.Exit(1 if missing else 0)
 
 

@@ -11,7 +11,7 @@ import typer
 from dramaturg.cli.cells import counted
 from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import fail
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table, write_table
 from dramaturg_research.scripts.annotation_sheet import COLUMNS, draw_scripts, read_labels
@@ -44,6 +44,7 @@ def sample(
     except LineError as error:
         fail(str(error))
     echo(f"{counted(len(drawn), 'script')} to {destination}", err=True)
+    tell_next("research", "scripts", "labels", destination)
 
 
 def labels(
@@ -87,3 +88,4 @@ def labels(
     write_json_lines(out, rows)
     count = sum(len(row["labels"]) for row in rows)
     echo(f"{counted(count, 'label')} of {counted(len(names), 'annotator')} to {out}", err=True)
+    tell_next("labels", "align", "labels", out)

@@ -21,7 +21,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.sampling_options import ReasoningEffort
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets import Row
 from dramaturg.service.channel import open_channel
 from dramaturg_research.concurrent_calls import call_each
@@ -137,6 +137,7 @@ def write(
     for name, reasons in failures.items():
         for why, count in reasons.items():
             echo(f"{name}: {count} not written: {why}", err=True)
+    tell_next("eval", out)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -16,7 +16,7 @@ from dramaturg.cli.input_files import refuse
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.row_file import RowsError
 from dramaturg.service.channel import open_channel
 from dramaturg_research.near_duplicates import BY_MEANING, BY_WORDS
@@ -125,6 +125,7 @@ def expand(
             f"expansions failed, {len(found.repeated)} near-duplicates "
             f"{'marked' if keep_duplicates else 'dropped'}, {summary['unworded']} do not say a constraint"
         )
+    tell_next("research", "scripts", "review", folder / "review.csv")
     raise typer.Exit(1 if failed else 0)
 
 

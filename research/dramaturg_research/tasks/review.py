@@ -10,7 +10,7 @@ import typer
 
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.output_files import write_messages
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg_research.completed_sheets import reviewed
 from dramaturg_research.tasks.simulation_tasks import read_review
 
@@ -42,3 +42,4 @@ def review(
     else:
         listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
         echo(f"{listed}; {len(found.requests)} tasks to {out}")
+    tell_next("research", "simulate", out)

@@ -24,7 +24,7 @@ from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.dialogues import KIND_NAMES
@@ -111,6 +111,7 @@ def write(
             f"{len(kept)} of {len(answers)} tasks to {destination}: {failed} were not written, "
             f"{len(repeated)} near-duplicates dropped"
         )
+    tell_next("research", "simulate", destination)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import tell_next
 from dramaturg.graphs.files import FileError
 from dramaturg_research.training.checkpoints import CheckpointMismatchError
 from dramaturg_research.training.display import TrainingDisplay, show_card
@@ -156,3 +157,4 @@ def train_command(
     except _PROBLEMS as error:
         fail(str(error))
     show_card(Console(), card, output)
+    tell_next("research", "graphs", "predict", output, "FILE")

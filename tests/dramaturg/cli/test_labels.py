@@ -42,7 +42,7 @@ async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
         sheet = tmp_path / "given.jsonl"
         sheet.write_text("".join(json.dumps(row) + "\n" for row in rows))
         written = await dramaturg("labels", "write", set_id, sheet, *target)
-        assert (written.code, written.err.strip()) == (0, "8 labels")
+        assert (written.code, written.err.splitlines()[0]) == (0, "8 labels")
         shown = (await dramaturg("labels", "show", set_id, "--json", *target)).json
         assert (shown["draw"], shown["annotators"]) == ("stratified", {"ann": 4, "bob": 4})
         assert shown["agreement"][0]["pairs"][0]["cohen_kappa"] == 0.5

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
@@ -110,6 +112,42 @@ def test_every_command_finds_its_gateway_by_one_rule() -> None:
             if "--target" in one.opts:
                 assert one.envvar == "DRAMATURG_TARGET", name
                 assert "Default: DRAMATURG_TARGET, else " in one.help, name
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The names that code uses, those of arguments that it passes included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+        elif isinstance(constant, tuple):
+            yield from (one for one in constant if isinstance(one, str))
+
+
+def tells_next(function: Any, seen: set[Any]) -> bool:
+    """Whether a function, or one that it calls by its name, writes the next command."""
+    function = inspect.unwrap(function)
+    if not isinstance(function, types.FunctionType) or function in seen:
+        return False
+    seen.add(function)
+    names = set(names_in(function.__code__))
+    called = (function.__globals__.get(name) for name in names)
+    # What the commands of figures have in common takes the next command as "then".
+    return bool(names & {"tell_next", "then"}) or any(tells_next(one, seen) for one in called)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_command_says_what_to_do_next(name: str) -> None:
+    # up and serve go on; eval calls the command of a kind, which tests of each kind run.
+    command = ALL[name]
+    is_group = hasattr(command, "commands") and not command.invoke_without_command
+    if not is_group and name not in {
+        "dramaturg up",
+        "dramaturg serve",
+        "dramaturg eval",
+        "dramaturg version",
+    }:
+        assert tells_next(command.callback, set())
 
 
 def test_the_command_line_is_small() -> None:

@@ -63,7 +63,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     assert not [part for part in ("<b>", "http:", "https:", "<script") if part in html]
     assert "-0.700 to -0.300" in html
     done = CliRunner().invoke(certify.app, [*arguments, "--json"])
-    assert json.loads(done.output) == json.loads(json.dumps(CERTIFICATE.to_json()))
+    assert json.loads(done.stdout) == json.loads(json.dumps(CERTIFICATE.to_json()))
 
 
 @pytest.mark.parametrize(
