@@ -38,7 +38,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 import grpc
 from google.protobuf.json_format import ParseDict, ParseError
 
-from dramaturg.api.common.v1.content_pb2 import Document
+from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -66,6 +66,7 @@ from dramaturg.evaluation_results import (
     scripts_evaluation,
     texts_evaluation,
 )
+from dramaturg.formats.messages import read_messages
 from dramaturg.formats.rubric import BUILTIN, read_rubric
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
@@ -96,7 +97,7 @@ class _Dataclass(Protocol):
 Fields: TypeAlias = "Mapping[str, Any] | _Dataclass"
 """A mapping or an instance of a dataclass; its keys or fields are checked."""
 Content: TypeAlias = "str | Sequence[str] | Fields"
-"""A text, the steps of a script, or fields: id, model, and text or steps."""
+"""A text, the steps of a script, or fields: id, model, and text, messages (a conversation) or steps."""
 Contents: TypeAlias = "Mapping[str, Content] | Iterable[Content]"
 """Texts or scripts in order, or by id. Without an id they have "1", "2" and so on."""
 Criteria: TypeAlias = "Path | str | Mapping[str, str] | Iterable[Mapping[str, Any]]"
@@ -215,7 +216,7 @@ async def evaluate_texts_async(
     request = EvaluateTextsRequest(
         task=Task(goal=_text("goal", goal), context=documents, instructions=instructions),
         texts=[
-            EvaluatedText(id=one.id, model=one.model, text=one.text or "")
+            EvaluatedText(id=one.id, model=one.model, text=one.text or "", conversation=one.conversation)
             for one in _contents("texts", texts, steps=False)
         ],
         criteria=read_criteria(criteria),
@@ -387,11 +388,12 @@ class _Input:
     model: str = ""
     text: str | None = None
     steps: Sequence[str] | None = None
+    conversation: Conversation | None = None
 
 
 def _contents(name: str, given: Any, *, steps: bool) -> Iterator[_Input]:
     """The texts or scripts of an argument, with or without ids."""
-    contents = ("text", "steps") if steps else ("text",)
+    contents = ("text", "steps") if steps else ("text", "messages")
     if isinstance(given, Sequence | Mapping) and not given:
         raise ValueError(f"{name} is empty: give at least one of them")
     if isinstance(given, Mapping):
@@ -421,12 +423,13 @@ def _content(place: str, given: Any, default_id: str, contents: Sequence[str]) -
     # A dataclass has all of its fields; those that it leaves out are None.
     fields = {key: value for key, value in given.items() if value is not None}
     if len([one for one in contents if one in fields]) != 1:
-        raise ValueError(f"{place} must have {' or '.join(contents)}{', not both' * ('steps' in contents)}")
+        raise ValueError(f"{place} must have {' or '.join(contents)}, not both")
     return _Input(
         _text(f"{place}.id", fields.get("id", default_id)),
         _text(f"{place}.model", fields.get("model", "")),
         _text(f"{place}.text", fields["text"]) if "text" in fields else None,
         _texts(f"{place}.steps", fields["steps"]) if "steps" in fields else None,
+        read_messages(fields["messages"], f"{place}.messages") if "messages" in fields else None,
     )
 
 

@@ -31,7 +31,7 @@ class Finding:
     kind: str
     """E.g. "DUPLICATE_STEP"; empty if it is not stated."""
     steps: tuple[int, ...]
-    """The steps concerned, from 0, as indices into the steps of the candidate."""
+    """The steps concerned, as indices into the steps of the candidate (or turns of it), from 0."""
     description: str
     """The problem, as text."""
     constraint: str

@@ -74,10 +74,13 @@ class TokenBucket:
     Args:
         calls_per_minute: The limit.
         clock: The time in seconds.
+
+    Attributes:
+        limit: The limit, which may change.
     """
 
-    def __init__(self, calls_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = calls_per_minute
+    def __init__(self, calls_per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = calls_per_minute
         self._clock = clock
         self._left = float(calls_per_minute)
         self._updated = clock()
@@ -89,13 +92,13 @@ class TokenBucket:
         longer accordingly.
         """
         now = self._clock()
-        self._left = min(self._limit, self._left + (now - self._updated) * self._limit / _MINUTE)
+        self._left = min(self.limit, self._left + (now - self._updated) * self.limit / _MINUTE)
         self._updated = now
-        wanted = min(count, self._limit)
+        wanted = min(count, self.limit)
         if self._left >= wanted:
             self._left -= count
             return 0.0
-        return (wanted - self._left) * _MINUTE / self._limit
+        return (wanted - self._left) * _MINUTE / self.limit
 
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
@@ -117,7 +120,8 @@ _WEIGHT = 0.1
 class Quotas:
     """The gate of a gateway's contracts.
 
-    Each call counts against the rate and the concurrency of its tenant. When the tokens or the money of the
+    Each call counts against the rate and the concurrency of its tenant, of which each of several gateways
+    admits an equal part. When the tokens or the money of the
     day are spent, calls that cost are refused: evaluations, and the start of runs. Calls and runs in progress
     continue; runs have budgets of their own.
 
@@ -128,11 +132,13 @@ class Quotas:
     Attributes:
         spending: What tenants spent today.
         calls: The tenants that made the last calls.
+        gateways: The live gateways that divide the rate and the concurrency, this one included.
     """
 
     def __init__(self, settings: QuotaSettings) -> None:
         self.spending = DailySpending()
         self.calls = RecentCalls()
+        self.gateways = 1
         self._settings = settings
         self._buckets: dict[str, TokenBucket] = {}
         self._in_progress: Counter[str] = Counter()
@@ -206,19 +212,28 @@ class Quotas:
                 del self._in_progress[tenant]
 
     def _count(self, tenant: str, quota: Quota, items: int) -> None:
-        limit = quota.max_concurrent_calls
-        if limit is not None and self._in_progress[tenant] + items > limit:
+        limit, in_progress = quota.max_concurrent_calls, self._in_progress[tenant]
+        # A request of more items than this gateway's part is admitted alone.
+        if limit is not None and (
+            items > limit or (in_progress and in_progress + items > max(1, limit // self.gateways))
+        ):
             what = (
                 "calls in progress" if items == 1 else f"calls in progress, and the request has {items} items"
             )
             # A request that exceeds the limit alone is never admitted.
             retry_after = _RETRY_CALL_SECONDS if items <= limit else None
-            raise quota_exhausted("max_concurrent_calls", limit, what, retry_after)
+            raise quota_exhausted("max_concurrent_calls", limit, what + self._divided(), retry_after)
         if quota.requests_per_minute is None:
             return
-        bucket = self._buckets.setdefault(tenant, TokenBucket(quota.requests_per_minute))
+        part = quota.requests_per_minute / self.gateways
+        bucket = self._buckets.setdefault(tenant, TokenBucket(part))
+        bucket.limit = part
         if wait := bucket.take(items):
-            raise quota_exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
+            what = f"calls this minute{self._divided()}"
+            raise quota_exhausted("requests_per_minute", quota.requests_per_minute, what, wait)
+
+    def _divided(self) -> str:
+        return "" if self.gateways == 1 else f", divided equally by {self.gateways} gateways"
 
     def _start_lock(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
         if quota.max_active_runs is None or method not in _STARTS_RUN:

@@ -18,9 +18,9 @@ class Quota(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests_per_minute: int | None = Field(default=None, ge=1)
-    """Calls per minute; all of them may come at once. Each gateway counts its own."""
+    """Calls per minute; all of them may come at once. Live gateways have equal parts."""
     max_concurrent_calls: int | None = Field(default=None, ge=1)
-    """Calls in progress at once. Each gateway counts its own."""
+    """Calls in progress at once. Live gateways have equal parts, of at least one call."""
     max_active_runs: int | None = Field(default=None, ge=0)
     """Runs that have not ended, paused ones included."""
     tokens_per_day: int | None = Field(default=None, ge=0)

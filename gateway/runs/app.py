@@ -74,7 +74,12 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     estimator.store = store
     notifier = ChangeNotifier()
-    engine = RunEngine(settings, store, evaluations, notifier, SamplePacer(quotas.calls.has_others))
+
+    def divide(gateways: int) -> None:
+        quotas.gateways = gateways
+
+    pacer = SamplePacer(quotas.calls.has_others)
+    engine = RunEngine(settings, store, evaluations, notifier, pacer, divide)
     preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits, store)
 
     async def waits() -> Sequence[str]:

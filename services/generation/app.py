@@ -28,6 +28,7 @@ from services.generation.generator import Generator
 from services.generation.ledger import Ledger, LedgerError, migrate_ledger, open_ledger
 from services.generation.providers.factory import open_providers
 from services.generation.registry import Registry
+from services.generation.retries import RetryingProvider
 from services.generation.servicer import GenerationServicer
 from services.generation.settings import GenerationSettings
 
@@ -65,6 +66,13 @@ class App:
             providers = open_providers(settings, os.environ, ledger)
             for configured in providers:
                 stack.push_async_callback(configured.provider.close)
+
+            def divide(replicas: int) -> None:
+                for one in providers:
+                    if isinstance(one.provider, RetryingProvider):
+                        one.provider.divide(replicas)
+
+            ledger.watch_replicas(divide)
             registry = Registry(providers, settings.default_model)
             completer = Completer(
                 registry,

@@ -175,10 +175,13 @@ class AttemptBudget:
     Args:
         failures: The failed attempts of a request without an answer.
         clock: The time, in seconds.
+
+    Attributes:
+        failures: The same, which may change.
     """
 
     def __init__(self, failures: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._failures = failures
+        self.failures = failures
         self._clock = clock
         self._requests: OrderedDict[tuple[str, str], RequestAttempts] = OrderedDict()
 
@@ -215,7 +218,7 @@ class AttemptBudget:
         return (
             request.is_bounded
             and request.failed > 0
-            and request.failed + pending >= self._failures + request.answered // 2
+            and request.failed + pending >= self.failures + request.answered // 2
         )
 
     @contextmanager
@@ -352,6 +355,18 @@ class RetryingProvider(Provider):
         self.address = inner.address
         self.default_model = inner.default_model
         self.keeps = inner.keeps
+
+    def divide(self, replicas: int) -> None:
+        """Keeps to an equal part of the configured limits and of the failed attempts of a request.
+
+        A call still has all of its own attempts.
+
+        Args:
+            replicas: The processes that share them, this one included.
+        """
+        self.limiter.divide(replicas)
+        failures, least = self._policy.request_failures, self._policy.transient_attempts
+        self._budget.failures = max(math.ceil(failures / replicas), min(failures, least))
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
         """Repeats the call until it is answered, fails permanently, or has no time for another attempt.

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import GOLD_ANSWER_SOURCE_GIVEN
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.protocols import ANY_CRITERION, CONVERSATION
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 from dramaturg.testing import FakeJudge, RegisteredJudge, in_thread, serve_gateway
 from tests.support.pairs import BAD, GOOD, SOURCE, FakeFinder, everyone, serve_fakes
@@ -50,7 +50,7 @@ def critic() -> FakeJudge:
 
 @pytest.fixture
 def target(critic: FakeJudge, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    rubric_judge = FakeJudge(capabilities=[ANY_CRITERION], criteria=())
+    rubric_judge = FakeJudge(capabilities=[ANY_CRITERION, CONVERSATION], criteria=())
     judges = (
         RegisteredJudge("critic", critic.contract(), "ours"),
         RegisteredJudge("rubric-judge", rubric_judge.contract(), "any"),
@@ -167,6 +167,19 @@ def test_texts_are_judged_by_a_rubric(target: str, tmp_path: Path) -> None:
     (verdict,) = dramaturg.evaluate_texts("Where?", ["Here."], file).candidates[0].verdicts
     assert (verdict.criterion, verdict.passed, verdict.score) == ("clear", None, 5.0)
     assert verdict.abstain_reason is None
+
+
+def test_a_conversation_is_judged_like_a_text(target: str) -> None:
+    messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}]
+    result = dramaturg.evaluate_texts("Help", [{"id": "a", "messages": messages}], {"polite": "It greets."})
+    assert result.candidates[0]["polite"].passed is True
+    assert [turn.role for turn in result.message.texts[0].conversation.turns] == ["user", "assistant"]
+    for one, problem in (
+        ({"messages": [{}]}, r"texts\[0\].messages\[0\].role: is missing"),
+        ({"messages": messages, "text": "A."}, "must have text or messages, not both"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            dramaturg.evaluate_texts("Help", [one], {"polite": "It greets."}, target=UNREACHABLE)
 
 
 @pytest.mark.parametrize(

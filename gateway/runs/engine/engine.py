@@ -58,6 +58,7 @@ class RunEngine:
         evaluations: Evaluates samples.
         notifier: Notifies on changes of runs.
         pacer: Paces the samples. None: they start at once.
+        on_gateways: Called with the number of live gateways, see ``ClusterMembership``.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class RunEngine:
         evaluations: Evaluations,
         notifier: ChangeNotifier,
         pacer: SamplePacer | None = None,
+        on_gateways: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -82,6 +84,7 @@ class RunEngine:
             self._lease_thread,
             single=is_sqlite(settings.url),
             lease_seconds=settings.lease_seconds,
+            on_count=on_gateways,
         )
         self._reconciler = RunReconciler(
             store, self._threads, self._workflows, self._membership, settings.stall_timeout_seconds

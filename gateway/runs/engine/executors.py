@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from dbos import WorkflowStatus
@@ -52,16 +52,25 @@ class ClusterMembership:
         threads: Reads and writes them.
         single: Whether no other gateway can exist, as on SQLite, where the file is locked.
         lease_seconds: The duration of a lease.
+        on_count: Called with the number of live gateways when it is read, with each renewal at least.
     """
 
     def __init__(
-        self, executor_id: str, leases: Leases, threads: ThreadPool, *, single: bool, lease_seconds: float
+        self,
+        executor_id: str,
+        leases: Leases,
+        threads: ThreadPool,
+        *,
+        single: bool,
+        lease_seconds: float,
+        on_count: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.executor_id = executor_id
         self.single = single
         self._leases = leases
         self._threads = threads
         self._lease_seconds = lease_seconds
+        self._on_count = on_count
         self._known: Sequence[str] = (executor_id,)
         self._known_until = 0.0
         self._held_until = float("inf")
@@ -77,6 +86,7 @@ class ClusterMembership:
         found = await self._threads(self._leases.live)
         self._known = sorted({*found, self.executor_id})
         self._known_until = time.monotonic() + _CACHE_SECONDS
+        self._on_count(len(self._known))
         return self._known
 
     async def peers(self) -> Sequence[str]:
@@ -103,6 +113,7 @@ class ClusterMembership:
         await self._threads(self._leases.renew, self.executor_id, self._lease_seconds)
         self._exit_if_lost()
         self._held_until = started + self._lease_seconds
+        await self.live()
 
     async def leave(self) -> None:
         """Drops the lease, so that other gateways take over at once."""

@@ -18,6 +18,7 @@ import { AssessmentSchema, Reading, type Verdict } from "../gen/dramaturg/api/co
 import { GetIdentityRequestSchema, IdentitySchema, IdentityService } from "../gen/dramaturg/api/identity/v1/identity_service_pb.js";
 import {
   type Criterion,
+  CriterionSchema,
   type JudgeCandidate,
   type JudgeRequest,
   JudgeRequestSchema,
@@ -270,7 +271,7 @@ function check(judge: Judge, request: JudgeRequest): readonly Criterion[] {
   }
   if (violations.length > 0) throw invalid(violations);
   if (request.criteria.length > 0) return request.criteria;
-  return judge.criteria.map((id) => ({ $typeName: "dramaturg.api.judging.v1.Criterion", id, definition: "" }));
+  return judge.criteria.map((id) => create(CriterionSchema, { id }));
 }
 
 function repeated(field: string, items: readonly { id: string }[]): Violation[] {

@@ -154,13 +154,14 @@ async def open_ledger(url: str) -> AsyncIterator[Ledger]:
     writes, process = ThreadPool(1), Process.this()
     try:
         store = LedgerStore(url.replace(f"{_FILE}~/", f"{_FILE}{Path.home()}/", 1), LOCK_SECONDS)
-        await writes(store.open, process)
+        replicas = await writes(store.open, process)
     except BaseException as error:
         writes.close()
         if isinstance(error, StoreError):
             raise LedgerError(str(error)) from error
         raise
     ledger = Ledger(store, process, writes)
+    ledger.count_replicas(replicas)
     renewing = asyncio.create_task(_keep_renewing(ledger))
     try:
         yield ledger
@@ -204,6 +205,8 @@ class Ledger:
     """
 
     def __init__(self, store: LedgerStore, process: Process, writes: ThreadPool) -> None:
+        self._replicas = 1
+        self._on_replicas: Callable[[int], None] = lambda _: None
         self._store = store
         self._process = process
         self._numbers = itertools.count(1)
@@ -292,13 +295,22 @@ class Ledger:
         status = await self._query(self._store.status)
         return replace(status, unwritten=self._unwritten)
 
+    def watch_replicas(self, on_replicas: Callable[[int], None]) -> None:
+        """Calls a function with the number of live replicas of the ledger, now and at each renewal."""
+        self._on_replicas = on_replicas
+        on_replicas(self._replicas)
+
+    def count_replicas(self, replicas: int) -> None:
+        self._replicas = replicas
+        self._on_replicas(replicas)
+
     async def renew(self) -> None:
         """Renews this process's lease, and writes changes whose commit failed.
 
         Raises:
             StoreError: The database is unavailable.
         """
-        await self._writes(self._store.renew, self._process)
+        self.count_replicas(await self._writes(self._store.renew, self._process))
         self._write_changes()
 
     async def close(self) -> None:

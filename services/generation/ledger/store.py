@@ -311,8 +311,8 @@ class LedgerStore:
             return LedgerKind.POSTGRESQL
         return LedgerKind.MEMORY if self._file is None else LedgerKind.SQLITE
 
-    def open(self, process: Process) -> None:
-        """Creates or upgrades the tables, and begins the lease of a process.
+    def open(self, process: Process) -> int:
+        """Creates or upgrades the tables, and begins the lease of a process. Returns as ``renew``.
 
         Raises:
             StoreError: The database cannot be used, or a later release wrote it.
@@ -324,7 +324,7 @@ class LedgerStore:
                 raise StoreError(f"the {self.name} is unavailable: {error}") from error
         self._run(lambda: migrate(self._database, SCHEMA))
         self._run(lambda: self._database.write_repeatable(self._forget_dead))
-        self.renew(process)
+        return self.renew(process)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -384,10 +384,15 @@ class LedgerStore:
 
         self._run(lambda: self._database.write_repeatable(work))
 
-    def renew(self, process: Process) -> None:
-        """Renews the lease of a process."""
+    def renew(self, process: Process) -> int:
+        """Renews the lease of a process.
+
+        Returns:
+            The live replicas, this one included. 1 for a SQLite file, whose processes are separate programs.
+        """
         about = {"machine": process.machine, "pid": process.pid, "started": process.started}
         self._run(lambda: self._leases.renew(process.id, LEASE_SECONDS, **about))
+        return 1 if self._database.is_sqlite else len(self._run(self._leases.live))
 
     def leave(self, process: Process) -> None:
         """Ends the lease of a process."""

@@ -154,6 +154,7 @@ class CallLimiter:
         clock: The time, in seconds.
         attempt_timeout: The time limit of an attempt, in seconds. Answers that take a third of it or longer
             do not raise the limit of concurrency: the provider may let calls wait.
+        is_shared: Whether the calls of other processes count at the provider as well.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class CallLimiter:
         period: float = PERIOD,
         clock: Callable[[], float] = time.monotonic,
         attempt_timeout: float = math.inf,
+        is_shared: bool = True,
     ) -> None:
         self._longest_answer = attempt_timeout / 3
         self._rates = rates or (lambda _: Rates())
@@ -176,12 +178,15 @@ class CallLimiter:
         self._number = 0
         self._answered = 0
         self._lanes: dict[str, _Lane] = {}
+        self._maximum = (bounds or ConcurrencyBounds()).maximum
+        self._replicas = 1
+        self._is_shared = is_shared
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def limit(self) -> int:
         """How many calls may be in progress at once now."""
-        return self._concurrency.value
+        return max(1, min(self._concurrency.value, self._maximum // self._replicas))
 
     @property
     def in_flight(self) -> int:
@@ -192,6 +197,20 @@ class CallLimiter:
     def waiting(self) -> int:
         """How many calls wait to be admitted."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    def divide(self, replicas: int) -> None:
+        """Keeps to an equal part of the configured limits, of at least one call.
+
+        What is learned or stated needs no division: it is what this process gets beside the others.
+
+        Args:
+            replicas: The processes that share the limits, this one included.
+        """
+        if self._is_shared and replicas != self._replicas:
+            self._replicas = replicas
+            for lane in self._lanes.values():
+                lane.rates.divide(replicas)
+            self._dispatch()
 
     def delay(self, model: str, tokens: float = 0.0) -> float:
         """Seconds until the rates of a model admit a call; 0: now."""
@@ -302,6 +321,7 @@ class CallLimiter:
             lane = self._lanes[model] = _Lane(
                 ModelRates(rates.requests_per_minute, rates.tokens_per_minute, self._period)
             )
+            lane.rates.divide(self._replicas)
         return lane
 
     @property

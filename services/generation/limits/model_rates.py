@@ -367,11 +367,15 @@ class ModelRates:
         period: float = PERIOD,
     ) -> None:
         self._period = period
-        self._requests = SlidingWindow(requests_per_minute or math.inf, period)
-        self._tokens = SlidingWindow(tokens_per_minute or math.inf, period)
+        self._configured = requests_per_minute or math.inf, tokens_per_minute or math.inf
+        self._requests, self._tokens = (SlidingWindow(limit, period) for limit in self._configured)
         self._stated_requests, self._stated_tokens = StatedQuota(period), StatedQuota(period)
         self._pace = LearnedPace(period)
         self._sent: deque[_Sent] = deque(maxlen=4096)
+
+    def divide(self, replicas: int) -> None:
+        """Keeps to an equal part of the configured limits."""
+        self._requests.limit, self._tokens.limit = (limit / replicas for limit in self._configured)
 
     def delay(self, now: float, tokens: float) -> float:
         """Seconds until a call of that many tokens may be sent; 0: now."""

@@ -247,7 +247,7 @@ def _open_endpoint(
 
 def _open_file(name: str, table: FileSettings, ledger: Ledger | None) -> ConfiguredProvider:
     provider = ModelFileProvider(name, table.path, context_tokens=table.context_tokens, slots=table.slots)
-    limiter = CallLimiter(ConcurrencyBounds(1, table.slots, table.slots))
+    limiter = CallLimiter(ConcurrencyBounds(1, table.slots, table.slots), is_shared=False)
     prices = PriceTable({"*": Price(prompt=0, completion=0)}, "a model of this machine")
     return _configured(InstrumentedProvider(provider, ""), limiter, RetryPolicy(), prices, ledger)
 

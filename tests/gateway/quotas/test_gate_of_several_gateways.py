@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 import pytest
@@ -15,10 +16,12 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.rpc import Context
+from dramaturg.service.threads import ThreadPool
 from dramaturg.testing import until
 from gateway.quotas import spending
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import Quota, QuotaSettings
+from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.store import RunStore, open_store
 
 EVALUATE = "/dramaturg.api.evaluation.v1.EvaluationService/EvaluateScripts"
@@ -130,3 +133,48 @@ async def test_what_another_gateway_spent_counts_after_the_cache_has_expired(
     assert await call(second), "known as of a read of up to 5 seconds ago"
     monkeypatch.setattr(spending, "_CACHE_SECONDS", 0.0)
     assert not await call(second)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+async def test_a_quota_of_requests_holds_for_any_number_of_gateways(postgres_url: str, count: int) -> None:
+    """They find each other by their leases in the store, also one that starts later and one that ends."""
+    limits = QuotaSettings(default=Quota(requests_per_minute=16, max_concurrent_calls=8))
+    async with AsyncExitStack() as stack:
+        gateways = [Quotas(limits) for _ in range(count)]
+        for quotas in gateways[1:]:
+            await stack.enter_async_context(joined(quotas, postgres_url))
+        async with joined(gateways[0], postgres_url):
+            await until(lambda: all(quotas.gateways == count for quotas in gateways))
+            begun, end = time.monotonic(), asyncio.Event()
+            at_once = [asyncio.create_task(call(quotas, end)) for quotas in gateways for _ in range(9)]
+            await until(lambda: sum(task.done() for task in at_once) == 9 * count - 8)
+            end.set()
+            assert sum(await asyncio.gather(*at_once)) == 8
+            passed = [sum([await call(quotas) for _ in range(17)]) for quotas in gateways]
+            refilled = (time.monotonic() - begun) * 16 / 60
+            assert 8 <= sum(passed) <= 8 + refilled
+            assert max(passed) <= (8 + refilled) / count + 1
+        await until(lambda: all(quotas.gateways == count - 1 for quotas in gateways[1:]))
+
+
+@asynccontextmanager
+async def joined(quotas: Quotas, url: str) -> AsyncIterator[None]:
+    """A gateway of the store while the block lasts, with a lease and nothing else."""
+    store, threads = open_store(url), ThreadPool(1)
+
+    def divide(gateways: int) -> None:
+        quotas.gateways = gateways
+
+    membership = ClusterMembership(
+        f"{id(quotas)}@1", store.executors, threads, single=False, lease_seconds=20, on_count=divide
+    )
+    await membership.renew()
+    renewing = asyncio.create_task(membership.keep_lease(0.2))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+        await membership.leave()
+        threads.close()
+        store.close()

@@ -69,6 +69,22 @@ async def test_answers_allow_further_failures(answered: int) -> None:
         await provider.close()
 
 
+@pytest.mark.parametrize(("replicas", "attempts"), [(2, 6), (4, 3), (8, 2)])
+async def test_replicas_divide_the_failures_of_a_request(replicas: int, attempts: int) -> None:
+    """Each call has its own attempts all the same, here two."""
+    async with OpenAIServer(respond) as server:
+        policy = RetryPolicy(first_wait=0.0, longest_wait=0.0, transient_attempts=2)
+        endpoint = OpenAICompatibleProvider("p", server.base_url)
+        provider = RetryingProvider(endpoint, CallLimiter(), policy)
+        provider.divide(replicas)
+        assert await ask(provider, "other", "hello") == "fine"
+        server.forget()
+        for place in range(9):
+            await ask(provider, "sample", f"poison {place}")
+        assert len(server.requests) == attempts
+        await provider.close()
+
+
 async def test_each_process_has_a_budget_of_its_own() -> None:
     async with OpenAIServer(respond) as server:
         policy = RetryPolicy(first_wait=0.0, longest_wait=0.0)

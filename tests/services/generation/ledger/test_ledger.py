@@ -46,6 +46,17 @@ def durable(url: str) -> str:
     return f"{url}?options=-c%20synchronous_commit%3Don"
 
 
+async def test_replicas_of_a_ledger_know_their_number(postgres_url: str) -> None:
+    counts: dict[str, list[int]] = {"first": [], "second": []}
+    async with open_ledger(postgres_url) as first:
+        first.watch_replicas(counts["first"].append)
+        async with open_ledger(postgres_url) as second:
+            second.watch_replicas(counts["second"].append)
+            await first.renew()
+        await first.renew()
+    assert counts == {"first": [1, 2, 1], "second": [2]}
+
+
 async def test_what_arrives_during_a_commit_is_one_transaction(postgres_url: str) -> None:
     async with open_ledger(postgres_url) as opened:
         await asyncio.gather(*(opened.put(f"f{number}", [bought(f"f{number}")]) for number in range(500)))

@@ -320,3 +320,32 @@ async def test_the_limit_never_leaves_its_bounds() -> None:
     limiter = CallLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5))
     await drive(limiter, 4, 10)
     assert limiter.limit == 5
+
+
+async def test_replicas_divide_what_is_configured() -> None:
+    clock = Clock()
+    limiter = CallLimiter(ConcurrencyBounds(start=16, maximum=16), lambda _: Rates(8), clock=clock)
+    limiter.divide(4)
+    assert limiter.limit == 4
+    for _ in range(2):
+        limiter.release(await limiter.acquire("m"), Outcome.ANSWERED)
+    assert limiter.delay("m") > 0
+    limiter.divide(1)
+    assert (limiter.limit, limiter.delay("m")) == (16, 0)
+    limiter.divide(100)
+    assert limiter.limit == 1
+    alone = CallLimiter(ConcurrencyBounds(4, 4, 4), is_shared=False)
+    alone.divide(4)
+    assert alone.limit == 4
+
+
+async def test_calls_that_wait_go_when_a_replica_ends() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=2, maximum=2))
+    limiter.divide(2)
+    first = await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    limiter.divide(1)
+    limiter.release(await waiting, Outcome.ANSWERED)
+    limiter.release(first, Outcome.ANSWERED)
