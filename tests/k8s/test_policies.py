@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import kubernetes_validate
+import pytest
 import yaml
 
 from dramaturg.service.channel import LOOKUP_SECONDS
@@ -301,8 +303,11 @@ def test_monitors_have_the_label_by_which_prometheus_selects_them() -> None:
         assert rendering.one(kind, "dramaturg")["metadata"]["labels"]["release"] == "kube-prometheus-stack"
 
 
-def test_the_caller_of_the_example_may_call_and_holds_to_the_profile() -> None:
-    job = yaml.safe_load((K8S / "examples/jobs/caller.yaml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["caller", "evaluation"])
+def test_the_caller_of_the_example_may_call_and_holds_to_the_profile(name: str) -> None:
+    objects = yaml.safe_load_all((K8S / f"examples/jobs/{name}.yaml").read_text(encoding="utf-8"))
+    (job,) = [one for one in objects if one["kind"] == "Job"]
+    kubernetes_validate.validate(job, "1.31", strict=True)
     template = job["spec"]["template"]
     (container,) = template["spec"]["containers"]
     (rule,) = folder("single").one("NetworkPolicy", "gateway")["spec"]["ingress"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
@@ -13,7 +17,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings
 from tests.k8s.configured import load_judges
 from tests.k8s.processes import ADDRESS, started, wait_until_ready
-from tests.k8s.rendered import folder, render
+from tests.k8s.rendered import K8S, ROOT, folder, render
 
 
 @pytest.mark.slow
@@ -26,6 +30,46 @@ async def test_one_pod_has_a_judge_for_every_role(tmp_path: Path) -> None:
         async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
             judges = {(judge.role, judge.name) for judge in await client.list_judges()}
     assert {("critic", "offline"), ("graph", "built-in"), ("embedding", "built-in")} <= judges
+
+
+@pytest.mark.slow
+async def test_the_job_for_ci_ends_with_the_exit_code_of_its_evaluation(tmp_path: Path) -> None:
+    """The container of the example, beside the pod of the size ``single``; 2 for rows that are none."""
+    text = (K8S / "examples/jobs/evaluation.yaml").read_text(encoding="utf-8")
+    data, job = yaml.safe_load_all(text)
+    for name, content in data["data"].items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    arguments = [
+        one.replace("/data", str(tmp_path)).replace("gateway.dramaturg", ADDRESS) for one in container["args"]
+    ]
+    (codes,) = [
+        one["onExitCodes"]["values"]
+        for one in job["spec"]["podFailurePolicy"]["rules"]
+        if "onExitCodes" in one
+    ]
+    ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "DRAMATURG_CHANNEL_TOKEN_FILE": str(tmp_path / "token"),
+        "DRAMATURG_CHANNEL_TOKEN_OVER_PLAIN_TEXT": "true",
+    }
+    program = [str(Path(sys.executable).with_name(container["command"][0])), *container["command"][1:]]
+    async with started(render({"size": "single", "backend": "offline"}), tmp_path, ledger) as (
+        replica,
+        process,
+    ):
+        await wait_until_ready(replica, process)
+        for rows, code in ((data["data"]["answers.csv"], 0), ("not,rows\n1,2\n", 2)):
+            (tmp_path / "answers.csv").write_text(rows, encoding="utf-8")
+            job_process = await asyncio.create_subprocess_exec(
+                *program, *arguments, cwd=tmp_path, env=environment, stderr=asyncio.subprocess.PIPE
+            )
+            _, said = await asyncio.wait_for(job_process.communicate(), 120)
+            assert job_process.returncode == code, said.decode()
+            assert (code in codes) == (code != 0)
 
 
 @pytest.mark.slow

@@ -5,7 +5,11 @@ block decides what happens:
 
 - ``title="NAME.EXT"``: the block is that file. Where the repository has it, it must be the same.
 - ``title="In another terminal"``: the command runs until the end of the page.
-- ``title="Needs ..."``: the block is not run; the page says what it needs.
+- ``title="Needs a model"``: an HTTP server of the tests, which speaks the provider's protocol and passes all,
+  is the model, also in place of the address ``http://localhost:8000/v1``.
+- ``title="Needs a cluster"``: ``tests.support.command_cluster`` stands in for kubectl and helm.
+- ``title="Needs ..."`` of ``NOT_RUN``: the block is not run, for a stated reason. Its commands and options
+  have to exist.
 - A block of the language ``text`` is the output of the block before it. ``...`` stands for anything.
 - TOML must be what the settings accept; YAML and JSON must be readable.
 """
@@ -22,13 +26,17 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer.main
 import yaml
 
+from dramaturg.cli.lazy_group import LazyCommand
+from dramaturg.cli.main import app
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.settings import Settings
 from gateway.quotas.settings import QuotaSettings
@@ -36,8 +44,10 @@ from gateway.settings import GatewaySettings
 from services.generation.settings import GenerationSettings
 from tests.support import command_server
 from tests.support.command_line import ROOT
+from tests.support.openai_server import OpenAIServer, in_thread
 from tests.support.ports import free_port
 from tests.support.processes import START_SECONDS
+from tests.support.scripted_model import approve
 
 PAGES = [
     ROOT / "README.md",
@@ -46,6 +56,28 @@ PAGES = [
 ]
 LANGUAGES = {"bash", "python", "text", "csv", "toml", "yaml", "json", "typescript", "go"}
 TERMINAL, NEEDS = "In another terminal", "Needs "
+MODEL, CLUSTER = "Needs a model", "Needs a cluster"
+NOT_RUN = {
+    "Needs a clone": "installs into the checkout: `.ci/run`, `.ci/wheel` and test_demo do so",
+    "Needs npx": "tests/examples/test_documents.py runs it where buf is installed",
+    "Needs Node 20": "installs packages: `make test-typescript` builds and checks the judge",
+    "Needs Go and protoc": "installs modules: `make test-go` builds and checks the judge",
+    "Needs MLflow": "`make test-harnesses` logs results",
+    "Needs MLflow and a gateway": "`make test-harnesses` runs the example",
+    "Needs Inspect AI and a gateway": "`make test-harnesses` runs the example",
+    "Needs Jupyter and a gateway": "`make test-harnesses` runs the notebook",
+    "Needs promptfoo and a gateway": "`make test-harnesses` runs the example",
+    "Needs Langfuse and a gateway": "`make test-harnesses` runs the example",
+    "Needs a run and its labels": "people label: tests/dramaturg/cli/test_labels.py runs each command",
+    "Needs a host that others reach": "serves beyond this machine",
+    "Needs the judge that it names": "a partner's address: tests/dramaturg/cli/judges runs each command",
+    "Needs the judges that it names": "judges of others: tests/dramaturg/cli/judges runs each command",
+    "Needs the file of weights": "a path of a cluster: tests/gateway/judges reads such a panel",
+    "Needs a database": "tests/k8s/test_migration.py runs the command and grants the rights",
+    "Needs Docker": "builds images for minutes",
+    "Needs the file of a model": "downloads a model: tests/providers/test_small_servers.py has one",
+}
+"""Why blocks are not run, by their titles."""
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"\n]*)")?([^\n]*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"\b50\d\d\d\b")
 _SECTIONS: dict[str, type[Settings]] = {
@@ -82,6 +114,26 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+def unknown_options(code: str) -> Iterator[str]:
+    """The options, and the commands, of lines with ``dramaturg`` that there are not."""
+    for line in code.replace("\\\n", " ").splitlines():
+        called = re.search(r"(?:^|\(|&& )dramaturg ((?:[a-z]+(?= |$) ?)+)(.*)", line.partition("#")[0])
+        command: Any = typer.main.get_command(app)
+        for word in called[1].split() if called else ():
+            if not hasattr(command, "commands") or (
+                word not in command.commands and command.invoke_without_command
+            ):
+                break
+            if word not in command.commands:
+                yield line
+                break
+            member = command.commands[word]
+            command = member.load() if isinstance(member, LazyCommand) else member
+        known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        given = re.findall(r"(?<=\s)--?[a-z][\w-]*", f" {called[2]}".partition(" -- ")[0] if called else "")
+        yield from (f"{option}: {line}" for option in given if option not in known)
+
+
 class Session:
     """A reader of a page: a folder, a shell with ``dramaturg``, and the servers that the page starts.
 
@@ -98,10 +150,18 @@ class Session:
         self._ports: dict[str, int] = {}
         self._servers: list[subprocess.Popen[bytes]] = []
         self._output = ""
+        self._model = ExitStack()
+        self._model_address = ""
         tools = folder / ".bin"
         tools.mkdir()
         command = " ".join(f"'{part}'" for part in dramaturg or command_server.command())
-        for name, called in (("dramaturg", command), ("python", f"'{sys.executable}'")):
+        stands_in = f"'{sys.executable}' -m tests.support.command_cluster"
+        for name, called in (
+            ("dramaturg", command),
+            ("python", f"'{sys.executable}'"),
+            ("kubectl", f"{stands_in} kubectl"),
+            ("helm", f"{stands_in} helm"),
+        ):
             (tools / name).write_text(f'#!/bin/sh\nexec {called} "$@"\n', encoding="utf-8")
             (tools / name).chmod(0o755)
         self.environment = {
@@ -117,6 +177,7 @@ class Session:
             "COLUMNS": "120",
         }
         shutil.copytree(ROOT / "examples", folder / "examples")
+        (folder / "k8s").symlink_to(ROOT / "k8s")
 
     def run(self, block: Block) -> None:
         """Does what the reader does with a block."""
@@ -131,6 +192,10 @@ class Session:
             self.start(code, self.moved(_PORT.findall(f"{block.code} 50051")[0]))
         elif block.language == "text":
             self._expect(block.code)
+        elif block.title == MODEL:
+            address = self._model_of_tests()
+            code = f"export OPENAI_BASE_URL={address} MODEL=my-model\n{code}"
+            self._output = self.call(block.language, code.replace("http://localhost:8000/v1", address))
         elif block.language in {"bash", "python"}:
             self._output = self.call(block.language, code)
         elif block.language == "toml":
@@ -140,6 +205,11 @@ class Session:
         else:
             assert block.language == "yaml", "it is a file, or it needs something"
             list(yaml.safe_load_all(code))
+
+    def _model_of_tests(self) -> str:
+        if not self._model_address:
+            self._model_address = self._model.enter_context(in_thread(OpenAIServer(approve))).base_url
+        return self._model_address
 
     def moved(self, port: str) -> str:
         """The free port in place of one that a page names."""
@@ -201,6 +271,7 @@ class Session:
 
     def close(self) -> None:
         """Ends the servers."""
+        self._model.close()
         for server in self._servers:
             if server.poll() is None:
                 os.killpg(server.pid, signal.SIGTERM)

@@ -83,13 +83,14 @@ async def written(quotas: Quotas) -> None:
     await until(lambda: not quotas.spending._writers)
 
 
-async def admitted(quotas: Quotas, count: int) -> int:
-    """How many of so many calls at once are admitted. None ends before all are admitted or refused."""
+async def admitted(quotas: Quotas, count: int, all_decided: asyncio.Barrier) -> int:
+    """How many of so many calls at once are admitted. None ends before all of all gateways are decided."""
     end, decided = asyncio.Event(), asyncio.Queue[bool]()
     calls = [asyncio.create_task(call(quotas, end, decided)) for _ in range(count)]
     async with asyncio.timeout(30):
         for _ in range(count):
             await decided.get()
+        await all_decided.wait()
     end.set()
     passed = sum(await asyncio.gather(*calls))
     await written(quotas)
@@ -102,7 +103,8 @@ async def test_calls_at_once_at_two_gateways_exceed_the_quota_by_what_was_left_a
     left = LIMIT - observer.spending.today(TENANT).tokens
     assert left == 8 * COST
     monkeypatch.setattr(spending, "_CACHE_SECONDS", 0.0)
-    passed = await asyncio.gather(*(admitted(quotas, 30) for quotas in gateways))
+    all_decided = asyncio.Barrier(len(gateways))
+    passed = await asyncio.gather(*(admitted(quotas, 30, all_decided) for quotas in gateways))
     assert all(1 <= one <= left // COST for one in passed), passed
     spent = observer.spending.today(TENANT).tokens
     assert spent == 2 * COST + sum(passed) * COST
@@ -118,7 +120,10 @@ async def test_the_last_call_passes_once_at_each_gateway_at_most(
         assert await call(gateways[0])
         await written(gateways[0])
     assert observer.spending.today(TENANT).tokens == LIMIT - COST
-    passed = await asyncio.gather(*(admitted(quotas, 10) for quotas in gateways for _ in range(2)))
+    all_decided = asyncio.Barrier(2 * len(gateways))
+    passed = await asyncio.gather(
+        *(admitted(quotas, 10, all_decided) for quotas in gateways for _ in range(2))
+    )
     assert 1 <= sum(passed) <= len(gateways)
     assert observer.spending.today(TENANT).tokens <= LIMIT + (len(gateways) - 1) * COST
     assert not any([await call(quotas) for quotas in gateways])
@@ -128,7 +133,7 @@ async def test_what_another_gateway_spent_counts_after_the_cache_has_expired(
     gateways: Sequence[Quotas], observer: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = gateways
-    assert await admitted(first, 8) == 8
+    assert await admitted(first, 8, asyncio.Barrier(1)) == 8
     assert observer.spending.today(TENANT).tokens == LIMIT
     assert await call(second), "known as of a read of up to 5 seconds ago"
     monkeypatch.setattr(spending, "_CACHE_SECONDS", 0.0)
