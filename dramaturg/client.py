@@ -31,11 +31,13 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeRegistration,
     ListJudgesRequest,
     ListModelWaitsRequest,
+    MonitorJudgeRequest,
     RegisterJudgeRequest,
     RemoveJudgeRequest,
     UpdateJudgeRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
 from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest, WriteScenariosResponse
@@ -384,6 +386,26 @@ class DramaturgClient:
         """
         request = CertifyJudgeRequest(role=role, judge=judge, certificate=certificate)
         response = await _answer(self._judges.CertifyJudge(request, timeout=timeout))
+        return response.judge
+
+    async def monitor_judge(
+        self, role: str, judge: str, monitor: JudgeMonitor | None, *, timeout: float | None = None
+    ) -> Judge:
+        """Begins to monitor a judge for drift, or ends it; returns the judge with the monitor.
+
+        Args:
+            role: The role of the judge.
+            judge: Its registered name.
+            monitor: The run whose candidates are judged again, the interval and the policy. None: the
+                monitoring ends.
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT with every violation; NOT_FOUND if the tenant has no such run;
+                FAILED_PRECONDITION if it has not ended; or the gateway failed.
+        """
+        request = MonitorJudgeRequest(role=role, judge=judge, monitor=monitor)
+        response = await _answer(self._judges.MonitorJudge(request, timeout=timeout))
         return response.judge
 
     async def model_waits(self, *, timeout: float | None = None) -> Sequence[str]:

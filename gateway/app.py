@@ -42,7 +42,10 @@ WORKER_MODULES = (
     "dramaturg.database.leases",
     *(
         f"gateway.runs.store.{name}"
-        for name in ("attempts", "certificates", "datasets", "judges", "labels", "registrations", "results")
+        for name in (
+            *("attempts", "certificates", "datasets", "judges", "labels", "monitors", "registrations"),
+            "results",
+        )
     ),
 )
 """The modules that processes load before their memory is limited."""
@@ -138,11 +141,14 @@ class App:
             registrations = JudgeRegistrations(registry, settings)
             estimator = Estimator(evaluations.context, self._runs.dataset_access, self._runs.dataset_limits)
             runs: Sequence[Contract] = ()
+            monitors = None
             if self._runs.enabled:
                 # Imported here: loading the engine takes longer than most commands.
+                from gateway.judges.monitors import JudgeMonitors
                 from gateway.runs.app import serve_runs
 
-                serving = serve_runs(self._runs, evaluations, quotas, registrations, estimator)
+                monitors = JudgeMonitors(registry, registrations, processes)
+                serving = serve_runs(self._runs, evaluations, quotas, registrations, monitors, estimator)
                 runs = await stack.enter_async_context(serving)
             health = ContractHealth()
             checks = IdentityChecks(registry, directory, health)
@@ -161,7 +167,7 @@ class App:
                 Contract.make(
                     judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
                     judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,
-                    JudgeDirectoryServicer(registry, directory, registrations),
+                    JudgeDirectoryServicer(registry, directory, registrations, monitors),
                     name="gateway",
                     version=version("dramaturg"),
                     description="Lists and registers judges.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -23,6 +23,8 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesResponse,
     ListModelWaitsRequest,
     ListModelWaitsResponse,
+    MonitorJudgeRequest,
+    MonitorJudgeResponse,
     RegisterJudgeRequest,
     RegisterJudgeResponse,
     RemoveJudgeRequest,
@@ -41,9 +43,12 @@ from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.statistics import call_service
 from gateway.judges.certificates import Certificates, JudgeCertificates
 from gateway.judges.directory import JudgeDirectory
-from gateway.judges.registrations import JudgeRegistrations
+from gateway.judges.registrations import JudgeRegistrations, no_store
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.selection import judge_unknown
+
+if TYPE_CHECKING:  # only gateways with a store of runs have them
+    from gateway.judges.monitors import JudgeMonitors, Monitors
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -121,11 +126,16 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
     """``evaluation.v1.JudgeDirectoryService``."""
 
     def __init__(
-        self, registry: Registry, directory: JudgeDirectory, registrations: JudgeRegistrations
+        self,
+        registry: Registry,
+        directory: JudgeDirectory,
+        registrations: JudgeRegistrations,
+        monitors: JudgeMonitors | None = None,
     ) -> None:
         self._registry = registry
         self._directory = directory
         self._registrations = registrations
+        self._monitors = monitors
         self._certificates = JudgeCertificates(registrations, directory)
 
     async def ListJudges(self, request: ListJudgesRequest, context: ServicerContext) -> ListJudgesResponse:
@@ -135,8 +145,8 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         checked = request.model_checked
-        certificates = await self._certificates.visible()
-        inspected = [self._inspect(judge, certificates, model_checked=checked) for judge in judges]
+        stored = await self._stored()
+        inspected = [self._inspect(judge, *stored, model_checked=checked) for judge in judges]
         listed = await gather_all(inspected)
         unusable = [
             _unusable(judge, fault)
@@ -184,6 +194,25 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         await self._certificates.put(judge, request.certificate)
         return CertifyJudgeResponse(judge=await self._named(request.role, request.judge))
 
+    async def MonitorJudge(
+        self, request: MonitorJudgeRequest, context: ServicerContext
+    ) -> MonitorJudgeResponse:
+        del context
+        judge = self._registry.find(request.role, request.judge)
+        if judge is None:
+            raise judge_unknown(request.role, request.judge, self._registry, "judge")
+        if self._monitors is None:
+            raise no_store("monitors of judges")
+        if request.HasField("monitor"):
+            await self._monitors.put(judge, request.monitor)
+        else:
+            await self._monitors.remove(judge)
+        return MonitorJudgeResponse(judge=await self._named(request.role, request.judge))
+
+    async def _stored(self) -> tuple[Certificates, Monitors]:
+        monitors: Monitors = {} if self._monitors is None else await self._monitors.visible()
+        return await self._certificates.visible(), monitors
+
     async def _named(self, role: str, name: str) -> JudgeEntry:
         """The judge of a role and name that the current tenant sees.
 
@@ -192,14 +221,14 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         """
         judge = self._registry.find(role, name)
         if judge is not None:
-            return await self._inspect(judge, await self._certificates.visible())
+            return await self._inspect(judge, *await self._stored())
         for registered, fault in self._registrations.unusable():
             if (registered.role, registered.name) == (role, name):
                 return _unusable(registered, fault)
         raise judge_unknown(role, name, self._registry, "judge")
 
     async def _inspect(
-        self, judge: Judge, certificates: Certificates, *, model_checked: bool = False
+        self, judge: Judge, certificates: Certificates, monitors: Monitors, *, model_checked: bool = False
     ) -> JudgeEntry:
         if judge.entry.panel is None:
             entry = await self._directory.inspect(judge, model_checked=model_checked)
@@ -211,9 +240,13 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             entry = await self._directory.inspect_panel(judge, members)
         if (registration := self._registrations.registration(judge)) is not None:
             entry.registration.CopyFrom(registration)
-        stored = certificates.get((judge.role.name, judge.name), ())
+        key = judge.role.name, judge.name
         # Of a registered judge it is that of its tenant; the other one is of a judge of the same name.
-        if certificate := next((one for tenant, one in stored if judge.tenant in {None, tenant}), None):
+        monitored = (one for one in monitors.get(key, ()) if judge.tenant in {None, one.tenant})
+        if monitor := next(monitored, None):
+            entry.monitor.CopyFrom(monitor.monitor)
+        stored = (one for tenant, one in certificates.get(key, ()) if judge.tenant in {None, tenant})
+        if certificate := next(stored, None):
             entry.certificate.CopyFrom(certificate)
             if entry.HasField("identity"):
                 changes = await self._certificates.changes(certificate, judge, entry.identity)

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, Judge
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetSummaryRequest, ListRunsRequest
 from dramaturg.judge.roles import ROLES
 from dramaturg.report.certificate import certificate_outcome
+from dramaturg.results.drift import monitor_text
 from dramaturg.service.auth.permissions import JUDGES_WRITE, RUNS_READ
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.tables.cells import figure, percent
@@ -59,6 +60,8 @@ class JudgeView:
     """The judge that it shadows. Empty: none."""
     certificate: str
     """The outcome of its certificate with the date. Empty: none."""
+    drift: str
+    """The state of its monitor. Empty: none."""
 
     @property
     def built_in(self) -> bool:
@@ -70,6 +73,7 @@ class JudgeView:
             or self.panel
             or self.shadow_of
             or one.certificate_changes
+            or self.drift
         )
 
 
@@ -90,6 +94,7 @@ def judge_view(judge: Judge) -> JudgeView:
         panel="" if panel is None else _rule(panel),
         shadow_of=_shadow(judge),
         certificate=_certificate(judge),
+        drift=monitor_text(judge.monitor) if judge.HasField("monitor") else "",
         panel_members=[] if panel is None else [_member(one) for one in panel.members],
     )
 

@@ -1,4 +1,4 @@
-"""Excludes judges that break their contract repeatedly."""
+"""Excludes judges that break their contract repeatedly, or that drifted."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ class Quarantine:
         self._rules = rules or QuarantineRules()
         self._seconds: OrderedDict[int, _Second] = OrderedDict()
         self._reason = ""
+        self._drift = ""
         self._wait = 0.0
         self._check_at = 0.0
 
     @property
     def reason(self) -> str:
         """Why the judge is in quarantine. Empty: it is not."""
-        return self._reason
+        return self._reason or self._drift
 
     @property
     def is_due(self) -> bool:
@@ -91,8 +92,18 @@ class Quarantine:
         self._check_at = time.monotonic() + self._wait
         logger.warning("the judge %s stays in quarantine: %s", self._judge, fault)
 
+    def hold(self, drift: str) -> None:
+        """Keeps a judge that drifted in quarantine; checks of its contract do not end this.
+
+        Args:
+            drift: The reason. Empty: it did not drift.
+        """
+        if drift != self._drift:
+            logger.error("the judge %s %s", self._judge, drift or "is monitored anew, or no longer")
+        self._drift = drift
+
     def release(self) -> None:
-        """Ends the quarantine."""
+        """Ends the quarantine for breaches of the contract."""
         if self._reason:
             logger.warning("the judge %s is no longer in quarantine", self._judge)
         self._reason = ""

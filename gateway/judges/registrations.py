@@ -95,6 +95,11 @@ class JudgeRegistrations:
             self._store = self._threads = None
 
     @property
+    def poll_seconds(self) -> float:
+        """How often what is stored of judges is read again."""
+        return self._settings.judges_poll_seconds
+
+    @property
     def is_persistent(self) -> bool:
         """Whether the gateway has a store."""
         return self._store is not None
@@ -354,11 +359,7 @@ class JudgeRegistrations:
             ServiceError: FAILED_PRECONDITION, ERROR_REASON_NOT_IMPLEMENTED: the gateway has none.
         """
         if self._store is None:
-            raise ServiceError(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
-                "the gateway has no store of runs, which keeps registered judges (setting runs.enabled)",
-            )
+            raise no_store("registered judges")
         return self._store
 
     def _not_found(self, role: str, name: str) -> ServiceError:
@@ -396,7 +397,7 @@ class JudgeRegistrations:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.judges_poll_seconds)
+            await asyncio.sleep(self.poll_seconds)
             try:
                 await self._refresh()
             except StoreError as error:
@@ -521,4 +522,17 @@ def _exists(judge: JudgeRegistration, reason: str) -> ServiceError:
         error_reason_pb2.ERROR_REASON_JUDGE_EXISTS,
         f"{judge.role}={judge.name}: {reason}",
         metadata={"role": judge.role, "judge": judge.name},
+    )
+
+
+def no_store(what: str) -> ServiceError:
+    """The error of a call that needs a store of runs, where the gateway has none.
+
+    Args:
+        what: What the store would keep.
+    """
+    return ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+        f"the gateway has no store of runs, which keeps {what} (setting runs.enabled)",
     )

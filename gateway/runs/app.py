@@ -23,6 +23,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.threads import TenantThreads
 from gateway.evaluations.kinds import Evaluations
+from gateway.judges.monitors import JudgeMonitors
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine import workflows
@@ -61,6 +62,7 @@ async def serve_runs(
     evaluations: Evaluations,
     quotas: Quotas,
     registrations: JudgeRegistrations,
+    monitors: JudgeMonitors,
     estimator: Estimator,
 ) -> AsyncIterator[Sequence[Contract]]:
     """Opens the store and the engine, yields the contracts, and closes them in reverse order.
@@ -120,6 +122,7 @@ async def serve_runs(
             except (StoreError, sa.exc.SQLAlchemyError, OSError) as error:
                 reason = getattr(error, "orig", None) or error
                 raise SettingsError(f"runs.url: the workflow engine cannot start: {reason}") from error
+            await stack.enter_async_context(monitors.running(store, engine, notifier))
             contract = Contract.make(
                 run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
                 run_service_pb2_grpc.add_RunServiceServicer_to_server,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelSet
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
@@ -317,6 +318,22 @@ class RegisteredJudge:
     tenant: str
     judge: JudgeRegistration
     revision: int
+    """Raised with each change."""
+
+
+@dataclass(frozen=True)
+class MonitoredJudge:
+    """A judge that a tenant monitors for drift."""
+
+    tenant: str
+    role: str
+    name: str
+    monitor: JudgeMonitor
+    identity: str
+    """JSON: what the judge stated of itself at the last check, see ``gateway.judges.monitors``."""
+    attempt: int = 0
+    """The attempt of the run that the check in progress compares. 0: no check is in progress."""
+    revision: int = 0
     """Raised with each change."""
 
 

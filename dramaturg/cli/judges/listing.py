@@ -10,6 +10,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth, JudgePanel, PanelRule
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
@@ -17,6 +18,7 @@ from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_outcome
+from dramaturg.results.drift import monitor_text
 from dramaturg.tables.model import Table, columns
 
 TIMEOUT = 60.0
@@ -83,6 +85,7 @@ def describe(judge: Judge) -> dict[str, Any]:
         "model_error": _model_error(judge),
         "latency_seconds": judge.latency.ToNanoseconds() / 1e9,
         "certificate": _describe_certificate(judge) if judge.HasField("certificate") else None,
+        "monitor": _describe_monitor(judge.monitor) if judge.HasField("monitor") else None,
     }
 
 
@@ -94,7 +97,7 @@ def _table(listed: Sequence[Judge]) -> Table:
             "judge",
             texts=(
                 *("default", "health", "model", "answers", "implementation", "target", "certificate"),
-                "error",
+                *("drift", "error"),
             ),
         ),
         heads=2,
@@ -113,6 +116,7 @@ def _table(listed: Sequence[Judge]) -> Table:
             f"{judge.identity.name} {judge.identity.version}".strip(),
             _panel_text(judge.panel) if judge.HasField("panel") else judge.target,
             _certificate_text(judge),
+            monitor_text(judge.monitor) if judge.HasField("monitor") else "",
             # The words of generation about a model are printed once, below the table.
             "" if judge.error and judge.model_error.endswith(judge.error) else judge.error,
             style="" if health == "SERVING" and _model_answers(judge) is not False else "red",
@@ -128,6 +132,11 @@ def _describe_certificate(judge: Judge) -> dict[str, Any]:
         "changes": list(judge.certificate_changes),
         "stale": bool(judge.certificate_changes),
     }
+
+
+def _describe_monitor(monitor: JudgeMonitor) -> dict[str, Any]:
+    found: dict[str, Any] = MessageToDict(monitor, preserving_proto_field_name=True)
+    return found
 
 
 def _certificate_text(judge: Judge) -> str:

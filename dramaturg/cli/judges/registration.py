@@ -1,15 +1,18 @@
-"""``dramaturg judges register``, ``update`` and ``remove``: judges that a running gateway keeps."""
+"""``dramaturg judges register``, ``update``, ``remove``, ``monitor``: judges that a running gateway keeps."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeRegistration
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import DriftPolicy, JudgeMonitor
 from dramaturg.cli.fields import Setting, check_fields, parse_settings, set_fields
 from dramaturg.cli.judges.listing import describe, show
 from dramaturg.cli.option_groups import takes_groups
@@ -20,6 +23,14 @@ from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer()
+
+
+class DriftChoice(StrEnum):
+    """What a check does that finds drift."""
+
+    WARN = "warn"
+    QUARANTINE = "quarantine"
+    PAUSE = "pause"
 
 
 Name = Annotated[str, typer.Argument(metavar="ROLE=NAME", help="The role and the name of the judge.")]
@@ -118,6 +129,42 @@ def remove(judge: Name, target: RunTarget = DEFAULT_TARGET) -> None:
         await client.remove_judge(role, name)
 
     _ask(target, work)
+    tell_next("judges", "--target", target)
+
+
+@app.command("monitor")
+def monitor(
+    judge: Name,
+    run_id: Annotated[
+        str, typer.Option("--run", metavar="RUN", help="The run whose candidates are judged again.")
+    ] = "",
+    hours: Annotated[
+        float, typer.Option("--every", metavar="HOURS", min=1 / 60, max=8784, help="The time between checks.")
+    ] = 24.0,
+    policy: Annotated[
+        DriftChoice, typer.Option("--on-drift", help="What a check does that finds drift.")
+    ] = DriftChoice.WARN,
+    end: Annotated[bool, typer.Option("--end", help="End the monitoring.")] = False,
+    target: RunTarget = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Checks at intervals whether a judge still answers as it did in a run.
+
+    The run asked the judge 2 to 7 times for each candidate (eval --repeats) and has ended. Each check
+    evaluates it again. An unchanged judge is found to drift in at most 1 % of all years.
+
+    For example:
+
+        dramaturg judges monitor critic=theirs --run RUN --every 24 --on-drift quarantine
+    """
+    role, name = _parse(judge, "ROLE=NAME")
+    if end == bool(run_id):
+        raise typer.BadParameter("give one of --run and --end", param_hint="--run")
+    made = None
+    if not end:
+        made = JudgeMonitor(run_id=run_id, drift_policy=DriftPolicy.Value(f"DRIFT_POLICY_{policy.name}"))
+        made.interval.FromTimedelta(timedelta(hours=hours))
+    show_answer(target, lambda client: client.monitor_judge(role, name, made), as_json=as_json)
     tell_next("judges", "--target", target)
 
 

@@ -49,7 +49,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {
         JUDGES_READ: "ListJudges CheckJudge ListModelWaits",
-        JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge CertifyJudge",
+        JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge CertifyJudge MonitorJudge",
     },
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns "

@@ -47,6 +47,7 @@ class RunStore:
         judges: The identities of their judges.
         registrations: The judges that tenants registered.
         certificates: The certificates of judges.
+        monitors: The monitors of judges.
         datasets: The uploaded datasets.
         label_sets: The label sets.
         spending: What tenants spend by day.
@@ -60,6 +61,7 @@ class RunStore:
         from gateway.runs.store.datasets import Datasets
         from gateway.runs.store.judges import SeenJudges
         from gateway.runs.store.labels import LabelSets
+        from gateway.runs.store.monitors import JudgeMonitors
         from gateway.runs.store.registrations import RegisteredJudges
         from gateway.runs.store.results import Results
         from gateway.runs.store.runs import Runs
@@ -75,6 +77,7 @@ class RunStore:
         self.judges = SeenJudges(database)
         self.registrations = RegisteredJudges(database)
         self.certificates = JudgeCertificates(database)
+        self.monitors = JudgeMonitors(database)
         self.datasets = Datasets(database)
         self.label_sets = LabelSets(database)
         self.spending = TenantSpending(database)

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistr
 from dramaturg.database.database import Repository, reading, writing
 from gateway.runs.records import RegisteredJudge
 from gateway.runs.store.errors import JudgeInUseError, JudgeMissingError
-from gateway.runs.store.tables import judge_certificates, judges, sanitize
+from gateway.runs.store.tables import judge_certificates, judge_monitors, judges, sanitize
 
 
 class RegisteredJudges(Repository):
@@ -92,7 +92,7 @@ class RegisteredJudges(Repository):
 
     @writing
     def remove(self, connection: sa.Connection, tenant: str, role: str, name: str) -> bool:
-        """Removes a judge of a tenant and its certificate. Returns whether it existed.
+        """Removes a judge of a tenant, its certificate and its monitor. Returns whether it existed.
 
         Raises:
             JudgeInUseError: A registered panel or shadow of the tenant needs it.
@@ -104,9 +104,9 @@ class RegisteredJudges(Repository):
         shadows = [one.name for one in own if one.shadow.of == name]
         if panels or shadows:
             raise JudgeInUseError(panels, shadows)
-        certified = judge_certificates.c
-        mine = (certified.tenant == sanitize(tenant)) & (certified.role == sanitize(role))
-        connection.execute(judge_certificates.delete().where(mine, certified.name == sanitize(name)))
+        for table in (judge_certificates, judge_monitors):
+            mine = (table.c.tenant == sanitize(tenant)) & (table.c.role == sanitize(role))
+            connection.execute(table.delete().where(mine, table.c.name == sanitize(name)))
         return connection.execute(judges.delete().where(_is(tenant, role, name))).rowcount > 0
 
 

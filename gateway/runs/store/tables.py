@@ -257,6 +257,25 @@ judge_certificates = sa.Table(
 )
 """The certificates of judges, by the tenant that stored them."""
 
+judge_monitors = sa.Table(
+    "judge_monitors",
+    metadata,
+    sa.Column("tenant", SanitizedText, primary_key=True),
+    sa.Column("role", SanitizedText, primary_key=True),
+    sa.Column("name", SanitizedText, primary_key=True),
+    # evaluation.v1.JudgeMonitor.
+    sa.Column("monitor", sa.LargeBinary, nullable=False),
+    # The answers to compare with, see ``gateway.judges.monitors``.
+    sa.Column("base", sa.LargeBinary, nullable=False),
+    # JSON: what the judge stated of itself at the last check.
+    sa.Column("identity", SanitizedText, nullable=False),
+    # The attempt of the run that a check in progress compares. 0: no check is in progress.
+    sa.Column("attempt", sa.Integer, nullable=False),
+    # Raised with each change.
+    sa.Column("revision", sa.BigInteger, nullable=False),
+)
+"""The monitors of judges, by the tenant that made them."""
+
 run_executors = sa.Table(
     "run_executors",
     metadata,
@@ -381,7 +400,7 @@ sa.event.listen(runs, "after_create", lambda _, connection, **__: connection.exe
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0006",
+    head="0007",
     oldest="0001",
     version_table="run_revision",
     former="run_schema",

@@ -18,6 +18,7 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
     JudgeCertificate,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeShadow
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
 from dramaturg.service.auth import audit
 from dramaturg.service.settings import SettingsError
@@ -375,6 +376,19 @@ async def test_shadows_are_listed_and_their_agreement_is_shown(served: Consoled)
         assert "adequacy" in shown
     judge = judge_view(Judge(name="b", role="critic", shadow=JudgeShadow(of="a", model="small")))
     assert (judge.shadow_of, judge.certificate) == ("a with small", "")
+
+
+def test_the_drift_of_a_judge_is_shown() -> None:
+    judge = Judge(name="b", role="critic", monitor=JudgeMonitor(anchor_count=50, detectable_count=5))
+    assert judge_view(judge).drift.startswith("no check yet; next 1970")
+    judge.monitor.check_count = 3
+    judge.monitor.last_check.compared_count = 50
+    assert judge_view(judge).drift == "none in 3 checks; last 1970-01-01 00:00 UTC: 0 of 50 changed"
+    judge.monitor.last_check.error = "it is down"
+    assert judge_view(judge).drift == "check failed (1970-01-01 00:00 UTC): it is down"
+    judge.monitor.drift.changed_count, judge.monitor.drift.compared_count = 9, 50
+    assert judge_view(judge).drift.startswith("drifted: 9 of 50 candidates")
+    assert not judge_view(judge).built_in
 
 
 def test_a_certificate_is_shown_with_what_has_changed_since() -> None:

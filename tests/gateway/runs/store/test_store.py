@@ -93,6 +93,7 @@ FORMER = (
     "ALTER TABLE runs DROP COLUMN creator",
     "DROP TABLE run_revision",
     "DROP TABLE judge_certificates",
+    "DROP TABLE judge_monitors",
     "ALTER TABLE run_results DROP COLUMN measured_confidence",
     "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO run_schema VALUES (11)",

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
+from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
@@ -28,7 +30,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.database.database import Database, Repository, create_engine, metadata, run_writers
 from dramaturg.database.errors import StoreError
 from dramaturg.testing import until
-from gateway.runs.records import Incident, NewDataset, NewRun, SeenJudge, Spending
+from gateway.runs.records import Incident, MonitoredJudge, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs
 from gateway.runs.store.sample_rows import sample_rows
 from tests.gateway.runs.store.test_datasets import new as new_dataset
@@ -44,6 +46,7 @@ DATASET: NewDataset = new_dataset(CONTENT)
 
 Method = Callable[[RunStore], Any]
 
+MONITORED = MonitoredJudge("a", "critic", "theirs", JudgeMonitor(run_id="run"), "")
 WRITES: Mapping[str, Method] = {
     "runs.create": lambda store: store.runs.create(NewRun(id="new", tenant="a", spec=spec(), request_id="r")),
     "runs.change_state": lambda store: store.runs.change_state(
@@ -72,6 +75,11 @@ WRITES: Mapping[str, Method] = {
     ),
     "registrations.remove": lambda store: store.registrations.remove("a", "critic", "theirs"),
     "certificates.put": lambda store: store.certificates.put("a", "critic", "theirs", CERTIFICATE),
+    "monitors.put": lambda store: store.monitors.put(replace(MONITORED, name="ours"), b"base"),
+    "monitors.replace": lambda store: store.monitors.replace(
+        replace(MONITORED, revision=MICROSECONDS), replace(MONITORED, attempt=2)
+    ),
+    "monitors.remove": lambda store: store.monitors.remove("a", "critic", "theirs"),
     "datasets.create": lambda store: store.datasets.create(new_dataset(b"more"), 20),
     "datasets.append": lambda store: store.datasets.append(DATASET.id, "a", 4, CONTENT[4:]),
     "datasets.set_ready": lambda store: store.datasets.set_ready(DATASET.id, "a"),
@@ -105,6 +113,7 @@ def prepared(url: str, **options: float) -> RunStore:
         store.runs.delete("gone")
     store.registrations.add("a", JUDGE, 1)
     store.certificates.put("a", "critic", "theirs", JudgeCertificate(name="theirs", version="1"))
+    store.monitors.put(MONITORED, b"base")
     deleted = new_dataset(b"deleted")
     for dataset in (DATASET, deleted):
         store.datasets.create(dataset)
