@@ -10,6 +10,14 @@ from dramaturg.api.common.v1 import content_pb2
 from dramaturg.api.common.v1.content_pb2 import Conversation, Part, Turn
 from dramaturg.api.judging.v1.judge_service_pb2 import CRITERION_UNIT_TURN, CriterionUnit
 
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+"""The first bytes of images, by which their types are told."""
+
 
 def turn_text(turn: Turn) -> str:
     """A turn as text: its role, then its parts; calls with name and arguments, images as their media type."""
@@ -80,6 +88,13 @@ def arguments_of(call: content_pb2.ToolCall) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def image_type(data: bytes) -> str:
+    """The media type of an image, by its first bytes. Empty: it is none that models take."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _IMAGES.items() if data.startswith(start)), "")
 
 
 def kinds_of_parts(conversation: Conversation) -> set[str]:

@@ -17,7 +17,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +72,8 @@ class JudgeSpec(Generic[SettingsT]):
     """
     offline: Callable[[EmbeddingServiceAsyncStub], Contract] | None = None
     """Makes the contract, served without a model. The settings are then ``OfflineSettings``."""
+    other: Callable[[SettingsT], AbstractAsyncContextManager[Contract] | None] | None = None
+    """Opens the contract of another backend. None: there is no other, or the settings name none."""
     alone: Callable[[], Contract] | None = None
     """Makes the contract of a judge that calls no other service."""
 
@@ -119,6 +121,10 @@ class JudgeApp:
             yield [spec.alone()]
             return
         assert isinstance(settings, JudgeSettings)
+        if spec.other is not None and (opened := spec.other(settings)) is not None:
+            async with opened as contract:
+                yield [contract]
+            return
         if isinstance(settings, OfflineSettings) and settings.backend == "offline":
             assert spec.offline is not None
             async with open_channel(settings.embedding_target) as channel:

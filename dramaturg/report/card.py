@@ -99,7 +99,8 @@ def _steps(steps: Sequence[StepView]) -> str:
 def _step(step: StepView) -> str:
     faults = "".join(f"<div class='fail'>{escape(fault)}</div>" for fault in step.faults)
     mark = f" <b>{escape(step.mark)}</b>" if step.mark else ""
-    return f"<li><span class='text'>{_marked(step.text, step.marks)}</span>{mark}{faults}</li>"
+    images = "".join(f"<div><img src='{escape(url)}' alt='image' width='240'></div>" for url in step.images)
+    return f"<li><span class='text'>{_marked(step.text, step.marks)}</span>{mark}{images}{faults}</li>"
 
 
 def _subject(subject: SubjectView) -> str:

@@ -10,6 +10,7 @@ from dramaturg.api.common.v1 import judging_pb2, provenance_pb2
 from dramaturg.api.common.v1.content_pb2 import Part
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from dramaturg.judge.conversations import image_type
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
 from services.generation.calls import (
@@ -34,13 +35,6 @@ _ROLES = {
     pb.MESSAGE_ROLE_USER: Role.USER,
     pb.MESSAGE_ROLE_ASSISTANT: Role.ASSISTANT,
 }
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-"""The first bytes of images, by which their types are told."""
 _POLICIES = {
     pb.CACHE_POLICY_UNSPECIFIED: CachePolicy.USE,
     pb.CACHE_POLICY_USE: CachePolicy.USE,
@@ -118,17 +112,10 @@ def decode_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
 def _decode_parts(parts: Sequence[Part]) -> tuple[str | Image, ...]:
     return tuple(
         [
-            Image(one.image.data, media_type(one.image.data)) if one.HasField("image") else one.text
+            Image(one.image.data, image_type(one.image.data)) if one.HasField("image") else one.text
             for one in parts
         ]
     )
-
-
-def media_type(image: bytes) -> str:
-    """The media type of an image, by its first bytes. Empty: it is none that models take."""
-    if image.startswith(b"RIFF") and image[8:12] == b"WEBP":
-        return "image/webp"
-    return next((name for start, name in _IMAGES.items() if image.startswith(start)), "")
 
 
 def _part_violations(message: pb.Message, path: str) -> Iterator[Violation]:
@@ -143,7 +130,7 @@ def _part_violations(message: pb.Message, path: str) -> Iterator[Violation]:
             yield Violation(place, "is an image: only messages of the user have images")
         elif content == "image" and part.image.WhichOneof("source") != "data":
             yield Violation(f"{place}.image.uri", "is never read: send the image itself as data")
-        elif content == "image" and not media_type(part.image.data):
+        elif content == "image" and not image_type(part.image.data):
             yield Violation(f"{place}.image.data", "must be PNG, JPEG, GIF or WebP")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -53,14 +54,20 @@ def _value(field: FieldDescriptor, number: int) -> Any:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return b"a"
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        texts = [*(f"{sample}{number or ''}" for sample in _SAMPLES), f"{number:064x}"]
-        rules = tuple(text_rules(field, limits, 1 << 30))
-        return next(text for text in texts if not any(rule(text) for rule in rules))
+        return next(_texts(field, [number]))
     if field.enum_type is not None:
         return field.enum_type.values[-1].number
     least = limits.minimum if limits.HasField("minimum") else 1
     is_float = field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
     return least if is_float else int(least)
+
+
+def _texts(field: FieldDescriptor, numbers: Iterable[int]) -> Iterator[str]:
+    """Different texts that a field allows, one for each number."""
+    rules = tuple(text_rules(field, limits_of(field), 1 << 30))
+    for number in numbers:
+        samples = chain((f"{sample}{number or ''}" for sample in _SAMPLES), [f"{number:064x}"])
+        yield next(text for text in samples if not any(rule(text) for rule in rules))
 
 
 def _put(message: Any, field: FieldDescriptor, value: Any) -> None:
@@ -78,14 +85,32 @@ def _put(message: Any, field: FieldDescriptor, value: Any) -> None:
         setattr(message, field.name, value)
 
 
-def mutations(request: Any, depth: int = DEPTH) -> Iterator[Mutation]:
-    """Copies of a valid request, each with one hostile field."""
-    for path, limited, field in _fields(cast("Descriptor", request.DESCRIPTOR), depth):
-        for change in _changes(field):
-            copy, inside, named = _inside(request, path)
-            change.apply(inside, path[-1])
-            place = ".".join([*named, path[-1]]) + "[0]" * change.in_element
-            yield Mutation(place, change.label, copy, change.allowed if limited else None)
+def empty(descriptor: Descriptor) -> Any:
+    """A message without a value."""
+    return GetMessageClass(descriptor)()
+
+
+def mutations(
+    request: Any, depth: int = DEPTH, *, one_of: int = 1, element: Callable[[Descriptor], Any] = filled
+) -> Iterator[Mutation]:
+    """Copies of a valid request, each with one hostile field.
+
+    Args:
+        request: The request.
+        depth: The levels of messages whose fields are changed.
+        one_of: Makes one of this number of copies.
+        element: Makes the messages of a list.
+    """
+    every = (
+        (path, limited, change)
+        for path, limited, field in _fields(cast("Descriptor", request.DESCRIPTOR), depth)
+        for change in _changes(field, element)
+    )
+    for path, limited, change in islice(every, None, None, one_of):
+        copy, inside, named = _inside(request, path)
+        change.apply(inside, path[-1])
+        place = ".".join([*named, path[-1]]) + "[0]" * change.in_element
+        yield Mutation(place, change.label, copy, change.allowed if limited else None)
 
 
 def texts(
@@ -130,7 +155,7 @@ def lists(request: Any, count: int, depth: int = DEPTH) -> Iterator[tuple[str, A
         if inner is None:
             change: Callable[[Any, str], object] = partial(_extend, count, field)
         elif not inner.GetOptions().map_entry:
-            change = partial(_add_messages, count, inner)
+            change = partial(_add_messages, count, filled(inner))
         elif inner.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING:
             change = partial(_fill_map, count)
         else:
@@ -179,7 +204,7 @@ class _Change(NamedTuple):
     """Whether it changes the first element of a list."""
 
 
-def _changes(field: FieldDescriptor) -> Iterator[_Change]:
+def _changes(field: FieldDescriptor, element: Callable[[Descriptor], Any]) -> Iterator[_Change]:
     limits = limits_of(field)
     inner = field.message_type
     most = limits.max_items
@@ -194,7 +219,7 @@ def _changes(field: FieldDescriptor) -> Iterator[_Change]:
     elif inner is not None:
         if field.is_repeated:
             for count, allowed in _counts(most):
-                yield _Change(f"{count} messages", allowed, partial(_add_messages, count, inner))
+                yield _Change(f"{count} messages", allowed, partial(_add_messages, count, element(inner)))
         else:
             if inner.full_name in TIMES:
                 yield _Change("beyond the range of its type", False, _put_late)
@@ -234,21 +259,20 @@ def _put_entry(key: Any, value: Any, message: Any, name: str) -> None:
     getattr(message, name)[key] = value
 
 
-def _add_messages(count: int, descriptor: Descriptor, message: Any, name: str) -> None:
-    del getattr(message, name)[:]
-    element = filled(descriptor)
-    numbered = "id" in descriptor.fields_by_name
-    for number in range(count):
-        added = getattr(message, name).add()
-        added.CopyFrom(element)
-        if numbered:
+def _add_messages(count: int, element: Any, message: Any, name: str) -> None:
+    elements = getattr(message, name)
+    del elements[:]
+    elements.extend([element] * count)
+    if getattr(element, "id", ""):
+        for number, added in enumerate(elements):
             added.id = f"{element.id}{number}"
 
 
 def _extend(count: int, field: FieldDescriptor, message: Any, name: str) -> None:
     del getattr(message, name)[:]
     is_text = field.type == FieldDescriptor.TYPE_STRING
-    getattr(message, name).extend(_value(field, number if is_text else 0) for number in range(count))
+    elements = _texts(field, range(count)) if is_text else [_value(field, 0)] * count
+    getattr(message, name).extend(elements)
 
 
 def _append(value: Any, message: Any, name: str) -> None:

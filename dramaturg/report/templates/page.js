@@ -371,6 +371,7 @@ function steps(items) {
   return make("ol", { class: "steps" }, items.map((step, at) => {
     const faults = step.faults || [];
     const made = make("li", { class: faults.length ? "at-fault" : step.mark ? "marked" : undefined }, step.marks ? marked(step.text, step.marks) : step.text || "");
+    for (const image of step.images || []) made.append(make("img", { src: image, alt: "image", width: 240 }));
     if (step.mark) made.append(make("span", { class: "mark" }, step.mark));
     const again = [...new Set(faults.filter((fault) => told.has(fault)).map((fault) => told.get(fault)))];
     const fresh = faults.filter((fault) => !told.has(fault));

@@ -61,6 +61,8 @@ class StepView:
     """The words that findings rest on: first and last code point, the last excluded, and the finding."""
     mark: str = ""
     """A label that marks the step, e.g. "challenging turn"; empty: none."""
+    images: Sequence[str] = ()
+    """The images of a turn, as URLs that hold them (RFC 2397)."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
-"""The edit distance of two graphs: a lower bound and a good mapping, then the exact distance.
+"""The edit distance of two graphs, exact: by enumeration where mappings are few, else by a linear program.
 
-The first two take well under a millisecond for graphs of a script's size.
+Graphs of up to eight events have at most 40,320 mappings. Enumerating them takes one to eight milliseconds, a
+program some twenty-five.
+
+Larger graphs first get a lower bound and a good mapping.
 
 The bound is BRANCH (Blumenthal and Gamper, "Improved lower bounds for graph edit distance", IEEE TKDE 2018):
 each event with half of each of its edges is a star; the cheapest assignment of stars to stars costs no more
@@ -19,10 +22,12 @@ weighted objective, and the distance is proven before the tie is.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +35,9 @@ from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 from scipy.sparse import csr_array
 
 from services.graph.distance.problem import Edits, Mapping, Mode, Problem
+
+MAX_MAPPINGS = math.factorial(8)
+"""The maximum number of mappings that are enumerated, in search of the best."""
 
 MAX_EDGE_PAIRS = 40_000
 """The maximum number of edge pairs; larger programs need too much memory."""
@@ -170,6 +178,31 @@ class _Rows:
         return LinearConstraint(matrix, *np.array(self._bounds).T)
 
 
+def best_of_all(problem: Problem) -> Mapping:
+    """The mapping of the least weight, by enumeration."""
+    n1, n2 = problem.sizes
+    images, weights = _mappings(n1, n2), problem.weights
+    adjacent = np.zeros((n2, n2), dtype=bool)
+    for source, target in problem.second_edges:
+        adjacent[source, target] = True
+    replaced = ~np.array(problem.equal, dtype=bool).reshape(n1, n2)[np.arange(n1), images]
+    replacement = weights.edit + weights.replaced_event + anchor_bonus(problem, problem.constant + 1)
+    found = replaced.sum(axis=1) * replacement
+    for u, v in problem.first_edges:
+        kept = adjacent[images[:, u], images[:, v]]
+        found -= kept * (2 * weights.edit)
+        if problem.edges_are_replaced:
+            found += (kept & (replaced[:, u] | replaced[:, v])) * (weights.edit + weights.replaced_edge)
+    return tuple(images[found.argmin()].tolist())
+
+
+@lru_cache(maxsize=8)
+def _mappings(n1: int, n2: int) -> npt.NDArray[np.int8]:
+    """All mappings of ``n1`` events to different ones of ``n2``, one a row."""
+    every = itertools.chain.from_iterable(itertools.permutations(range(n2), n1))
+    return np.fromiter(every, dtype=np.int8).reshape(math.perm(n2, n1), n1)
+
+
 def branch_bound(problem: Problem) -> tuple[int, Mapping]:
     """A lower bound of the weight, and the mapping that the assignment makes.
 
@@ -256,14 +289,20 @@ class Solution:
         return self.lower == self.edits.cost
 
 
-def search(problem: Problem, time_limit: float) -> Iterator[Solution]:
+def search(problem: Problem, time_limit: float, *, enumerated: int = MAX_MAPPINGS) -> Iterator[Solution]:
     """Yields solutions, each at least as good as the one before; the last is the answer.
 
     Args:
         problem: The problem.
         time_limit: Seconds after which the exact search should end.
+        enumerated: The maximum number of mappings that are enumerated.
     """
     deadline = time.monotonic() + time_limit
+    if math.perm(problem.sizes[1], problem.sizes[0]) <= enumerated:
+        best = best_of_all(problem)
+        edits = problem.edits(best)
+        yield Solution(best, edits, edits.cost, edits_proven=True)
+        return
     least_weight, mapping = branch_bound(problem)
     anchored = sum(problem.equal[i][k] for i, k in enumerate(mapping))
     state = _State(problem, improve(problem, mapping), problem.cost_of(least_weight))

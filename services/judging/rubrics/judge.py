@@ -68,6 +68,7 @@ from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
+from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
 
 _OFFLINE_REASON = "Without a language model, only criteria with a rule are judged."
 _UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
@@ -118,6 +119,8 @@ _STATE = Choice((SCORED, UNSURE))
 class RubricJudgeSettings(OfflineSettings):
     """Settings of the rubric judge."""
 
+    classifier: ClassifierSettings | None = None
+    """A classifier or a reward model, in place of the language model of the backend "llm"."""
     takes_images: bool = False
     """Whether the model takes images. The judge then has the capability "images"; else it abstains from
     conversations with images.
@@ -495,4 +498,7 @@ SPEC = JudgeSpec(
         )
     ),
     offline=lambda _: judge_contract(OfflineRubricJudge()),
+    other=lambda settings: (
+        open_classifier(settings.classifier) if settings.classifier and settings.backend == "llm" else None
+    ),
 )

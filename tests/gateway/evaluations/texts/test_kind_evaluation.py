@@ -164,9 +164,8 @@ async def test_a_conversation_goes_to_judges_that_take_its_parts_and_rules_judge
         {"role": "assistant", "content": "It rains."},
     ]
     plain = read_messages(messages[:1])
-    image = read_messages(
-        [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,AA=="}]}]
-    )
+    png = "data:image/png;base64,iVBORw0KGgo="
+    image = read_messages([{"role": "user", "content": [{"type": "image_url", "image_url": png}]}])
 
     def quoting(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
         spans = [Span(part="text", quote="rain]")]
@@ -197,6 +196,7 @@ async def test_a_conversation_goes_to_judges_that_take_its_parts_and_rules_judge
     assert "takes no images" in picture.assessments[0].assessment.verdicts[0].rationale
     assert [one.outcome for one in tools.verdicts[1:]] == [PASS, FAIL]
     assert tools.text.endswith("assistant:\nIt rains.")
+    assert f"<img src='{png}'" in card(RunSample(texts=result))
     assert tools.conversation == request.texts[0].conversation
 
 

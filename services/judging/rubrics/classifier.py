@@ -1,0 +1,221 @@
+"""The rubric judge with a classifier or a reward model in place of a chat model.
+
+The model is served over HTTP with the pooling API of vLLM, which SGLang serves, too: ``/classify`` gives the
+likeliest label of a text and the probabilities of all, ``/score`` the score of a text beside another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import aiohttp
+import grpc
+from pydantic import BaseModel, ConfigDict, Field
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.judge import VERSION
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.protocols import CONTEXT
+from dramaturg.judge.verdicts import abstained, failed, passed
+from dramaturg.service.contract import Contract
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.settings import SettingsError
+
+MAX_RESPONSE_BYTES = 1 << 20
+"""The most bytes of a response."""
+
+
+class ClassifiedCriterion(BaseModel):
+    """A criterion that a classifier or a reward model decides."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    labels: tuple[str, ...] = ()
+    """The labels that pass, for ``/classify``. Any other label fails."""
+    beside: Literal["task", "reference", "context"] = "task"
+    """The text that the judged one stands beside, for ``/score``: the goal of the task, the reference, or all
+    documents.
+    """
+    threshold: float = 0.5
+    """For ``/classify`` the least probability of the likeliest label; below it the verdict abstains
+    (LOW_CONFIDENCE). For ``/score`` the least score that passes.
+    """
+
+
+class ClassifierSettings(BaseModel):
+    """Settings of the model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: str = "http://localhost:8000"
+    """The address of the server, without ``/classify`` or ``/score``."""
+    api: Literal["classify", "score"] = "classify"
+    """What the server is asked."""
+    model: str = ""
+    """The model. Empty: the request names none."""
+    api_key_env: str = ""
+    """The environment variable with the key of the server. Empty: it needs none."""
+    timeout_seconds: float = Field(default=30.0, gt=0, le=600)
+    """The longest time of one request."""
+    criteria: Mapping[str, ClassifiedCriterion] = Field(default_factory=dict)
+    """The criteria, by id. The judge abstains from all others."""
+
+
+class ClassifierJudge:
+    """Judges texts by a classifier or a reward model (``Judge``).
+
+    Args:
+        settings: The model and the criteria.
+        session: Sends the requests.
+    """
+
+    name = "classifier-judge"
+    version = VERSION
+    description = "Has a classifier or a reward model judge texts."
+    capabilities: Sequence[str] = (CONTEXT,)
+
+    def __init__(self, settings: ClassifierSettings, session: aiohttp.ClientSession) -> None:
+        self.criteria = tuple(settings.criteria)
+        self._settings = settings
+        self._session = session
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Judges a text: one request for all labels, or one for each criterion with a score.
+
+        Raises:
+            ServiceError: The server cannot be reached, refuses the request, or answers in another form.
+        """
+        criteria = self._settings.criteria
+        asked = [name for name in item.criteria if name in criteria]
+        if self._settings.api == "classify":
+            label, probability = await self._classify(item.candidate.text)
+            verdicts = [_by_label(name, criteria[name], label, probability) for name in asked]
+        else:
+            verdicts = [await self._by_score(name, criteria[name], item) for name in asked]
+        parameters = {"model": self._settings.model} if self._settings.model else {}
+        return Assessment(verdicts=verdicts, provenance=Provenance(parameters=parameters))
+
+    async def _classify(self, text: str) -> tuple[str, float]:
+        one = _only(await self._ask({"input": text}))
+        label, probabilities = one.get("label"), one.get("probs")
+        if not isinstance(label, str) or not isinstance(probabilities, list) or not probabilities:
+            raise _strange("has no label with probabilities")
+        values = [_number(each) for each in probabilities]
+        if not all(0 <= each <= 1 for each in values):
+            raise _strange("has probabilities outside 0 to 1")
+        return label, max(values)
+
+    async def _by_score(self, name: str, criterion: ClassifiedCriterion, item: JudgeItem) -> Verdict:
+        other = _beside(criterion.beside, item)
+        if not other:
+            told = f"There is no {criterion.beside} to judge the text beside."
+            return abstained(name, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, told)
+        answer = await self._ask({"text_1": other, "text_2": item.candidate.text})
+        score = _number(_only(answer).get("score"))
+        told = f"The score beside the {criterion.beside} is {score:.4g}; {criterion.threshold:g} passes."
+        share = score if 0 <= score <= 1 else None
+        return (passed if score >= criterion.threshold else failed)(name, rationale=told, score=share)
+
+    async def _ask(self, body: Mapping[str, Any]) -> Any:
+        settings = self._settings
+        named = {"model": settings.model} if settings.model else {}
+        try:
+            async with self._session.post(
+                f"{settings.base_url.rstrip('/')}/{settings.api}",
+                json={**named, **body},
+                allow_redirects=False,
+            ) as response:
+                read = await _read(response)
+                if response.status != 200:
+                    raise _refused(response.status, read)
+                return json.loads(read)
+        except (TimeoutError, aiohttp.ClientError) as error:
+            told = f"the classifier cannot be reached: {type(error).__name__}: {error}"
+            raise _failure(grpc.StatusCode.UNAVAILABLE, told) from error
+        except (ValueError, RecursionError) as error:
+            raise _strange("is no JSON") from error
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    read = bytearray()
+    async for piece in response.content.iter_any():
+        read += piece
+        if len(read) > MAX_RESPONSE_BYTES:
+            raise _strange(f"is longer than {MAX_RESPONSE_BYTES >> 20} MiB")
+    return bytes(read)
+
+
+@asynccontextmanager
+async def open_classifier(settings: ClassifierSettings) -> AsyncIterator[Contract]:
+    """The contract of the judge, while its connections are open.
+
+    Raises:
+        SettingsError: There are no criteria, one lacks its labels, or the key is not set.
+    """
+    if not settings.criteria:
+        raise SettingsError("classifier.criteria: is empty: name the criteria that the model decides")
+    for name, one in settings.criteria.items():
+        if settings.api == "classify" and not one.labels:
+            raise SettingsError(f"classifier.criteria.{name}.labels: is empty: name the labels that pass")
+    headers = {}
+    if settings.api_key_env:
+        key = os.environ.get(settings.api_key_env)
+        if not key:
+            raise SettingsError(f"classifier.api_key_env: {settings.api_key_env} is not set")
+        headers["Authorization"] = f"Bearer {key}"
+    timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds)
+    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+        yield judge_contract(ClassifierJudge(settings, session))
+
+
+def _by_label(name: str, criterion: ClassifiedCriterion, label: str, probability: float) -> Verdict:
+    told = f"The likeliest label is {label!r}, with a probability of {probability:.4g}."
+    if probability < criterion.threshold:
+        return abstained(name, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, told)
+    verdict = passed if label in criterion.labels else failed
+    return verdict(name, rationale=told, confidence=probability)
+
+
+def _beside(part: str, item: JudgeItem) -> str:
+    if part == "task":
+        return item.task.goal
+    if part == "reference":
+        return "\n".join(step.text for step in item.reference.steps)
+    return "\n\n".join(one.text for one in (*item.task.context, *item.candidate.context))
+
+
+def _only(answer: Any) -> Mapping[str, Any]:
+    """The result of the only text that was asked about."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list) or len(data) != 1 or not isinstance(data[0], dict):
+        raise _strange("has not one result")
+    return data[0]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise _strange("has no number where a score or a probability belongs")
+    return float(value)
+
+
+def _refused(status: int, said: bytes) -> ServiceError:
+    passing = status in (408, 429) or status >= 500
+    code = grpc.StatusCode.UNAVAILABLE if passing else grpc.StatusCode.FAILED_PRECONDITION
+    words = said[:300].decode(errors="replace")
+    return _failure(code, f"the classifier answers with the status {status}: {words}")
+
+
+def _strange(problem: str) -> ServiceError:
+    return _failure(grpc.StatusCode.INTERNAL, f"the answer of the classifier {problem}")
+
+
+def _failure(code: grpc.StatusCode, message: str) -> ServiceError:
+    reason = error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED
+    return ServiceError(code, reason, message, metadata={"service": "classifier", "code": code.name})
