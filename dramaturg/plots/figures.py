@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from dramaturg.tables.model import Point, PointMap, file_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dramaturg[plots]'"
 """The note where figures are not drawn."""
 
 _UPRIGHT = 10
-_MARKERS = ("o", "s", "D", "^")
+_MARKERS = ("o", "s", "D", "^", "v", "<", ">", "p", "P", "X", "*", "h", "d", "+", "x")
+"""The marks of series, each of another form, for print without colours."""
 _RANK_SHIFT = 0.06
 """The distance of lines of equal ranks."""
 _POINTS_A_PIXEL = 0.54
@@ -27,6 +30,8 @@ _POINTS_A_PIXEL = 0.54
 _HEIGHT = 4.2
 """The usual height in inches."""
 
+_LEGEND_LINE = 0.21
+"""The height of a line of a legend in inches."""
 _LETTERS_AN_INCH = 12
 """Letters of a title in an inch."""
 _PRINTED_COLOR = "0.7"
@@ -119,7 +124,7 @@ class LineChart(Figure):
         """Draws the figure."""
         numeric = all(label.isdecimal() for label in self.labels)
         places = [int(label) if numeric else index for index, label in enumerate(self.labels)]
-        for name, values in self.series.items():
+        for index, (name, values) in enumerate(self.series.items()):
             known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
             style: dict[str, Any] = (
                 {"color": _PRINTED_COLOR, "linestyle": "--"} if name in self.printed else {}
@@ -127,7 +132,7 @@ class LineChart(Figure):
             (line,) = axes.plot(
                 [place for place, _ in known],
                 [value for _, value in known],
-                marker="o",
+                marker=_MARKERS[index % len(_MARKERS)],
                 label=name,
                 clip_on=False,
                 **style,
@@ -251,7 +256,6 @@ class PointChart(Figure):
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel("first principal component")
         axes.set_ylabel("second principal component")
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
@@ -277,6 +281,7 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
         canvas = Canvas(figsize=figure.size(), layout="constrained")
         axes = canvas.add_subplot()
         figure.draw(axes)
+        _add_legend(canvas, axes)
         # Title and axes share the width; a title that is wider than the figure would be cut.
         canvas.suptitle(fill(figure.title, int(_LETTERS_AN_INCH * figure.size()[0])), fontsize="large")
         # Each format would arrange the parts anew.
@@ -290,6 +295,17 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
         paged = folder / f"{figure.name}.pdf"
         canvas.savefig(paged, metadata={"CreationDate": None})
     return svg, png, paged
+
+
+def _add_legend(canvas: Canvas, axes: Axes) -> None:
+    """Adds the legend of several series below the plot, and makes the figure higher by as much."""
+    marks, names = axes.get_legend_handles_labels()
+    if len(names) < 2:
+        return
+    width, height = canvas.get_size_inches()
+    columns = max(1, int(width / (0.5 + max(map(len, names)) / _LETTERS_AN_INCH)))
+    canvas.set_size_inches(width, height + _LEGEND_LINE * ceil(len(names) / columns))
+    canvas.legend(marks, names, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _width(categories: float) -> float:
@@ -314,8 +330,6 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    if len(figure.series) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _label_categories(axes: Axes, labels: Sequence[str], places: Sequence[int] | None = None) -> None:

@@ -28,6 +28,8 @@ _LATEX = {
 
 _COLUMNS = 5
 """The most columns of a table that has the width of a column of a page."""
+_LINE = 105
+"""The letters of a line that is as wide as a page. A table of longer lines is split."""
 _FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
@@ -86,14 +88,42 @@ def _csv_value(cell: Cell) -> str | float | None:
 def latex(table: Table) -> str:
     """The table in LaTeX, with the packages booktabs and graphicx.
 
-    A table of many columns takes the whole width of a page (``table*``). One that is wider than its place is
-    made smaller.
+    A table of many columns takes the whole width of a page (``table*``). One of more columns than fit there
+    is split: parts with the columns of names stand below one another. A part that is still too wide is made
+    smaller.
     """
     table = table.choose(range(len(table.columns)))
-    form = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.columns)))
     environment = "table*" if len(table.columns) > _COLUMNS else "table"
-    lines = [rf"\begin{{{environment}}}", r"\centering", _FITTED]
-    lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
+    lines = [rf"\begin{{{environment}}}", r"\centering\small"]
+    for index, part in enumerate(_parts(table)):
+        lines += [r"\par\medskip"] if index else []
+        lines += _tabular(part)
+    caption = " ".join((f"{table.caption.rstrip('.')}.", *table.all_notes))
+    lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
+    lines.append(rf"\end{{{environment}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _parts(table: Table) -> Sequence[Table]:
+    """The parts of a table whose lines fit a page, each with the columns of names."""
+    widths = [
+        2 + max(len(column.name), *(len(_text(cell)) for cell in table.column(place)), 0)
+        for place, column in enumerate(table.columns)
+    ]
+    parts: list[list[int]] = [[]]
+    names = width = sum(widths[: table.heads])
+    for place in range(table.heads, len(table.columns)):
+        if parts[-1] and width + widths[place] > _LINE:
+            parts.append([])
+            width = names
+        parts[-1].append(place)
+        width += widths[place]
+    return [table.choose([*range(table.heads), *part], intervals=False) for part in parts]
+
+
+def _tabular(table: Table) -> Sequence[str]:
+    form = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.columns)))
+    lines = [_FITTED, rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
     if any(column.group for column in table.columns):
         lines += _latex_groups(table)
     lines += [_latex_line(column.name for column in table.columns), r"\midrule"]
@@ -101,11 +131,7 @@ def latex(table: Table) -> str:
         if row.ruled and index:
             lines.append(r"\midrule")
         lines.append(_latex_line(map(_text, row.cells)))
-    lines += [r"\bottomrule", r"\end{tabular}}"]
-    caption = " ".join((f"{table.caption.rstrip('.')}.", *table.all_notes))
-    lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
-    lines.append(rf"\end{{{environment}}}")
-    return "\n".join(lines) + "\n"
+    return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
 def _is_text(table: Table, place: int) -> bool:

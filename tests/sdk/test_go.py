@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,8 @@ from tests.sdk.test_judges import GO, terse_critic
 
 pytestmark = pytest.mark.go
 
-EVALUATE = Path(__file__).resolve().parents[2] / ".tools" / "go" / "bin" / "evaluate"
+ROOT = Path(__file__).resolve().parents[2]
+EVALUATE = ROOT / ".tools" / "go" / "bin" / "evaluate"
 
 
 async def evaluate(target: str, goal: str, text: str) -> tuple[int, str, str]:
@@ -48,3 +53,20 @@ async def test_a_client_prints_verdicts_and_errors() -> None:
     assert refused[0] == 1
     assert "task.goal is required" in refused[2]
     assert "ERROR_REASON_FIELD_INVALID: " in refused[2]
+
+
+def test_the_published_module_compiles_under_its_path(tmp_path: Path) -> None:
+    path = "example.com/dramaturg/sdk/go"
+    build = (ROOT / ".ci" / "dist.py", tmp_path, "--go-module", path, "--version", "0.1.0")
+    subprocess.run([sys.executable, *build], check=True)
+    (packed,) = tmp_path.glob("*.zip")
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path)
+    unpacked, folder = tmp_path / f"{path}@v0.1.0", tmp_path / "src" / path
+    assert f"module {path}\n" in (unpacked / "go.mod").read_text()
+    assert "google.golang.org/grpc v" in (unpacked / "go.mod").read_text()
+    folder.parent.mkdir(parents=True)
+    unpacked.rename(folder)
+    # Debian's libraries are no modules.
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode"}
+    subprocess.run(["go", "vet", "./..."], cwd=folder, env=environment, check=True)

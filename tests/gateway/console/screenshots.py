@@ -40,8 +40,7 @@ from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run, press_keys
 from tests.support.runs import TIMED_OUT, create, judged
 
-WIDTH, HEIGHT = 1000, 640
-REPORT_WIDTH, REPORT_HEIGHT = 1280, 690
+WIDTH, HEIGHT = 1280, 690
 COLORS = 128
 """The colours of a picture's palette."""
 MAX_BYTES = 60_000
@@ -184,7 +183,7 @@ def main(folder: Path) -> None:
     """
     schemes = ("light", "dark")
     for scheme in schemes:
-        with _tab(scheme, REPORT.as_uri(), REPORT_WIDTH, REPORT_HEIGHT) as seen:
+        with _tab(scheme, REPORT.as_uri()) as seen:
             seen.page.goto(REPORT.as_uri())
             _save(seen, folder / f"report-{scheme}.png")
             seen.page.goto(f"{REPORT.as_uri()}#{FAULT}")

@@ -349,7 +349,7 @@ async def test_the_list_says_who_created_a_run_and_is_searched_by_it(guarded: Co
     async with Browserless(guarded) as visitor:
         await visitor.sign_in(VIEWER)
         listed = await (await visitor.get("/console/")).text()
-        assert '<td data-label="Who"><bdi>anna@research</bdi></td>' in listed
+        assert '<td data-label="Who, when (UTC)"><bdi>anna@research</bdi>' in listed
         found = await (await visitor.get("/console/?q=BEN")).text()
         assert "runs/second" in found
         assert "runs/first" not in found

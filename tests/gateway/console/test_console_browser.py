@@ -141,7 +141,7 @@ def test_runs_are_found_and_two_are_compared_from_the_list(served: Consoled) -> 
         seen.page.goto(f"{served.url}/console/")
         seen.until("document.querySelectorAll('td.result bdi').length === 3")
         row = seen.page.locator("tr", has=seen.page.locator("#run-after")).inner_text()
-        assert re.search(r"writer-large \d+\.\d %\s+\[\d+\.\d to \d+\.\d %\]\s+first of 3 models", row)
+        assert re.search(r"writer-large \d+\.\d\s%\s+\[\d+\.\d to \d+\.\d %\]\s+first of 3 models", row)
         seen.page.fill("input[type=search]", "BEF")
         seen.page.keyboard.press("Enter")
         seen.page.wait_for_url("**/console/?q=BEF*")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -140,6 +141,29 @@ def test_intervals_and_printed_series_are_told_apart_in_bars(tmp_path: Path) -> 
     axes = Canvas().add_subplot()
     BarChart("figure-2", "Bars", ["a", "b"], {"m": [1, 2], "n": [3, 4]}, printed_from=1).draw(axes)
     assert [bar.get_hatch() for bar in axes.patches] == [None, "//", None, "//"]
+
+
+def test_fifteen_models_have_marks_of_their_own_and_a_legend_below_the_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    series = {f"a-model-{number}": [number, number + 1.0] for number in range(15)}
+    sizes = {}
+    for kind in (LineChart, RankChart):
+        axes = Canvas().add_subplot()
+        chart = kind("figure-1", "Lines", ["a", "b"], series)
+        chart.draw(axes)
+        assert len({line.get_marker() for line in axes.lines}) == 15
+    for name, shown in (("one", {"m": [1.0, 2.0]}), ("many", series)):
+        write_figure(LineChart(name, "Lines", ["a", "b"], shown), tmp_path)
+        svg = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
+        (plot,) = svg.iterfind(".//*[@id='patch_2']/*[@d]")
+        places = [float(one) for one in re.findall(r"[\d.]+", plot.get("d", ""))]
+        sizes[name] = max(places[::2]) - min(places[::2]), max(places[1::2]) - min(places[1::2])
+        if name == "many":
+            (legend,) = svg.iterfind(".//*[@id='legend_1']")
+            assert len(legend.findall(".//{http://www.w3.org/2000/svg}text")) == 15
+    assert sizes["many"] == pytest.approx(sizes["one"], rel=0.05)
 
 
 def test_a_long_title_stays_within_the_figure(tmp_path: Path) -> None:
