@@ -71,6 +71,7 @@ NOT_RUN = {
     "Needs a run and its labels": "people label: tests/dramaturg/cli/test_labels.py runs each command",
     "Needs a host that others reach": "serves beyond this machine",
     "Needs the judge that it names": "a partner's address: tests/dramaturg/cli/judges runs each command",
+    "Needs a gateway with the judge critic=theirs": "a judge of others: tests/dramaturg/cli/judges has one",
     "Needs the judges that it names": "judges of others: tests/dramaturg/cli/judges runs each command",
     "Needs the file of weights": "a path of a cluster: tests/gateway/judges reads such a panel",
     "Needs a database": "tests/k8s/test_migration.py runs the command and grants the rights",
