@@ -39,7 +39,7 @@ class SilentRuns(ScriptedRuns):
 
 
 async def test_a_watch_goes_on_when_envoy_cuts_its_streams(tmp_path: Path) -> None:
-    runs = SilentRuns(6, [None, None])
+    runs = SilentRuns(6, [None, None])  # type: ignore[abstract] # the other methods are not called
     async with (
         run_service(runs) as target,
         proxy(tmp_path, target, "1s") as address,
