@@ -53,10 +53,17 @@ def all_pass(request: GenerateRequest) -> Completion:
     text = request.messages[-1].text
     answer: dict[str, Any] = {}
     for criterion, shape in schema.items():
+        members = shape.get("properties", {})
+        if "turns" in members:
+            # The gateway drops the turns and calls that there are not.
+            entry = smallest_instance(members["turns"]["items"])
+            places = [{"turn": turn, "call": call} for turn in range(1, 11) for call in (1, 2)]
+            numbers = [{name: at[name] for name in entry if name in at} for at in places]
+            answer[criterion] = {"turns": [{**entry, **at, "verdict": "pass"} for at in numbers]}
+            continue
         if criterion not in ABSEVAL:
             answer[criterion] = smallest_instance(shape)
             continue
-        members = shape["properties"]
         if "constraints" in members:
             count = text.count("\nConstraint ")
             answer[criterion] = items("constraint", ["pass"] * count, "pass", steps=[])
