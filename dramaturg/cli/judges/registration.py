@@ -139,7 +139,7 @@ def monitor(
         str, typer.Option("--run", metavar="RUN", help="The run whose candidates are judged again.")
     ] = "",
     hours: Annotated[
-        float, typer.Option("--every", metavar="HOURS", min=1 / 60, max=8784, help="The time between checks.")
+        float, typer.Option("--every", metavar="HOURS", min=0.1, max=8784, help="The time between checks.")
     ] = 24.0,
     policy: Annotated[
         DriftChoice, typer.Option("--on-drift", help="What a check does that finds drift.")
