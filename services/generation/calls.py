@@ -7,7 +7,6 @@ members of frozen dataclasses are set one by one through ``object.__setattr__``,
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -82,9 +81,9 @@ class Message:
         return "\n\n".join(one for one in self.contents if isinstance(one, str))
 
     @property
-    def images(self) -> Sequence[Image]:
+    def images(self) -> tuple[Image, ...]:
         """Its images."""
-        return [one for one in self.parts if isinstance(one, Image)]
+        return tuple(one for one in self.parts if isinstance(one, Image))
 
     def joined(self, other: Message) -> Message:
         """This message and the next one as one, of this role."""

@@ -112,6 +112,9 @@ WITHOUT = {
     # Exact, one-sided bounds: their errors are summed in ``tests/dramaturg/results/test_equivalence.py``.
     "CertifiedProperty.lower": "no interval",
     "CertifiedProperty.upper": "no interval",
+    # Their errors follow from the level of a check: ``tests/gateway/judges/test_drift.py``.
+    "DriftCheck.changed_lower": "no interval",
+    "DriftCheck.changed_upper": "no interval",
     # The ends of a bin of confidences.
     "ReliabilityBin.lower": "no interval",
     "ReliabilityBin.upper": "no interval",

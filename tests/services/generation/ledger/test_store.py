@@ -94,7 +94,7 @@ async def test_a_database_of_the_release_before_revisions_is_upgraded(postgres_u
 async def test_a_ledger_of_a_later_release_is_refused(ledger_url: str) -> None:
     async with open_ledger(ledger_url):
         pass
-    set_version(ledger_url, "UPDATE dramaturg_ledger_revision SET version_num = '9999'")
+    set_version(ledger_url, "UPDATE dramaturg_ledger_revision SET version_num = '9999', oldest = '9999'")
     with pytest.raises(LedgerError, match=r"revision 9999.*newer"):
         async with open_ledger(ledger_url):
             pass
