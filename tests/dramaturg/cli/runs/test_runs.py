@@ -237,9 +237,9 @@ async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> N
 async def test_results_that_are_not_there_are_wrong_usage(target: str) -> None:
     absent, nowhere = "20260131-120000-9f3a1c2b54", ("--target", "127.0.0.1:1")
     for command in (("show",), ("report",), ("compare", absent)):
-        named = await dramaturg(*command[:1], "out/demo", *command[1:])
+        named = await dramaturg(*command[:1], "out/absent", *command[1:])
         assert named.code == 2
-        assert "out/demo: is neither a file, nor a folder, nor the id of a run" in named.err
+        assert "out/absent: is neither a file, nor a folder, nor the id of a run" in named.err
         asked = await dramaturg(*command, absent)
         assert asked.code == 2
         assert f"{target}: NOT_FOUND" in asked.err
