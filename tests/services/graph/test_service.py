@@ -273,8 +273,11 @@ async def test_hostile_requests_do_not_block_the_event_loop(
         lambda: graph_service.MeasureEditDistance(pb.MeasureEditDistanceRequest(first=huge, second=huge)),
     ]
     for call in calls:
-        # The best of three: other processes may take the processor for longer than that.
-        assert min([await longest_pause(call()) for _ in range(3)]) < 0.05
+        # The best of several: other processes may take the processor for longer than that.
+        pauses: list[float] = []
+        while min(pauses, default=1.0) >= 0.05 and len(pauses) < 20:
+            pauses.append(await longest_pause(call()))
+        assert min(pauses) < 0.05
 
 
 async def test_larger_graphs_are_refused(graph_service: rpc.GraphServiceAsyncStub) -> None:
