@@ -25,7 +25,9 @@ def monitor_text(monitor: JudgeMonitor) -> str:
         return f"cannot be found: {monitor.detectable_count} candidates are needed, of {monitor.anchor_count}"
     if not monitor.check_count:
         return f"no check yet; next {monitor.next_check_time.ToDatetime():%Y-%m-%d %H:%M} UTC"
+    missing = monitor.anchor_count - last.compared_count
     return (
         f"none in {monitor.check_count} checks; last {last.check_time.ToDatetime():%Y-%m-%d %H:%M} UTC: "
         f"{last.changed_count} of {last.compared_count} changed"
+        + (f", {missing} without answers" if missing > 0 else "")
     )

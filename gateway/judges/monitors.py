@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import grpc
 
@@ -37,10 +38,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
-from dramaturg.database.errors import StoreError
 from dramaturg.results.drift import drift_text
 from dramaturg.results.names import outcome_name
-from dramaturg.service.auth.caller import current
+from dramaturg.service.auth.caller import current, on_behalf_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.telemetry.instruments import Counter
 from gateway.judges.drift import MAX_REPEATS, Answer, Answers, least_changed, level_of, measure
@@ -48,6 +48,7 @@ from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import Judge, Registry
 from gateway.processes.pool import ProcessPool, no_answer
 from gateway.processes.process import Ask
+from gateway.quotas.gate import Quotas
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, MonitoredJudge, RunRecord
 from gateway.runs.service.changes import Engine
@@ -71,6 +72,7 @@ SHORTEST, LONGEST = timedelta(seconds=60), timedelta(days=366)
 _PLATFORM = ""
 """The tenant of callers without one, whose monitors of configured judges all tenants see."""
 _RUN_ID = "monitor.run_id"
+_RERUN = "/dramaturg.api.evaluation.v1.RunService/RerunSamples"
 _PASSING = frozenset(
     {
         verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
@@ -150,25 +152,27 @@ class JudgeMonitors:
         return found
 
     @asynccontextmanager
-    async def running(self, store: RunStore, engine: Engine, notifier: ChangeNotifier) -> AsyncIterator[None]:
+    async def running(
+        self, store: RunStore, engine: Engine, notifier: ChangeNotifier, quotas: Quotas
+    ) -> AsyncIterator[None]:
         """Makes checks within an ``async with`` block.
 
         Args:
             store: The run store.
             engine: Executes runs.
             notifier: Notifies on changes of runs.
+            quotas: Admit the checks, each as a call of its tenant that begins a run.
         """
-        checks = _Checks(self._registry, self._registrations, self._processes, store, engine, notifier)
+        checks = _Checks(
+            self._registry, self._registrations, self._processes, store, engine, notifier, quotas
+        )
 
         async def repeat() -> None:
             while True:
                 try:
-                    await self._hold(store)
-                    await checks.advance()
-                except (ServiceError, StoreError) as error:
+                    await checks.advance(await self._hold(store))
+                except ServiceError as error:
                     logger.warning("judges cannot be checked for drift: %s", error)
-                except Exception:
-                    logger.exception("judges cannot be checked for drift")
                 await asyncio.sleep(self._registrations.poll_seconds)
 
         task = asyncio.create_task(repeat())
@@ -178,16 +182,18 @@ class JudgeMonitors:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _hold(self, store: RunStore) -> None:
-        """Keeps in quarantine the judges whose monitors say so."""
+    async def _hold(self, store: RunStore) -> Sequence[MonitoredJudge]:
+        """Keeps in quarantine the judges whose monitors say so; returns the monitors of all tenants."""
+        every = await self._registrations.call(store.monitors.all)
         reasons = {
             (one.tenant, one.role, one.name): drift_text(one.monitor)
-            for one in await self._registrations.call(store.monitors.all)
+            for one in every
             if one.monitor.HasField("drift") and one.monitor.drift_policy == DRIFT_POLICY_QUARANTINE
         }
         for judge in self._registry.every():
             key = judge.tenant or _PLATFORM, judge.role.name, judge.name
             judge.quarantine.hold(reasons.get(key, ""))
+        return every
 
 
 class _Checks:
@@ -201,6 +207,7 @@ class _Checks:
         store: RunStore,
         engine: Engine,
         notifier: ChangeNotifier,
+        quotas: Quotas,
     ) -> None:
         self._registry = registry
         self._call = registrations.call
@@ -208,23 +215,34 @@ class _Checks:
         self._store = store
         self._engine = engine
         self._notifier = notifier
+        self._quotas = quotas
 
-    async def advance(self) -> None:
-        """Makes the next step of each monitor that has one."""
-        for one in await self._call(self._store.monitors.all):
-            run = await self._call(self._store.runs.get, one.monitor.run_id, one.tenant)
-            if run is not None and run.state in ACTIVE:
-                if one.attempt and run.state == RUN_STATE_PAUSED:
-                    await self._tell(one, f"the run is paused; ResumeRun continues it: {run.state_reason}")
-            elif not one.attempt:
-                await self._begin(one, run)
-            elif run is not None and run.attempt < one.attempt:
-                await self._rerun(run)
-            else:
-                await self._end(one, await self._compared(one, run))
+    async def advance(self, every: Sequence[MonitoredJudge]) -> None:
+        """Makes the next step of each monitor that has one. One that fails holds up no other."""
+        await asyncio.gather(*map(self._step, every))
+
+    async def _step(self, one: MonitoredJudge) -> None:
+        try:
+            await self._advance(one)
+        except ServiceError as error:
+            logger.warning("%s=%s cannot be checked for drift: %s", one.role, one.name, error)
+        except Exception:
+            logger.exception("%s=%s cannot be checked for drift", one.role, one.name)
+
+    async def _advance(self, one: MonitoredJudge) -> None:
+        run = await self._call(self._store.runs.get, one.monitor.run_id, one.tenant)
+        if run is not None and run.state in ACTIVE:
+            if one.attempt and run.state == RUN_STATE_PAUSED:
+                await self._tell(one, f"the run is paused; ResumeRun continues it: {run.state_reason}")
+        elif not one.attempt:
+            await self._begin(one, run)
+        elif run is not None and run.attempt < one.attempt:
+            await self._rerun(one, run)
+        else:
+            await self._end(one, await self._compared(one, run))
 
     async def _begin(self, one: MonitoredJudge, run: RunRecord | None) -> None:
-        """Begins a check that is due, or whose judge states something else than before."""
+        """Claims a check that is due, or whose judge states something else than before, for the next step."""
         stated, now = await self._stated(one), _now()
         is_due = one.monitor.next_check_time.ToDatetime(UTC) <= now
         if not is_due and stated == one.identity:
@@ -233,12 +251,19 @@ class _Checks:
         monitor.CopyFrom(one.monitor)
         monitor.next_check_time.FromDatetime(now + monitor.interval.ToTimedelta())
         attempt = 1 if run is None else run.attempt + 1
-        begun = replace(one, monitor=monitor, attempt=attempt)
-        if await self._call(self._store.monitors.replace, one, begun) and run is not None:
-            await self._rerun(run)
+        await self._call(self._store.monitors.replace, one, replace(one, monitor=monitor, attempt=attempt))
 
-    async def _rerun(self, run: RunRecord) -> None:
-        begun = await self._call(self._store.attempts.begin, run.id, RERUN_SCOPE_ALL, fresh=True)
+    async def _rerun(self, one: MonitoredJudge, run: RunRecord) -> None:
+        try:
+            with on_behalf_of(one.tenant):
+                # Of a call that begins a run nothing is read of its context.
+                async with self._quotas.passing(_RERUN, 1, cast("Any", None)):
+                    begun = await self._call(self._store.attempts.begin, run.id, RERUN_SCOPE_ALL, fresh=True)
+        except ServiceError as error:
+            if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+            await self._end(one, DriftCheck(error=error.message))
+            return
         if begun is not None:
             self._notifier.notify(begun.id)
             await self._engine.submit(begun.id)

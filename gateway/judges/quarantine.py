@@ -98,8 +98,10 @@ class Quarantine:
         Args:
             drift: The reason. Empty: it did not drift.
         """
-        if drift != self._drift:
-            logger.error("the judge %s %s", self._judge, drift or "is monitored anew, or no longer")
+        if drift and not self._drift:
+            logger.error("the judge %s is in quarantine: it %s", self._judge, drift)
+        elif self._drift and not drift:
+            logger.warning("the judge %s is no longer in quarantine for drift", self._judge)
         self._drift = drift
 
     def release(self) -> None:

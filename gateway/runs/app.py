@@ -122,7 +122,7 @@ async def serve_runs(
             except (StoreError, sa.exc.SQLAlchemyError, OSError) as error:
                 reason = getattr(error, "orig", None) or error
                 raise SettingsError(f"runs.url: the workflow engine cannot start: {reason}") from error
-            await stack.enter_async_context(monitors.running(store, engine, notifier))
+            await stack.enter_async_context(monitors.running(store, engine, notifier, quotas))
             contract = Contract.make(
                 run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
                 run_service_pb2_grpc.add_RunServiceServicer_to_server,

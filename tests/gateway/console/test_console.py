@@ -384,6 +384,8 @@ def test_the_drift_of_a_judge_is_shown() -> None:
     judge.monitor.check_count = 3
     judge.monitor.last_check.compared_count = 50
     assert judge_view(judge).drift == "none in 3 checks; last 1970-01-01 00:00 UTC: 0 of 50 changed"
+    judge.monitor.last_check.compared_count = 40
+    assert judge_view(judge).drift.endswith("0 of 40 changed, 10 without answers")
     judge.monitor.last_check.error = "it is down"
     assert judge_view(judge).drift == "check failed (1970-01-01 00:00 UTC): it is down"
     judge.monitor.drift.changed_count, judge.monitor.drift.compared_count = 9, 50

@@ -50,6 +50,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
 from dramaturg.testing import FakeJudge, serve
+from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.store import RunStore, open_reader
 from tests.gateway.judges.test_registrations import ALICE, fields_of, gateway, token_of, until
 from tests.support.auth import token_settings
@@ -360,6 +361,45 @@ async def test_answers_that_a_passing_fault_took_are_left_out(store_url: str) ->
         on.mind.faults = 2
         found = await on.checked()
         assert (found.last_check.compared_count, found.last_check.error) == (6, "")
+
+
+async def test_a_check_counts_against_the_quotas_of_its_tenant(store_url: str) -> None:
+    quotas = QuotaSettings(default=Quota(max_active_runs=1))
+    async with platform(store_url, quotas=quotas) as on:
+        run_id = await on.ended(2)
+        await on.monitored(run_id=run_id)
+        on.mind.hold = asyncio.Event()
+        going = await on.client.runs.create(spec(1))
+        refused = await on.checked()
+        assert "active runs" in refused.last_check.error
+        assert (await on.client.runs.get(run_id)).attempt == 1
+        on.mind.hold.set()
+        async for _ in on.client.runs.watch(going.id):
+            pass
+        assert not (await on.checked()).last_check.error
+
+
+async def test_a_monitor_that_cannot_be_read_holds_up_no_other(store_url: str) -> None:
+    async with platform(store_url) as on:
+        run_id = await on.ended(2)
+        await on.monitored(run_id=run_id)
+        (stored,) = on.store.monitors.all()
+        broken = replace(stored, name="another", identity="no JSON", attempt=1)
+        on.store.monitors.put(broken, b"no base")
+        due = JudgeMonitor()
+        due.CopyFrom(stored.monitor)
+        due.next_check_time.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
+
+        async def is_moved() -> bool:
+            (kept,) = (one for one in on.store.monitors.all() if one.name == NAME)
+            return on.store.monitors.replace(kept, replace(kept, monitor=due))
+
+        await until(is_moved, True, 60)
+
+        async def is_checked() -> bool:
+            return (await on.monitored()).check_count == 1
+
+        await until(is_checked, True, 60)
 
 
 async def test_a_tenant_excludes_no_judge_of_all(store_url: str, tmp_path: Path) -> None:

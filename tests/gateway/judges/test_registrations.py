@@ -42,6 +42,7 @@ from gateway.app import App
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
+from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_reader, open_store, tables
 from gateway.servicer import JudgeDirectoryServicer
@@ -87,6 +88,7 @@ async def gateway(
     auth: Any = None,
     server: ServerSettings | None = None,
     fakes: list[Fake] | None = None,
+    quotas: QuotaSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[str]:
     """A gateway on a store; its address."""
@@ -94,7 +96,7 @@ async def gateway(
     async with AsyncExitStack() as stack:
         judges = await stack.enter_async_context(judges_of(agents() if fakes is None else fakes))
         runs = RunsSettings(enabled=True, url=store, drain_timeout_seconds=0.2)
-        app = App(GatewaySettings(judges=tuple(judges), **{**given, **settings}), runs)
+        app = App(GatewaySettings(judges=tuple(judges), **{**given, **settings}), runs, quotas)
         contracts = await stack.enter_async_context(app.open())
         serving = server or ServerSettings.loopback(drain_grace_seconds=0.2)
         yield (await stack.enter_async_context(Server(contracts, serving, auth))).target
