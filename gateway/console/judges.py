@@ -86,7 +86,7 @@ def judge_view(judge: Judge) -> JudgeView:
         judge=judge,
         address=f"/console/judges/{quote(judge.role, safe='')}/{quote(judge.name, safe='')}",
         serving=judge.health == pb.JUDGE_HEALTH_SERVING,
-        health=_HEALTH.get(judge.health, f"health {judge.health}"),
+        health=_health(judge),
         identity=identity.name,
         version=f"{identity.version}{expected}".strip(),
         latency=f"{latency:.0f} ms" if latency else "",
@@ -97,6 +97,12 @@ def judge_view(judge: Judge) -> JudgeView:
         drift=monitor_text(judge.monitor) if judge.HasField("monitor") else "",
         panel_members=[] if panel is None else [_member(one) for one in panel.members],
     )
+
+
+def _health(judge: Judge) -> str:
+    if judge.health == pb.JUDGE_HEALTH_QUARANTINED and judge.monitor.HasField("drift"):
+        return "in quarantine: not called"  # the error says until when
+    return _HEALTH.get(judge.health, f"health {judge.health}")
 
 
 def _certificate(judge: Judge) -> str:

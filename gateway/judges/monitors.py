@@ -73,6 +73,8 @@ _PLATFORM = ""
 """The tenant of callers without one, whose monitors of configured judges all tenants see."""
 _RUN_ID = "monitor.run_id"
 _RERUN = "/dramaturg.api.evaluation.v1.RunService/RerunSamples"
+_EXCLUDED = "its monitor found drift: it returns when it is monitored anew, or no longer"
+"""Why a judge is in quarantine; the monitor itself has the figures."""
 _PASSING = frozenset(
     {
         verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
@@ -186,7 +188,7 @@ class JudgeMonitors:
         """Keeps in quarantine the judges whose monitors say so; returns the monitors of all tenants."""
         every = await self._registrations.call(store.monitors.all)
         reasons = {
-            (one.tenant, one.role, one.name): drift_text(one.monitor)
+            (one.tenant, one.role, one.name): _EXCLUDED
             for one in every
             if one.monitor.HasField("drift") and one.monitor.drift_policy == DRIFT_POLICY_QUARANTINE
         }

@@ -99,7 +99,7 @@ class Quarantine:
             drift: The reason. Empty: it did not drift.
         """
         if drift and not self._drift:
-            logger.error("the judge %s is in quarantine: it %s", self._judge, drift)
+            logger.error("the judge %s is in quarantine: %s", self._judge, drift)
         elif self._drift and not drift:
             logger.warning("the judge %s is no longer in quarantine for drift", self._judge)
         self._drift = drift

@@ -17,7 +17,11 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
     CertifiedProperty,
     JudgeCertificate,
 )
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeShadow
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    JUDGE_HEALTH_QUARANTINED,
+    Judge,
+    JudgeShadow,
+)
 from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
 from dramaturg.service.auth import audit
@@ -391,6 +395,8 @@ def test_the_drift_of_a_judge_is_shown() -> None:
     judge.monitor.drift.changed_count, judge.monitor.drift.compared_count = 9, 50
     assert judge_view(judge).drift.startswith("drifted: 9 of 50 candidates")
     assert not judge_view(judge).built_in
+    judge.health = JUDGE_HEALTH_QUARANTINED
+    assert judge_view(judge).health == "in quarantine: not called"
 
 
 def test_a_certificate_is_shown_with_what_has_changed_since() -> None:

@@ -233,11 +233,12 @@ async def test_a_judge_that_drifted_is_in_quarantine_until_it_is_monitored_anew(
             return (await health()).health == JUDGE_HEALTH_QUARANTINED
 
         await until(is_excluded, True, 60)
-        assert "4 of 12 candidates are judged differently" in (await health()).error
+        assert "its monitor found drift" in (await health()).error
+        assert (await health()).monitor.drift.changed_count == 4
         request = json_format.Parse(row(1), EvaluateTextsRequest())
         request.judges.add(role=ROLE, judge=NAME)
         result = [event async for event in on.client.evaluate_texts(request)][-1].result
-        assert "drifted" in result.texts[0].verdicts[0].rationale
+        assert "found drift" in result.texts[0].verdicts[0].rationale
         await on.monitored(run_id=run_id, drift_policy=DRIFT_POLICY_QUARANTINE)
         assert (await health()).health == JUDGE_HEALTH_SERVING
 
