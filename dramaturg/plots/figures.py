@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from dramaturg.report.charts import Mark, drawn_map, shortened
+from dramaturg.report.tokens import SERIES, light
 from dramaturg.tables.model import Point, PointMap, file_name
 
 if TYPE_CHECKING:
@@ -172,18 +173,19 @@ class HeatMap(Figure):
 
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
+        from matplotlib.colors import LinearSegmentedColormap
+
         cells = [[float("nan") if value is None else value for value in row] for row in self.series.values()]
         low, high = self.limits or (None, None)
-        image = axes.imshow(cells, cmap="Blues", aspect="auto", vmin=low, vmax=high)
+        colours = LinearSegmentedColormap.from_list("heat", [light("low"), light("high")])
+        image = axes.imshow(cells, cmap=colours, aspect="auto", vmin=low, vmax=high)
         axes.figure.colorbar(image, ax=axes, label=self.value_name)
         _label_categories(axes, self.labels)
         axes.set_yticks(range(len(self.series)), list(self.series))
-        middle = sum(image.get_clim()) / 2
         for place, row in enumerate(self.series.values()):
             for column, value in enumerate(row):
                 if value is not None:
-                    color = "white" if value > middle else "black"
-                    axes.text(column, place, f"{value:.2f}", ha="center", va="center", color=color, size=7)
+                    axes.text(column, place, f"{value:.2f}", ha="center", va="center", size=7)
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
@@ -198,9 +200,9 @@ class IntervalChart(Figure):
         rows = zip(self.series["mean"], self.series["lower"], self.series["upper"], strict=True)
         for place, (mean, lower, upper) in enumerate(rows):
             if lower is not None and upper is not None:
-                axes.plot([lower, upper], [place, place], color="tab:blue", linewidth=2)
+                axes.plot([lower, upper], [place, place], color=light("accent"), linewidth=2)
             if mean is not None:
-                axes.plot([mean], [place], color="tab:blue", marker="o")
+                axes.plot([mean], [place], color=light("accent"), marker="o")
         axes.set_yticks(range(len(self.labels)), list(self.labels))
         axes.invert_yaxis()
         axes.set_xlabel(self.value_name)
@@ -277,7 +279,13 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
     from matplotlib.figure import Figure as Canvas
 
     # Text stays text, and the same figures give the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9}):
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9}
+    drawn = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    style = {
+        "axes.prop_cycle": mpl.cycler(color=[one for one, _ in SERIES]),
+        **dict.fromkeys(drawn, light("ink")),
+    }
+    with mpl.rc_context({**fixed, **style}):
         canvas = Canvas(figsize=figure.size(), layout="constrained")
         axes = canvas.add_subplot()
         figure.draw(axes)

@@ -5,17 +5,15 @@ Judged texts are untrusted: all text is escaped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
-from pathlib import Path
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.report.tokens import declarations
 from dramaturg.report.views.model import Block, JudgementView, ProvenanceView, StepView, SubjectView
 from dramaturg.report.views.sample import view
 
-_TOKENS = Path(__file__).parent / "templates" / "tokens.css"
 _CLASS = "dramaturg-card"
 _STYLE = """
 .dramaturg-card { font: var(--text)/1.45 var(--sans); color: var(--ink); background: var(--paper);
@@ -48,9 +46,7 @@ def card(sample: RunSample) -> str:
 @cache
 def _style() -> str:
     # The tokens of the report, for this card alone.
-    found = re.search(r"^:root \{\n(.*?)^\}", _TOKENS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return f".{_CLASS} {{\n{found[1]}}}\n{_STYLE}"
+    return f".{_CLASS} {{\n  color-scheme: light dark;\n{declarations()}}}\n{_STYLE}"
 
 
 def _facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
@@ -13,8 +12,8 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
     JudgeCertificate,
     PropertyConclusion,
 )
+from dramaturg.report import tokens
 
-_TOKENS = Path(__file__).parent / "templates" / "tokens.css"
 _STYLE = """
 body { font: var(--text)/1.45 var(--sans); color: var(--ink); background: var(--paper);
   max-width: var(--width); margin: var(--gap-4) auto; padding: 0 var(--gap-4); }
@@ -68,7 +67,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title>"
-        f"<style>{_TOKENS.read_text(encoding='utf-8')}{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f"<style>{tokens.style()}{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
         f"<dl>{described}</dl><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         f"<p class='note'>{_FOOT}</p></body></html>\n"
     )

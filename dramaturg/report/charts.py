@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dramaturg.report.tokens import light
 from dramaturg.tables.model import Cell, Point, PointMap, Table
 
 HEAT_STEPS = 10
@@ -15,7 +16,7 @@ LEAST_HEAT_SPAN = 0.2
 FULL_HEAT = 30
 """The number of judged items from which a colour has its full strength."""
 
-_LOW, _HIGH = (0xFB, 0xE9, 0xD7), (0xA9, 0xCD, 0xF5)  # the tokens --low and --high
+_LOW, _HIGH, _PAPER = (bytes.fromhex(light(name)[1:]) for name in ("low", "high", "paper"))
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,14 @@ def has_few(table: Table) -> bool:
 
 
 def colour(cell: Cell, ends: tuple[float, float]) -> str:
-    """The colour of a cell for a file, as the light theme shows it. No place on a scale: white."""
+    """The colour of a cell for a file, in the light theme. No place on a scale: that of the paper."""
     if cell.heat is None:
-        return "#ffffff"
+        return light("paper")
     part = shade(cell, ends) / HEAT_STEPS
     strong = (1 + strength(cell)) / 4
     mixed = (
-        round(255 + strong * (low + part * (high - low) - 255)) for low, high in zip(_LOW, _HIGH, strict=True)
+        round(paper + strong * (low + part * (high - low) - paper))
+        for low, high, paper in zip(_LOW, _HIGH, _PAPER, strict=True)
     )
     return "#" + "".join(f"{one:02x}" for one in mixed)
 

@@ -17,6 +17,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -24,7 +25,7 @@ from markupsafe import Markup
 
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.report import charts
+from dramaturg.report import charts, tokens
 from dramaturg.report.files import files_of
 from dramaturg.report.sample_data import SampleIndex, blocks, pack
 from dramaturg.report.views.model import SampleView
@@ -144,11 +145,17 @@ def render_page(
     )
     kept = pack(json.dumps(files_of(tables, _chart), ensure_ascii=False))
     yield f'<script type="text/plain" id="files">{kept}</script>\n'
+    # The script and what the first screen needs stand before the other blocks, so that a browser shows the
+    # samples while it still reads. The index is complete after the last block.
     index = SampleIndex()
-    for block in blocks(islice(samples, shown), index):
-        yield f'<script type="text/plain" class="block">{block}</script>\n'
-    yield f'<script type="application/json" id="index">{index.json()}</script>\n'
-    yield f"<script>{script}</script>\n</body></html>\n"
+    with TemporaryFile("w+", encoding="ascii") as packed:
+        packed.writelines(f"{block}\n" for block in blocks(islice(samples, shown), index))
+        packed.seek(0)
+        yield _block(packed.readline())
+        yield f'<script type="application/json" id="index">{index.json()}</script>\n'
+        yield f"<script>{script}</script>\n"
+        yield from map(_block, packed)
+    yield "</body></html>\n"
 
 
 def write_report(
@@ -184,6 +191,10 @@ def write_report(
 def visible(text: str) -> str:
     """A text whose control characters and marks of direction are shown as their code points."""
     return _INVISIBLE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text))
+
+
+def _block(line: str) -> str:
+    return f'<script type="text/plain" class="block">{line.rstrip()}</script>\n' if line else ""
 
 
 def _tiles(summary: Summary) -> Sequence[Tile]:
@@ -247,6 +258,7 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
     )
     for function in charts.FILTERS:
         made.filters[function.__name__] = function
+    made.globals["token"] = tokens.light
     made.globals["full_heat"] = charts.FULL_HEAT
     made.globals["samples_link"] = samples_link
     made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
@@ -255,7 +267,7 @@ def environment(templates: Path = _TEMPLATES) -> Environment:
 
 def stylesheet() -> str:
     """The style sheet of the page: the tokens, and the rules that use them."""
-    return _read("tokens.css") + _read("page.css")
+    return tokens.style() + _read("page.css")
 
 
 @cache

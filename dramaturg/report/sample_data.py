@@ -44,14 +44,15 @@ class _Names:
 class SampleIndex:
     """What filters need of each sample: names, outcomes, tags.
 
-    A sample is [index, title, id, flags, tags, models, subjects], a subject
-    [model, measures, outcomes, tags]; names are numbers. Outcomes have a letter for each measure: p, f,
-    n (a number), or for an abstention a capital letter that numbers its reason.
+    A sample is [index, title, id, flags, tags, models, kinds of its subjects, outcomes], a kind of subject
+    [model, measures, tags]. Names are numbers; so are lists of numbers and kinds, which many samples share.
+    The outcomes of all subjects follow one another, with a letter for each measure: p, f, n (a number), or
+    for an abstention a capital letter that numbers its reason.
     """
 
     def __init__(self) -> None:
         self._models, self._measures, self._reasons = _Names(), _Names(), _Names()
-        self._tags, self._shapes = _Names(), _Names()
+        self._tags, self._kinds, self._lists = _Names(), _Names(), _Names()
         self._samples: list[Sequence[Any]] = []
 
     def add(self, shown: SampleView) -> None:
@@ -64,9 +65,10 @@ class SampleIndex:
                 shown.title[:_TITLE_LENGTH],
                 shown.sample_id,
                 failed | (DISAGREEMENT if shown.disagreement else 0),
-                [self._tags.number(pair) for pair in tags],
-                [self._models.number(model) for model in dict.fromkeys(shown.models)],
-                [self._subject(subject) for subject in shown.subjects],
+                self._list(map(self._tags.number, tags)),
+                self._list(map(self._models.number, dict.fromkeys(shown.models))),
+                self._list(map(self._kind, shown.subjects)),
+                "".join(map(self._outcomes, shown.subjects)),
             ]
         )
 
@@ -77,20 +79,26 @@ class SampleIndex:
             "measures": self._measures.values(),
             "reasons": self._reasons.values(),
             "tags": self._tags.values(),
-            "shapes": self._shapes.values(),
+            "kinds": self._kinds.values(),
+            "lists": self._lists.values(),
             "blockSize": BLOCK_SIZE,
             "samples": self._samples,
         }
         return _dump(index).replace("<", "\\u003c")
 
-    def _subject(self, subject: SubjectView) -> Sequence[Any]:
-        shape = tuple(self._measures.number(one.measure) for one in subject.judgements)
-        outcomes = "".join(
+    def _list(self, numbers: Iterable[int]) -> int:
+        return self._lists.number(tuple(numbers))
+
+    def _kind(self, subject: SubjectView) -> int:
+        measures = self._list(self._measures.number(one.measure) for one in subject.judgements)
+        tags = self._list(self._tags.number(tuple(pair)) for pair in subject.tags)
+        return self._kinds.number((self._models.number(subject.model), measures, tags))
+
+    def _outcomes(self, subject: SubjectView) -> str:
+        return "".join(
             _OUTCOMES.get(one.outcome) or chr(_FIRST_REASON + self._reasons.number(one.reason))
             for one in subject.judgements
         )
-        tags = [self._tags.number(tuple(pair)) for pair in subject.tags]
-        return [self._models.number(subject.model), self._shapes.number(shape), outcomes, tags]
 
 
 def blocks(samples: Iterable[SampleView], index: SampleIndex) -> Iterator[str]:

@@ -5,11 +5,15 @@ const FAILED = 1, DISAGREEMENT = 2;
 const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("index").textContent);
-const packed = [...document.querySelectorAll("script.block")];
+const packed = document.getElementsByClassName("block");
+const parsed = new Promise((done) => { if (document.readyState === "loading") addEventListener("DOMContentLoaded", done); else done(); });
 const text = (value) => String(value).replace(INVISIBLE, (sign) => `[U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 
 /* The name of a reason in words; the filters keep the name. */
 const words = (name) => /^[A-Z][A-Z_]*$/.test(name) ? name.replaceAll("_", " ").toLowerCase() : name;
+
+/* What the first screen does not need is done after it. */
+const whenIdle = (work) => window.requestIdleCallback ? requestIdleCallback(work, { timeout: 1000 }) : setTimeout(work, 100);
 
 /* Elements: texts are always text nodes. */
 function make(name, attributes, ...children) {
@@ -42,12 +46,14 @@ for (const place of document.querySelectorAll(".files")) {
   place.hidden = false;
 }
 
-/* Blocks of whole samples are inflated when one of them is needed. */
+/* Blocks of whole samples are inflated when one of them is needed. Those after the first follow this script: the last
+   that is there may be a part. */
 const inflated = new Map();
 function lines(block) {
   let found = inflated.get(block);
   if (!found) {
-    found = inflate(packed[block].textContent).then((whole) => whole.split("\n"));
+    const there = block === 0 || packed[block + 1] ? Promise.resolve() : parsed;
+    found = there.then(() => inflate(packed[block].textContent)).then((whole) => whole.split("\n"));
     inflated.set(block, found);
     if (inflated.size > KEPT_BLOCKS) inflated.delete(inflated.keys().next().value);
   }
@@ -56,12 +62,29 @@ function lines(block) {
 async function inflate(encoded) {
   const binary = atob(encoded), bytes = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).text();
+  const { writable, readable } = new DecompressionStream("deflate"), writer = writable.getWriter();
+  const written = writer.write(bytes).then(() => writer.close());
+  const [whole] = await Promise.all([new Response(readable).text(), written]);
+  return whole;
 }
 async function whole(place) {
   const block = await lines(Math.floor(place / data.blockSize));
   return JSON.parse(block[place % data.blockSize]);
+}
+
+/* A sample of the index. It is read when it is asked for: most are never looked at. */
+const known = [];
+function sampleAt(place) {
+  if (!known[place]) {
+    const [index, title, id, flags, tags, models, kinds, signs] = data.samples[place];
+    let end = 0;
+    known[place] = { index, title, id, flags, tags: data.lists[tags], models: data.lists[models], subjects: data.lists[kinds].map((kind) => {
+      const [author, shape, own] = data.kinds[kind], measures = data.lists[shape], start = end;
+      end += measures.length;
+      return { author, measures, outcomes: signs.slice(start, end), tags: data.lists[own] };
+    }) };
+  }
+  return known[place];
 }
 
 /* The filters stand in the fragment: #model=a&measure=executable&outcome=fail&tag.topic=Food&q=soup&sample=3&candidate=1
@@ -70,7 +93,7 @@ const LABELS = { id: "sample", model: "model", measure: "measure", outcome: "out
 const NOT_FILTERS = ["sample", "candidate", "open", "sort"];
 let filters = new URLSearchParams(), matches = [], run = 0;
 const isFilter = (hash) => hash.includes("=");
-const count = (value) => value.toLocaleString("en");
+const count = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 function goTo(changed, push) {
   const hash = `#${changed.toString() || "samples"}`;
   if (push) location.hash = hash; else location.replace(hash);
@@ -96,33 +119,33 @@ function judgementTester() {
   if (measure === null && reason === null && !letter) return null;
   return (named, sign) => (measure === null || named === measure) && (!letter || letter(sign)) && (reason === null || sign === reason);
 }
-/* Finds what the filters select of a sample: null, or the places of its candidates and the number of judgements. */
+/* Finds what the filters select of the sample at a place: null, or the places of its candidates and the number of judgements. */
 function tester() {
   const has = (name) => filters.has(name), get = (name) => filters.get(name);
+  if ([...filters.keys()].every((name) => name === "q" || NOT_FILTERS.includes(name))) return () => ({ chosen: [], judgements: 0 });
   const model = has("model") ? position(data.models, get("model")) : null, judged = judgementTester();
   const tags = [];
   for (const [name, value] of filters) {
     if (name.startsWith("tag.")) tags.push(data.tags.findIndex(([tag, held]) => tag === name.slice(4) && held === value));
   }
-  return (sample) => {
-    const [, title, id, flags, own, models, subjects] = sample;
+  return (place) => {
+    const { title, id, flags, tags: own, models, subjects } = sampleAt(place);
     if (has("id") && (id || title) !== get("id")) return null;
     if (has("differs") && !(flags & DISAGREEMENT)) return null;
     if (get("outcome") === "failed" && !(flags & FAILED)) return null;
     if (!judged && model === null && tags.every((tag) => own.includes(tag))) {
-      const tagged = subjects.flatMap(([, , , ofSubject], place) => tags.some((tag) => ofSubject.includes(tag)) ? [place] : []);
+      const tagged = subjects.flatMap((one, number) => tags.some((tag) => one.tags.includes(tag)) ? [number] : []);
       return { chosen: tagged, judgements: 0 };
     }
     const chosen = [];
     let judgements = 0;
-    subjects.forEach(([author, shape, outcomes, ofSubject], place) => {
+    subjects.forEach(({ author, measures, outcomes, tags: ofSubject }, number) => {
       if (model !== null && author !== model && !models.includes(model)) return;
       if (!tags.every((tag) => own.includes(tag) || ofSubject.includes(tag))) return;
-      const measures = data.shapes[shape];
       let found = 0;
       if (judged) for (let at = 0; at < outcomes.length; at++) found += judged(measures[at], outcomes[at]);
       if (judged && !found) return;
-      chosen.push(place);
+      chosen.push(number);
       judgements += found;
     });
     return chosen.length ? { chosen, judgements } : null;
@@ -131,13 +154,13 @@ function tester() {
 /* The number of failures of the candidates that are looked at. */
 function failures({ place, chosen }) {
   let found = 0;
-  data.samples[place][6].forEach(([, , outcomes], at) => { if (!chosen.length || chosen.includes(at)) for (const sign of outcomes) found += isFail(sign); });
+  sampleAt(place).subjects.forEach(({ outcomes }, at) => { if (!chosen.length || chosen.includes(at)) for (const sign of outcomes) found += isFail(sign); });
   return found;
 }
 async function find() {
   const mine = ++run, fits = tester(), wanted = (filters.get("q") || "").toLowerCase();
   let found = [];
-  for (let place = 0; place < data.samples.length; place++) { const match = fits(data.samples[place]); if (match) found.push({ place, ...match }); }
+  for (let place = 0; place < data.samples.length; place++) { const match = fits(place); if (match) found.push({ place, ...match }); }
   if (wanted) {
     const needle = JSON.stringify(wanted).slice(1, -1), kept = [], started = performance.now();
     let block = -1, held = [];
@@ -160,7 +183,7 @@ async function find() {
   matches = found;
   if (filters.get("open") === "first" && matches.length) {
     const { place, chosen } = matches[0];
-    filters = changed({ open: null, sample: data.samples[place][0], candidate: chosen[0] ?? null });
+    filters = changed({ open: null, sample: sampleAt(place).index, candidate: chosen[0] ?? null });
     history.replaceState(null, "", `#${filters}`);
   }
   describe();
@@ -177,8 +200,7 @@ function describe() {
 
 /* The matrix: a row a sample, a column a model, a square a judgement. Only the rows in sight exist. */
 const PHONE = matchMedia("(max-width: 600px)"), NARROW = 150, NAME = 220, SPARE = 6;
-const authors = [];
-for (const one of data.samples) for (const subject of one[6]) if (!authors.includes(subject[0])) authors.push(subject[0]);
+const authors = [...new Set(data.kinds.map(([author]) => author))];
 const authorName = (author) => data.models[author] || (authors.length > 1 ? "(unnamed)" : "judgements");
 let grid = null;
 function matrix() {
@@ -203,8 +225,8 @@ function matrix() {
   return draw();
 }
 function outcomesKey() {
-  const used = new Set(data.shapes.length === 1 ? data.shapes[0] : []);
-  const order = used.size > 1 ? make("span", {}, `From left to right: ${[...used].map((one) => data.measures[one]).join(", ")}`) : null;
+  const shapes = [...new Set(data.kinds.map(([, shape]) => shape))], used = shapes.length === 1 ? data.lists[shapes[0]] : [];
+  const order = used.length > 1 ? make("span", {}, `From left to right: ${used.map((one) => data.measures[one]).join(", ")}`) : null;
   const square = (sign, name) => make("span", {}, make("span", { class: "strip", "aria-hidden": "true" }, make("i", { class: sign })), name);
   return make("p", { class: "note outcomes" }, square("p", "pass"), square("f", "fail"), square("a", "abstained"), order);
 }
@@ -224,16 +246,16 @@ function draw() {
 }
 function line(at) {
   const { columns, height, template } = grid, match = matches[at], judged = judgementTester();
-  const [index, title, id, flags, , , subjects] = data.samples[match.place];
+  const { index, title, id, flags, subjects } = sampleAt(match.place);
   const failed = failures({ place: match.place, chosen: [] });
   const open = (candidate) => `#${changed({ ...LIST, sample: index, candidate })}`;
   const name = make("div", { class: "cell name", role: "rowheader" }, make("a", { href: open(null), tabindex: -1 }, make("span", { class: "soft" }, `${index + 1} `), make("bdi", {}, title || id || "(untitled)"),
     flags & FAILED ? make("span", { class: "fail" }, " no result") : null, failed ? make("span", { class: "fail" }, ` ${failed} fail`) : null, flags & DISAGREEMENT ? make("span", { class: "soft" }, " disagreement") : null));
   const links = [];
   const cells = columns.map((author) => {
-    const own = subjects.map((one, place) => [place, one]).filter(([place, one]) => one[0] === author && (!judged || match.chosen.includes(place)));
-    const made = own.map(([place, [, shape, outcomes]]) => {
-      const measures = data.shapes[shape], signs = [...outcomes];
+    const own = subjects.map((one, place) => [place, one]).filter(([place, one]) => one.author === author && (!judged || match.chosen.includes(place)));
+    const made = own.map(([place, { measures, outcomes }]) => {
+      const signs = [...outcomes];
       const strip = make("span", { class: "strip" }, signs.map((sign, one) => make("i", { class: `${isAbstention(sign) ? "a" : sign}${judged && !judged(measures[one], sign) ? " other" : ""}`, title: text(data.measures[measures[one]]) })));
       const bad = signs.flatMap((sign, one) => isFail(sign) ? [data.measures[measures[one]]] : []);
       const told = `${authorName(author)}, sample ${index + 1}: ${bad.length ? `fails ${bad.join(", ")}; ` : ""}${signs.filter((sign) => sign === "p").length} pass, ${signs.filter(isAbstention).length} abstained`;
@@ -285,12 +307,13 @@ async function showSample(place) {
   if (grid) grid.last = place;
   const subjects = view.subjects || [], given = filters.has("candidate") ? Number(filters.get("candidate")) : -1;
   const first = given >= 0 && given < subjects.length ? [given] : match.chosen;
-  const author = first.length ? data.samples[place][6][first[0]][0] : null;
+  const author = first.length ? sampleAt(place).subjects[first[0]].author : null;
   const target = (step) => {
     const other = at < 0 ? undefined : matches[at + step];
     if (!other) return null;
-    const ofModel = data.samples[other.place][6].flatMap(([model], number) => model === author && (!other.chosen.length || other.chosen.includes(number)) ? [number] : []);
-    return `#${changed({ sample: data.samples[other.place][0], candidate: author === null ? null : ofModel[0] ?? other.chosen[0] ?? null })}`;
+    const { index, subjects: others } = sampleAt(other.place);
+    const ofModel = others.flatMap((one, number) => one.author === author && (!other.chosen.length || other.chosen.includes(number)) ? [number] : []);
+    return `#${changed({ sample: index, candidate: author === null ? null : ofModel[0] ?? other.chosen[0] ?? null })}`;
   };
   const way = (name, key, to) => make("a", { href: to || undefined, "data-key": key, role: to ? undefined : "link", "aria-disabled": to ? undefined : "true" }, name, " ", make("kbd", {}, key));
   const own = new URLSearchParams({ sample: view.index, ...(given >= 0 ? { candidate: given } : {}) });
@@ -408,7 +431,7 @@ function provenance(one) {
 function long(value, name = "pre") {
   if (value.length <= LONG) return make(name, { class: "text" }, value);
   const made = make(name, { class: "text" }, value.slice(0, LONG));
-  const more = make("button", { type: "button" }, `Show ${(value.length - LONG).toLocaleString("en")} more characters`);
+  const more = make("button", { type: "button" }, `Show ${count(value.length - LONG)} more characters`);
   more.addEventListener("click", () => { made.append(text(value.slice(LONG))); more.remove(); });
   return make("div", {}, made, more);
 }
@@ -510,7 +533,8 @@ function read() {
   filters = new URLSearchParams(isFilter(hash) ? hash : "");
   mirror();
   const found = find();
-  return isFilter(hash) && found;
+  if (isFilter(hash)) found.then(toSamples);
+  return true;
 }
 /* The focus goes to what was opened; the fault of a candidate comes into sight. */
 function toSamples() {
@@ -524,7 +548,7 @@ function toSamples() {
 }
 choices(byId("model"), data.models, "any");
 choices(byId("measure"), data.measures, "any");
-tagChoices();
+whenIdle(tagChoices);
 for (const name of ["model", "measure"]) byId(name).addEventListener("change", (event) => changeFilter(name, event.target.value ? event.target.value.slice(1) : null));
 for (const name of ["outcome", "sort"]) byId(name).addEventListener("change", (event) => changeFilter(name, event.target.value || null));
 byId("differs").addEventListener("change", (event) => changeFilter("differs", event.target.checked ? "1" : null));
@@ -541,8 +565,7 @@ byId("q").addEventListener("input", (event) => {
 });
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("filters").hidden = false;
-const follow = () => { const found = read(); if (found) found.then(toSamples); return found; };
-addEventListener("hashchange", follow);
+addEventListener("hashchange", read);
 
 /* Folded tables are printed; samples are printed as they stand. */
 addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.folded")) one.open = true; });
@@ -551,7 +574,7 @@ addEventListener("beforeprint", () => { for (const one of document.querySelector
 const offered = byId("failures");
 if (offered) {
   const model = position(data.models, new URLSearchParams(offered.querySelector("a").hash.slice(1)).get("model"));
-  offered.hidden = !data.samples.some(([, , , , , , subjects]) => subjects.some(([author, , outcomes]) => author === model && outcomes.includes("f")));
+  offered.hidden = !data.samples.some((_, place) => sampleAt(place).subjects.some(({ author, outcomes }) => author === model && outcomes.includes("f")));
 }
 
 /* A link to one sample has its title where the page has the sample, rather than its id. */
@@ -570,9 +593,10 @@ addEventListener("keydown", (event) => {
 });
 
 /* A scroller whose content goes on to the right says so at its edge. All are measured before one is changed. */
+const isDrawn = (one) => !one.checkVisibility || one.checkVisibility({ contentVisibilityAuto: true });
 const isCut = (one) => one.scrollLeft + one.clientWidth < one.scrollWidth - 2;
 function cues() {
-  const all = [...document.querySelectorAll(".wide, .matrix")], found = all.map(isCut);
+  const all = [...document.querySelectorAll(".wide, .matrix")].filter(isDrawn), found = all.map(isCut);
   all.forEach((one, at) => {
     one.classList.toggle("cut", found[at]);
     if (one.dataset.cued) return;
@@ -581,6 +605,7 @@ function cues() {
   });
 }
 addEventListener("resize", cues);
+for (const one of document.querySelectorAll(".sections")) one.addEventListener("contentvisibilityautostatechange", cues);
 
 /* The chosen theme is kept where the browser stores it. */
 const theme = byId("theme"), STORED = "dramaturg-theme";
@@ -594,11 +619,12 @@ function choose(value) {
   if (value) document.documentElement.dataset.theme = value; else delete document.documentElement.dataset.theme;
 }
 theme.closest("label").hidden = false;
-if (["light", "dark"].includes(stored())) theme.value = stored();
+const kept = stored();
+if (["light", "dark"].includes(kept)) theme.value = kept;
 choose(theme.value);
 theme.addEventListener("change", () => { stored(theme.value); choose(theme.value); });
 
-if (!follow()) { mirror(); find(); }
+if (!read()) { mirror(); find(); }
 
 /* A page that frames this one has its title, and keeps its place. */
 if (parent !== window) {

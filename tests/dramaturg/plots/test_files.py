@@ -13,6 +13,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.main import app
 from dramaturg.cli.summaries import as_json
 from dramaturg.plots.files import write_plots
+from dramaturg.report.tokens import SERIES
 from tests.dramaturg.report.many import MODELS, many
 from tests.dramaturg.report.samples import RESULTS, summarized
 
@@ -37,6 +38,7 @@ def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
         drawn = (tmp_path / "map-of-the-roles.svg").read_text(encoding="utf-8")
         assert ">Physician<" in drawn
         assert ">subjective, coarse<" in drawn
+        assert all(f"fill: {one}" in drawn for one, _ in SERIES[:2])
         charts = {file.name for file in written}
         assert {f"models-by-rank-intervals{suffix}" for suffix in (".svg", ".png", ".pdf")} <= charts
 

@@ -90,7 +90,7 @@ def test_samples_of_one_id_are_shown_together(report: Path) -> None:
     assert all(one == ["old: c0", "new: c0"] for one in titles)
     index = shown_index(html)
     worse = index["tags"].index(["worse", "no_missing_steps"])
-    assert sum(worse in sample[4] for sample in index["samples"]) == 8
+    assert sum(worse in index["lists"][sample[4]] for sample in index["samples"]) == 8
 
 
 def test_a_result_without_common_samples_is_refused(report: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import RolePoint
 from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.browser import visit
 from tests.dramaturg.report.many import many
-from tests.dramaturg.report.samples import RESULTS, page, sample
+from tests.dramaturg.report.samples import RESULTS, page, sample, shown_samples
 from tests.support.browser import AXE
 
 pytestmark = pytest.mark.slow
@@ -106,14 +106,14 @@ def test_filters_agree_with_the_figures_that_link_to_them(reports: dict[str, Pat
     with visit(reports["scripts"]) as seen:
         seen.open("#model=writer-small&measure=order_correct&outcome=fail")
         shown = seen.status()
-        fails = seen.page.evaluate(
-            """() => {
-              const data = JSON.parse(document.getElementById("index").textContent);
-              const model = data.models.indexOf("writer-small");
-              const measure = data.measures.indexOf("order_correct");
-              return data.samples.filter((one) => one[6].some(([author, shape, outcomes]) =>
-                author === model && outcomes[data.shapes[shape].indexOf(measure)] === "f")).length;
-            }"""
+        fails = sum(
+            subject["model"] == "writer-small"
+            and any(
+                one["measure"] == "order_correct" and one["outcome"] == "fail"
+                for one in subject["judgements"]
+            )
+            for one in shown_samples(reports["scripts"].read_text(encoding="utf-8"))
+            for subject in one["subjects"]
         )
         assert fails
         assert shown == f"{fails} judgements in {fails} of 40 samples"
@@ -258,6 +258,19 @@ def test_a_filter_of_judgements_is_kept_from_sample_to_sample(large: Path) -> No
         ends = seen.page.inner_text("#one .where").split(" of ")
         assert ends[0] == ends[1]
         assert seen.page.locator("#chips button").count() == 4  # three filters, and all of them
+
+
+def test_samples_are_shown_before_the_page_is_read_whole(large: Path, tmp_path: Path) -> None:
+    html = large.read_text(encoding="utf-8")
+    assert html.count('class="block"') == 4
+    part = tmp_path / "part.html"
+    part.write_text(html[: html.index('class="block"', html.index('id="index"'))], encoding="utf-8")
+    with visit(part) as seen:
+        assert seen.status() == "200 samples"
+        seen.until("document.querySelector('.row .words').textContent.startsWith('step 0 of the plan')")
+        seen.page.locator(".matrix .row .cell + .cell a").first.press("Enter")
+        seen.page.locator("#one .verdicts").first.wait_for()
+        assert not seen.faults
 
 
 def test_a_sample_has_a_permanent_link_and_is_copied_as_json(large: Path) -> None:

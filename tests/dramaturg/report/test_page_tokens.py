@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import combinations
 
@@ -9,6 +10,7 @@ import pytest
 
 from dramaturg.report.charts import HEAT_STEPS, colour
 from dramaturg.report.page import stylesheet
+from dramaturg.report.tokens import SERIES
 from dramaturg.tables.model import Cell
 
 OUTCOMES = ("pass", "fail", "abstain")
@@ -76,9 +78,16 @@ def luminance(made: Colour) -> float:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_every_eye_tells_the_outcomes_apart(sight: str, theme: str) -> None:
     for one, other in combinations(OUTCOMES, 2):
-        pair = zip(seen(token(one, theme), sight), seen(token(other, theme), sight), strict=True)
-        distance = sum((first - second) ** 2 for first, second in pair) ** 0.5
+        distance = math.dist(seen(token(one, theme), sight), seen(token(other, theme), sight))
         assert distance >= LEAST_DISTANCE, (one, other)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_every_eye_tells_the_series_apart(sight: str, theme: str) -> None:
+    series = [token(f"series-{number}", theme) for number in range(len(SERIES))]
+    for one, other in combinations(series, 2):
+        assert math.dist(seen(one, sight), seen(other, sight)) >= LEAST_DISTANCE
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
