@@ -61,6 +61,12 @@ class Unit(NamedTuple):
     """The call among those of the turn, from 0. None: the whole turn."""
 
 
+def unit_name(unit: Unit) -> str:
+    """A turn or a call in words, counted from 1."""
+    call = "" if unit.call_index is None else f", call {unit.call_index + 1}"
+    return f"Turn {unit.turn_index + 1}{call}"
+
+
 def units_of(conversation: Conversation, unit: CriterionUnit.ValueType) -> Sequence[Unit]:
     """What of a conversation a criterion judges one by one, in order."""
     if unit == CRITERION_UNIT_TURN:

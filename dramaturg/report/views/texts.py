@@ -9,10 +9,10 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Document, Turn
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
-from dramaturg.judge.conversations import image_type, turn_texts
+from dramaturg.judge.conversations import image_type, turn_texts, unit_name
 from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
-from dramaturg.judge.verdicts import unit_name
+from dramaturg.judge.verdicts import unit_place
 from dramaturg.report.views.common import (
     confidence,
     marks,
@@ -148,10 +148,11 @@ def _images(turn: Turn) -> Iterator[str]:
 def _faults(verdicts: Iterable[Verdict], turn: int) -> list[str]:
     """What a turn and its calls do not pass, as text."""
     return [
-        truncate(f"{item.criterion}: {unit_name(one)}: {_OUTCOMES[one.outcome]}. {one.rationale}".rstrip())
+        truncate(f"{item.criterion}: {name}: {_OUTCOMES[one.outcome]}. {one.rationale}".rstrip())
         for item in verdicts
         for one in item.units
         if one.turn_index == turn and one.outcome in _OUTCOMES
+        for name in [unit_name(unit_place(one))]
     ]
 
 

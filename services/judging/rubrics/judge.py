@@ -28,7 +28,7 @@ from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import Unit, turn_texts
+from dramaturg.judge.conversations import Unit, turn_texts, unit_name
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -65,7 +65,7 @@ from dramaturg.judge.sections import (
 from dramaturg.judge.settings import OfflineSettings
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
+from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
@@ -221,7 +221,7 @@ class UnitsSection:
             if outcome == UNSURE:
                 judged.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
             if units.setdefault(unit, judged).outcome != judged.outcome:
-                return contradiction(criterion, judged.rationale, f"judges {unit_name(judged)} in two ways")
+                return contradiction(criterion, judged.rationale, f"judges {unit_name(unit)} in two ways")
             if outcome not in (PASS, UNSURE):
                 findings += _faults(one.get("faults"), [unit.turn_index]) or [
                     finding(_NOT_MET, judged.rationale, steps=[unit.turn_index])
