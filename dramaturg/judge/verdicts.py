@@ -81,12 +81,20 @@ def failed(
     )
 
 
-def scored(criterion: str, score: float, *, rationale: str = "", confidence: float | None = None) -> Verdict:
+def scored(
+    criterion: str,
+    score: float,
+    findings: Iterable[Finding] = (),
+    *,
+    rationale: str = "",
+    confidence: float | None = None,
+) -> Verdict:
     """Makes the verdict on a criterion with a scale.
 
     Args:
         criterion: The criterion's id.
         score: The score, on the scale of the criterion.
+        findings: The faults found.
         rationale: The reason, in words.
         confidence: The probability that the score is right, in [0, 1], where it is known.
 
@@ -98,6 +106,7 @@ def scored(criterion: str, score: float, *, rationale: str = "", confidence: flo
     return Verdict(
         criterion=criterion,
         outcome=verdict_pb2.OUTCOME_SCORED,
+        findings=findings,
         rationale=rationale,
         score=score,
         confidence=_share("confidence", confidence),

@@ -252,17 +252,20 @@ class _ScoreRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreSection:
-    """A section with a reason, whether there is a score, and the score. It is a whole number on the scale."""
+    """A section with a reason, the words that cost it score, whether there is a score, and the score.
+
+    It is a whole number on the scale.
+    """
 
     lowest: int
     highest: int
 
     @property
     def shape(self) -> Record:
-        """Reason, state, score."""
+        """Reason, faults, state, score."""
         hint = f"the score, a whole number from {self.lowest} to {self.highest}"
         scale = Scale(hint, self.lowest, self.highest)
-        return _ScoreRecord({"reason": _REASON, "verdict": _STATE, "score": scale})
+        return _ScoreRecord({"reason": _REASON, "faults": _QUOTES, "verdict": _STATE, "score": scale})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
@@ -277,7 +280,8 @@ class ScoreSection:
         if not self.lowest <= score <= self.highest:
             off = f"The score {score} is not from {self.lowest} to {self.highest}."
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, off)
-        return scored(criterion, score, rationale=reason)
+        faults = _faults(value.get("faults")) if score < self.highest else ()
+        return scored(criterion, score, faults, rationale=reason)
 
 
 def rubric_form(
