@@ -11,11 +11,13 @@ tolerance, for example how many planted faults it misses.
 from dramaturg.conformance.certificate import (
     MAY_REPLACE,
     NOT_APPLICABLE,
+    SELF_PREFERENCE,
     TOLERANCES,
     Certificate,
     Property,
     certify,
     changes_since,
+    self_preference,
 )
 from dramaturg.conformance.junit import junit_xml
 from dramaturg.conformance.kit import BURST, Check, Outcome, Subject
@@ -32,6 +34,7 @@ __all__ = [
     "NOT_APPLICABLE",
     "NOT_SHOWN",
     "OUTSIDE",
+    "SELF_PREFERENCE",
     "TOLERANCES",
     "WITHIN",
     "Certificate",
@@ -46,4 +49,5 @@ __all__ = [
     "checks_of",
     "junit_xml",
     "run",
+    "self_preference",
 ]

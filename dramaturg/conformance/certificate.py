@@ -3,6 +3,9 @@
 Every property is an equivalence test on the two shipped sets of planted faults, and for judges of pairs and
 replies on dialogues whose right reply is computed. The unit is a case, that is
 one request; bounds are those of Clopper and Pearson (1934), which hold for every number of cases.
+
+The sets do not say which model wrote a text, so self-preference (Panickssery, Bowman and Feng 2024) needs
+judged pairs with the preferences of people: AlignmentService measures it, see ``self_preference``.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from dramaturg.api.alignment.v1.bias_pb2 import PreferenceExcess
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate, PropertyConclusion
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
@@ -60,6 +64,7 @@ TOLERANCES: Mapping[str, float] = {
     "injection": 0.1,
     "other languages": 0.2,
     "repeatability": 0.1,
+    "self-preference": 0.1,
 }
 """The tolerated size of each property's figure, in (0, 1)."""
 _FIGURES = {
@@ -75,7 +80,12 @@ _FIGURES = {
     "repeatability": "cases whose answer changes when it is asked for again",
 }
 _ORDERS = "votes that differ between the two orders of a pair"
-_SELF_PREFERENCE = "needs pairs by the model family of the judge: dramaturg labels align bias --judge-family"
+_OWN_FAMILY = "choices of the text by the judge's model family, less those of people"
+SELF_PREFERENCE = "self-preference"
+"""The property that needs judged pairs."""
+_NO_PAIRS = (
+    "needs judged pairs that people judged too: dramaturg judges certify --pairs FILE --judge-family FAMILY"
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,7 @@ class Property:
     """The equivalence test of one property."""
 
     name: str
-    """One of ``TOLERANCES``, "self-preference", or "replacement": the test whether the judge may take the
-    place of people."""
+    """One of ``TOLERANCES``, or "replacement": the test whether the judge may take the place of people."""
     figure: str
     """What the value is a share or a difference of."""
     conclusion: str
@@ -222,7 +231,7 @@ async def certify(
     moves = [move for move in map(_move, plain, again) if move is not None]
     properties.append(_share("repeatability", sum(map(any, moves)), len(moves), tolerated))
     properties.append(_languages(plain, tolerated))
-    properties.append(Property("self-preference", _SELF_PREFERENCE, NOT_APPLICABLE))
+    properties.append(Property(SELF_PREFERENCE, _NO_PAIRS, NOT_APPLICABLE, tolerated[SELF_PREFERENCE]))
     return Certificate(
         role=role.name,
         name=identity.name,
@@ -236,6 +245,28 @@ async def certify(
         abstained=sum(any(item.reported is None for item in one.judgements) for one in plain),
         errors=[f"{one.case.id}: {one.error}" for one in answers if one.error],
         properties=properties,
+    )
+
+
+def self_preference(found: PreferenceExcess, tolerance: float = TOLERANCES[SELF_PREFERENCE]) -> Property:
+    """The test of self-preference: how much oftener the judge chooses its own family's text than people do.
+
+    Args:
+        found: ``PairBiasGroup.own_family`` of all pairs, with a confidence level of 1 - 2 * 5 %.
+        tolerance: The tolerated excess, in (0, 1).
+    """
+    excess = found.excess
+    if not excess.HasField("value"):
+        return Property(SELF_PREFERENCE, excess.undefined, NOT_APPLICABLE, tolerance)
+    bounds = found.excess_lower_bound, found.excess_upper_bound
+    return Property(
+        SELF_PREFERENCE,
+        _OWN_FAMILY,
+        conclude(*bounds, tolerance),
+        tolerance,
+        excess.value,
+        *bounds,
+        case_count=excess.count,
     )
 
 

@@ -1,4 +1,9 @@
-"""Biases of a pair judge: position, length, own model family, order consistency."""
+"""Biases of a pair judge: position, length, own model family, order consistency.
+
+Judges of language models prefer a position, longer texts (Zheng et al. 2023), and texts of their own model
+(Panickssery, Bowman and Feng 2024). The share of choices alone does not separate a preference from quality,
+so the figure is the excess over the choices of people on the same pairs (Chen et al. 2025).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,9 @@ from enum import Enum
 import numpy as np
 import scipy
 
-from services.alignment.bootstrap import Array
+from services.alignment.bootstrap import Array, Resampling
 from services.alignment.comparison import paired
+from services.alignment.comparison.bounded import gaffke
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
 from services.alignment.workers import Checkpoint
@@ -66,6 +72,8 @@ class PreferenceExcess:
     judge_share: Estimate
     human_share: Estimate
     excess: Estimate
+    lower_bound: float | None = None
+    upper_bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,11 +126,15 @@ def measure(
     found = []
     for name, inside in [("", list(pairs)), *sorted(groups.items())]:
         checkpoint()
-        found.append(_measure(name, inside, judge_family, level))
+        # The bounds take a hundred times as long as the rest, and groups are many.
+        bounds = None if name else Resampling(0, 0, level, checkpoint)
+        found.append(_measure(name, inside, judge_family, level, bounds))
     return found
 
 
-def _measure(name: str, pairs: Sequence[JudgedPair], judge_family: str, level: float) -> PairBias:
+def _measure(
+    name: str, pairs: Sequence[JudgedPair], judge_family: str, level: float, bounds: Resampling | None
+) -> PairBias:
     said = Counter(one.judged for one in pairs)
 
     def own(one: JudgedPair) -> Side | None:
@@ -130,7 +142,7 @@ def _measure(name: str, pairs: Sequence[JudgedPair], judge_family: str, level: f
             return None
         return _single(one.first.family == judge_family, one.second.family == judge_family)
 
-    position = _excess(pairs, lambda _: Side.FIRST, level)
+    position = _excess(pairs, lambda _: Side.FIRST, level, bounds)
     unnamed = absent("the judge's family is not named").of(len(pairs))
     chosen = [one for one in pairs if one.judged in (Side.FIRST, Side.SECOND)]
     return PairBias(
@@ -140,8 +152,8 @@ def _measure(name: str, pairs: Sequence[JudgedPair], judge_family: str, level: f
         abstained=said[None],
         first_share=position.judge_share,
         first_share_p=_half(chosen),
-        length=_excess(pairs, _longer, level),
-        own_family=_excess(pairs, own, level)
+        length=_excess(pairs, _longer, level, bounds),
+        own_family=_excess(pairs, own, level, bounds)
         if judge_family
         else PreferenceExcess(unnamed, unnamed, unnamed),
         position=position,
@@ -163,9 +175,19 @@ def _single(first: bool, second: bool) -> Side | None:
 
 
 def _excess(
-    pairs: Sequence[JudgedPair], kind: Callable[[JudgedPair], Side | None], level: float
+    pairs: Sequence[JudgedPair],
+    kind: Callable[[JudgedPair], Side | None],
+    level: float,
+    bounds: Resampling | None,
 ) -> PreferenceExcess:
-    """How often the text of a kind is named, where a pair has one and there is a choice."""
+    """How often the text of a kind is named, where a pair has one and there is a choice.
+
+    Args:
+        pairs: The judgements.
+        kind: The text of the kind.
+        level: The level of the intervals.
+        bounds: What the bounds of the excess are drawn with. None: it has none.
+    """
     judge: list[tuple[JudgedPair, float]] = []
     human: list[tuple[JudgedPair, float]] = []
     both: list[tuple[JudgedPair, float]] = []
@@ -184,8 +206,14 @@ def _excess(
     judge_share, human_share = (_share(values, level).of(len(pairs)) for values in (judge, human))
     reason = "there is no choice of both judge and people"
     sums, sizes = _by_id(both)
-    excess = paired.mean(sums, sizes, level, method=paired.CLUSTERED_T, undefined=reason)
-    return PreferenceExcess(judge_share, human_share, excess.of(len(pairs)))
+    excess = paired.mean(sums, sizes, level, method=paired.CLUSTERED_T, undefined=reason).of(len(pairs))
+    if bounds is None or not both:
+        return PreferenceExcess(judge_share, human_share, excess)
+    # A pair that was not seen has as many judgements as the largest one: those without a choice count.
+    counts = Counter(one.id for one in pairs if one.id and kind(one))
+    largest, error = float(max(counts.values(), default=1)), (1 - level) / 2
+    lower, upper = (sign * gaffke(sign * sums, sizes, largest, 1.0, bounds, error) for sign in (1.0, -1.0))
+    return PreferenceExcess(judge_share, human_share, excess, lower, upper)
 
 
 def _share(values: Sequence[tuple[JudgedPair, float]], level: float) -> Estimate:

@@ -37,8 +37,10 @@ NOISY, QUIET = holder("team-a", "operator"), holder("team-b", "operator")
 QUOTA = {"max_concurrent_calls": 400, "requests_per_minute": 6000, "max_active_runs": 3}
 SAMPLES = 1000
 ROUNDS = 6
-"""How often latencies are measured alone, beside processes that compute and beside the attack, in turn: the
-speed of a shared machine changes from second to second."""
+"""How often latencies are measured alone and beside the attack, in turn: the speed of a shared machine
+changes from second to second."""
+FEW_ROUNDS = 2
+"""Of the test that runs with each change and asserts no latency."""
 COUNT = 25
 """The calls of each method in one measurement. The 99th percentile of 150 calls is their second longest; that
 of all methods together has three times as many."""
@@ -215,7 +217,7 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
         noise = await child("tests.hostile.noise", process.target, token, large, niceness=NICENESS)
         await noise.ask()
         found: list[dict[str, list[float]]] = [defaultdict(list) for _ in range(3)]
-        for _ in range(ROUNDS):
+        for _ in range(FEW_ROUNDS):
             noise.process.send_signal(signal.SIGSTOP)
             await quieten(noisy, process.pid)
             add(found[0], await caller.ask())
@@ -255,7 +257,9 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
     )
     assert len({name.split()[0] for name in ends}) >= FEWEST_ATTACKS
     # A call that fails ends the caller; the time of a call is no condition of a test.
-    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(figures, ROUNDS * COUNT)
+    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(
+        figures, FEW_ROUNDS * COUNT
+    )
     assert growth < MOST_GROWTH_MB
     assert workers < MOST_WORKERS_MB
 

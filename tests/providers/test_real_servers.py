@@ -182,12 +182,19 @@ def litellm(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) ->
     models = [
         {
             "model_name": name,
-            "litellm_params": {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "x"},
+            "litellm_params": {
+                "model": f"openai/{name}",
+                "api_base": upstream.base_url,
+                "api_key": "x",
+                "max_retries": 0,
+            },
         }
         for name in ("gpt-5-mini", "plain")
     ]
     config = folder / "config.yaml"
-    config.write_text(json.dumps({"model_list": models}), encoding="utf-8")
+    # The proxy asks once, so that each call of the model behind it is one of ours.
+    settings = {"model_list": models, "router_settings": {"num_retries": 0}}
+    config.write_text(json.dumps(settings), encoding="utf-8")
     with process(
         [program, "--config", config, "--port", str(port), "--host", "127.0.0.1"],
         folder / "log",
@@ -281,4 +288,6 @@ def test_every_verdict_is_accounted_for(
     bought, needed = upstream.answered.total(), len(upstream.answered)
     assert needed
     assert bought <= MOST_CALLS_A_NEEDED * needed
-    assert summary["usage"]["provider_call_count"] == bought
+    # An attempt that was given up may have been answered after that.
+    counted, retried = summary["usage"]["provider_call_count"], summary["usage"]["retried_call_count"]
+    assert counted <= bought <= counted + retried

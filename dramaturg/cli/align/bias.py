@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,8 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.tables.cells import p_sentence
 from dramaturg.tables.model import Table, columns
+
+JudgeFamily = Annotated[str, typer.Option(metavar="FAMILY", help="Model family of the judge, e.g. llama.")]
 
 _SIDES = {
     "first": bias_pb2.PREFERENCE_FIRST,
@@ -33,9 +36,7 @@ _SHARES = ("judge_share", "human_share", "excess")
 def bias(
     file: File,
     asked: Asked,
-    judge_family: Annotated[
-        str, typer.Option(metavar="FAMILY", help="Model family of the judge, e.g. llama.")
-    ] = "",
+    judge_family: JudgeFamily = "",
     group_by: GroupBy = "",
 ) -> None:
     """Measures biases of a pair judge: position, length, own model family.
@@ -46,14 +47,7 @@ def bias(
 
     Example: dramaturg labels align bias judged.jsonl --judge-family llama
     """
-    rows = Rows.read(file)
-    rows.require("first", "second", "judged")
-    rows.require(group_by, option="--group-by")
-    request = bias_pb2.MeasurePairBiasRequest(
-        judge_family=judge_family, group_tag=group_by, confidence_level=asked.level
-    )
-    for line, row in rows.rows:
-        _add(request, Cells(rows, line, row), rows)
+    request = read_pairs(file, judge_family, asked.level, group_by)
     response = asked.call(lambda stub: stub.MeasurePairBias(request))
     groups = [_group(one) for one in response.groups]
     asked.show(
@@ -63,6 +57,31 @@ def bias(
         interval_methods(response),
         then=("labels", "align", "preferences", file),
     )
+
+
+def read_pairs(
+    file: Path, judge_family: str, level: float, group_by: str = ""
+) -> bias_pb2.MeasurePairBiasRequest:
+    """The request about the judged pairs of a file.
+
+    Args:
+        file: The rows, as ``bias`` describes them.
+        judge_family: The model family of the judge. Empty: not known.
+        level: The level of the intervals.
+        group_by: The column of groups. Empty: none.
+
+    Raises:
+        typer.BadParameter: The file cannot be used.
+    """
+    rows = Rows.read(file)
+    rows.require("first", "second", "judged")
+    rows.require(group_by, option="--group-by")
+    request = bias_pb2.MeasurePairBiasRequest(
+        judge_family=judge_family, group_tag=group_by, confidence_level=level
+    )
+    for line, row in rows.rows:
+        _add(request, Cells(rows, line, row), rows)
+    return request
 
 
 def _add(request: bias_pb2.MeasurePairBiasRequest, cells: Cells, rows: Rows) -> None:
@@ -109,6 +128,7 @@ def _group(group: bias_pb2.PairBiasGroup) -> Mapping[str, Any]:
                 **rests_on(getattr(group, kind).judge_share),
                 **figures(getattr(group, kind), _SHARES),
                 "excess_n": getattr(group, kind).excess.count,
+                "excess_bounds": _bounds(getattr(group, kind)),
             }
             for kind in _KINDS
         },
@@ -121,6 +141,11 @@ def _group(group: bias_pb2.PairBiasGroup) -> Mapping[str, Any]:
             "tie_once": swaps.tie_once_count,
         },
     }
+
+
+def _bounds(one: bias_pb2.PreferenceExcess) -> Sequence[float] | None:
+    known = one.HasField("excess_lower_bound")
+    return [one.excess_lower_bound, one.excess_upper_bound] if known else None
 
 
 def _tables(response: bias_pb2.MeasurePairBiasResponse) -> Iterator[Table | str]:

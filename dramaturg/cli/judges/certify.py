@@ -15,6 +15,7 @@ import typer
 
 from dramaturg import conformance as kit
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
+from dramaturg.cli.align.bias import JudgeFamily, read_pairs
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import Epsilon, Judge
 from dramaturg.cli.align.table import Rows, add_annotations, group_column
@@ -26,6 +27,7 @@ from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal, echo, tell_next
 from dramaturg.client import DEFAULT_TARGET, DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_page
+from dramaturg.results.equivalence import ERROR
 from dramaturg.tables.model import Table, columns
 
 app = typer.Typer()
@@ -65,6 +67,17 @@ def certify_judge(
     ] = None,
     judge: Judge = "",
     epsilon: Epsilon = 0.2,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Pairs that the judge and people judged, as those of `labels align bias`. Tests whether the "
+            "judge prefers texts of its own model family, which --judge-family names.",
+        ),
+    ] = None,
+    judge_family: JudgeFamily = "",
     stale: Annotated[
         Path | None,
         typer.Option(
@@ -87,8 +100,8 @@ def certify_judge(
     """Tests a judge's errors and biases within tolerances. Exit code 1: a property is outside.
 
     Measures planted faults, false alarms, position, verbosity, authority, bandwagon, formatting, injection,
-    other languages and repeatability. Each is an equivalence test: within, outside or not shown. The judge
-    answers 60 to 1,000 requests.
+    other languages and repeatability, and with --pairs self-preference. Each is an equivalence test: within,
+    outside or not shown. The judge answers 60 to 1,000 requests.
 
     For example:
 
@@ -98,10 +111,14 @@ def certify_judge(
 
         dramaturg judges certify critic localhost:50099 --labels labels.csv --judge gpt
 
+        dramaturg judges certify critic localhost:50099 --pairs pairs.jsonl --judge-family llama
+
         dramaturg judges certify critic localhost:50099 --stale critic.json
     """
     if (labels is None) == bool(judge):
         raise typer.BadParameter("--labels and --judge go together", param_hint="--labels")
+    if (pairs is None) == bool(judge_family):
+        raise typer.BadParameter("--pairs and --judge-family go together", param_hint="--pairs")
     stated = role
     role, separator, name = role.partition("=")
     if bool(server) == bool(separator):
@@ -120,7 +137,11 @@ def certify_judge(
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
     tolerated = _tolerances(tolerances or ())
     earlier = _earlier(stale) if stale else None
-    tested = [_replacement(labels, judge, epsilon)] if labels and not stale else []
+    tested = []
+    if pairs and not stale:
+        tested.append(_self_preference(pairs, judge_family, tolerated))
+    if labels and not stale:
+        tested.append(_replacement(labels, judge, epsilon))
     try:
         if earlier is not None:
             changes = asyncio.run(
@@ -137,7 +158,8 @@ def certify_judge(
         raise typer.BadParameter(str(error), param_hint="ROLE") from error
     except grpc.aio.AioRpcError as error:
         fail(f"{address or shlex.join(command)}: {error.code().name}: {error.details()}")
-    certificate = replace(certificate, properties=[*certificate.properties, *tested])
+    known = {one.name: one for one in (*certificate.properties, *tested)}
+    certificate = replace(certificate, properties=list(known.values()))
     if page:
         page.write_text(certificate_page(certificate.to_json()), encoding="utf-8")
     if as_json:
@@ -206,6 +228,14 @@ def _earlier(file: Path) -> Mapping[str, Any]:
 
 def _told(changes: Sequence[str]) -> str:
     return f"stale: {'; '.join(changes)}" if changes else "not stale"
+
+
+def _self_preference(pairs: Path, family: str, tolerated: Mapping[str, float]) -> kit.Property:
+    """The equivalence test of the preference for texts of a model family."""
+    request = read_pairs(pairs, family, level=1 - 2 * ERROR)
+    # The first group is all pairs together.
+    found = call_alignment(None, lambda stub: stub.MeasurePairBias(request)).groups[0].own_family
+    return kit.self_preference(found, {**kit.TOLERANCES, **tolerated}[kit.SELF_PREFERENCE])
 
 
 def _replacement(labels: Path, judge: str, epsilon: float) -> kit.Property:

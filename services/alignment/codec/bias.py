@@ -102,4 +102,6 @@ def _encode_excess(excess: PreferenceExcess) -> pb.PreferenceExcess:
         judge_share=encode_estimate(excess.judge_share),
         human_share=encode_estimate(excess.human_share),
         excess=encode_estimate(excess.excess),
+        excess_lower_bound=excess.lower_bound,
+        excess_upper_bound=excess.upper_bound,
     )

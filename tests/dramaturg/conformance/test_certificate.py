@@ -84,7 +84,8 @@ async def test_a_sound_judge_is_within_where_the_cases_suffice() -> None:
     assert OUTSIDE not in conclusions.values()
     assert conclusions["missed faults"] == conclusions["repeatability"] == conclusions["formatting"] == WITHIN
     assert {one.value for one in found.properties} <= {0.0, None}
-    assert len(json.loads(json.dumps(found.to_json()))["properties"]) == len(conformance.TOLERANCES) + 1
+    assert len(json.loads(json.dumps(found.to_json()))["properties"]) == len(conformance.TOLERANCES)
+    assert "--pairs FILE --judge-family FAMILY" in found.properties[-1].figure
 
 
 async def test_a_misled_judge_is_outside_in_those_properties_alone() -> None:

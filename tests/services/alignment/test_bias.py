@@ -109,6 +109,41 @@ def test_length_beyond_what_people_see_in_it() -> None:
     assert (length.excess.lower, length.excess.upper) == pytest.approx(expected)
 
 
+def test_the_bounds_of_the_excess_hold_where_nothing_differs_and_count_ids() -> None:
+    """Without a gain the bound is Clopper and Pearson's; both orders of a pair are one item."""
+    ours, theirs = text("a", "llama"), text("b", "qwen")
+    alone = [judged(FIRST, FIRST, ours, theirs) for _ in range(40)]
+    twice = [
+        judged(*sides, *texts, str(index))
+        for index in range(40)
+        for sides, texts in (((FIRST, FIRST), (ours, theirs)), ((SECOND, SECOND), (theirs, ours)))
+    ]
+    for pairs in (alone, twice, [*twice, judged(TIE, FIRST, ours, theirs)]):
+        own = bias(pairs, "llama").own_family
+        assert own.excess.withheld
+        exact = 1 - 0.025 ** (1 / 40)
+        assert (own.lower_bound, own.upper_bound) == pytest.approx((-exact, exact), rel=0.05)
+    grouped = [judged(FIRST, FIRST, ours, theirs, group="g")]
+    whole, group = measure(grouped, "llama", 0.95, no_checkpoint)
+    assert whole.own_family.lower_bound is not None
+    assert group.own_family.lower_bound is None
+
+
+def test_the_bounds_of_the_excess_name_either_side() -> None:
+    ours, theirs = text("a", "llama"), text("b", "qwen")
+    kind = [judged(FIRST, SECOND, ours, theirs)] * 30 + [judged(FIRST, FIRST, ours, theirs)] * 30
+    against = [judged(SECOND, FIRST, ours, theirs)] * 30 + [judged(FIRST, FIRST, ours, theirs)] * 30
+    for pairs, sign in ((kind, 1), (against, -1)):
+        own = bias(pairs, "llama").own_family
+        assert own.excess.value == sign * 0.5
+        assert own.lower_bound is not None
+        assert own.upper_bound is not None
+        low, high = sorted((sign * own.lower_bound, sign * own.upper_bound))
+        exact = stats.binomtest(30, 60).proportion_ci(0.95)
+        assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.06)
+        assert low <= exact.low + 0.005
+
+
 def test_the_own_family() -> None:
     ours, theirs, unknown = text("a", "llama"), text("b", "qwen"), text("c")
     pairs = [judged(FIRST, SECOND, ours, theirs)] * 6 + [judged(FIRST, FIRST, theirs, ours)] * 4

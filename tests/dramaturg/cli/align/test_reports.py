@@ -156,6 +156,7 @@ def test_bias(tmp_path: Path) -> None:
     assert whole["swaps"]["first_both"] == 10
     assert whole["swaps"]["consistent_share"] == 0.0
     assert whole["own_family"]["undefined"]["judge_share"] == "the judge's family is not named"
+    assert whole["own_family"]["excess_bounds"] is None
     assert "the first shown" in run("bias", file).stdout
 
 

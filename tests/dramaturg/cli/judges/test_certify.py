@@ -72,6 +72,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
         (["critic"], "its address or command"),
         (["nobody", "localhost:1"], "has no checks"),
         (["critic", "localhost:1", "--judge", "gpt"], "go together"),
+        (["critic", "localhost:1", "--judge-family", "llama"], "go together"),
         (["critic=theirs", "localhost:1"], "its address or command"),
         (["critic", "localhost:1", "--tolerance", "charm=0.1"], "PROPERTY=SHARE"),
         (["critic", "localhost:1", "--tolerance", "injection=2"], "PROPERTY=SHARE"),
@@ -104,6 +105,42 @@ def test_labels_add_whether_the_judge_may_replace_people(
     table = CliRunner().invoke(certify.app, arguments).stdout
     assert conclusion in next(line for line in table.splitlines() if "replacement" in line)
     assert f"{conclusion}</span>" in page.read_text(encoding="utf-8").split("replacement<br>")[1]
+    assert asked
+
+
+def judged_pairs(people: str, count: int = 60) -> list[dict[str, object]]:
+    """Pairs of which the judge chooses its own family's text, and people ``people``, in both orders."""
+    texts = {"first": "ours", "first_family": "llama", "second": "theirs", "second_family": "qwen"}
+    turned = {"first": "theirs", "first_family": "qwen", "second": "ours", "second_family": "llama"}
+    rows: list[dict[str, object]] = []
+    for index in range(count):
+        rows.append({"id": str(index), **texts, "judged": "first", "human": people})
+        other = {"first": "second", "second": "first", "": ""}[people]
+        rows.append({"id": str(index), **turned, "judged": "second", "human": other})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("people", "tolerance", "value", "conclusion"),
+    [
+        ("first", "0.1", 0.0, kit.WITHIN),
+        ("first", "0.01", 0.0, kit.NOT_SHOWN),
+        ("second", "0.1", 1.0, kit.OUTSIDE),
+        ("", "0.1", None, kit.NOT_APPLICABLE),
+    ],
+)
+def test_pairs_show_whether_the_judge_prefers_its_own_family(
+    asked: list[object], tmp_path: Path, people: str, tolerance: str, value: float | None, conclusion: str
+) -> None:
+    file = write(tmp_path / "pairs.jsonl", judged_pairs(people))
+    options = ("--pairs", str(file), "--judge-family", "llama", "--tolerance", f"self-preference={tolerance}")
+    done = CliRunner().invoke(certify.app, ["critic", "localhost:1", *options, "--json"])
+    found = [one for one in json.loads(done.stdout)["properties"] if one["name"] == "self-preference"]
+    # It takes the place of the test without pairs.
+    assert [(one["value"], one["conclusion"]) for one in found] == [(value, conclusion)]
+    assert found[0]["tolerance"] == float(tolerance)
+    assert found[0]["case_count"] == (0 if value is None else 120)
+    assert (found[0]["lower"] is None) == (value is None)
     assert asked
 
 
