@@ -36,6 +36,7 @@ _LEGEND_LINE = 0.21
 _LETTERS_AN_INCH = 12
 """Letters of a title in an inch."""
 _PRINTED_COLOR = "0.7"
+_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 Values = Sequence[float | None]
 """The values of a series. None: there is none."""
@@ -279,13 +280,15 @@ def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence
     from matplotlib.figure import Figure as Canvas
 
     # Text stays text, and the same figures give the same file.
-    fixed = {"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9}
-    drawn = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    style = {
-        "axes.prop_cycle": mpl.cycler(color=[one for one, _ in SERIES]),
-        **dict.fromkeys(drawn, light("ink")),
+    series = [one for one, _ in SERIES]
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": figure.name,
+        "font.size": 9,
+        "axes.prop_cycle": f"cycler('color', {series})",
+        **dict.fromkeys(_INKED, light("ink")),
     }
-    with mpl.rc_context({**fixed, **style}):
+    with mpl.rc_context(style):
         canvas = Canvas(figsize=figure.size(), layout="constrained")
         axes = canvas.add_subplot()
         figure.draw(axes)

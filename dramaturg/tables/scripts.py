@@ -30,6 +30,7 @@ from dramaturg.tables.verdicts import (
     finding_sections,
     group_sections,
     panel_sections,
+    repeat_sections,
 )
 
 show_mean = percent_of
@@ -46,7 +47,7 @@ def lead(summary: Summary) -> str:
 
 
 def sections(summary: Summary) -> Iterator[Section]:
-    """Criteria, criterion by model, each group by model and by criterion, and panels."""
+    """Criteria, criterion by model, each group by model and by criterion, panels, and repeats."""
     figures = summary.scripts.figures
     whole = [one for one in figures if not one.tags]
     note = f"PASS among PASS and FAIL, over {summary.scripts.candidate_count:,} candidates of all models."
@@ -58,6 +59,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         )
     yield from group_sections(summary.options, figures)
     yield from panel_sections(summary.scripts.panels, "candidates")
+    yield from repeat_sections(figures)
     yield from finding_sections(summary.scripts.findings, "candidates")
     yield from missing_gold_answers(summary.scripts.gold_answers)
     if summary.scripts.variants:

@@ -26,6 +26,7 @@ from dramaturg.tables.verdicts import (
     finding_sections,
     group_sections,
     panel_sections,
+    repeat_sections,
 )
 
 show_mean = percent_of
@@ -42,7 +43,7 @@ def lead(summary: Summary) -> str:
 
 
 def sections(summary: Summary) -> Iterator[Section]:
-    """Criteria that pass or fail, criteria with a scale, both by model and by group, and panels."""
+    """Criteria that pass or fail, criteria with a scale, both by model and by group, panels, and repeats."""
     found = summary.texts
     verdicts = [one for one in found.verdicts if not one.tags]
     if verdicts:
@@ -57,6 +58,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     for names, some in by_grouping(summary.options, found.scores):
         yield _group_scores(names, [one for one in some if one.all_models])
     yield from panel_sections(found.panels, "texts")
+    yield from repeat_sections([*found.verdicts, *found.scores])
     yield from finding_sections(found.findings, "texts")
 
 

@@ -14,7 +14,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     Verdict,
 )
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
-from dramaturg.api.evaluation.v1.summary_pb2 import FindingFigures, PanelFigures, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import FindingFigures, PanelFigures, ScoreFigures, VerdictFigures
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
@@ -31,11 +31,32 @@ Key = tuple[str | None, str]
 
 
 @dataclass
+class RepeatCounter:
+    """Counts how far the repeats of judges agree."""
+
+    count: int = 0
+    total: float = 0.0
+
+    def add(self, verdict: Verdict) -> None:
+        """Adds a verdict, which counts if repeats were compared for it."""
+        if verdict.HasField("measured_confidence"):
+            self.count += 1
+            self.total += verdict.measured_confidence
+
+    def write(self, figures: VerdictFigures | ScoreFigures) -> None:
+        """Writes the figures."""
+        figures.repeated_count = self.count
+        if self.count:
+            figures.repeat_agreement = self.total / self.count
+
+
+@dataclass
 class _Counts:
     passed: int = 0
     failed: int = 0
     abstentions: Counter[str] = field(default_factory=Counter)
     sums: SumAccumulator = field(default_factory=SumAccumulator)
+    repeats: RepeatCounter = field(default_factory=RepeatCounter)
 
 
 class VerdictCounter:
@@ -55,6 +76,7 @@ class VerdictCounter:
         for model, verdict in verdicts:
             for key in _keys(model, verdict.criterion):
                 counted = self._counts[key]
+                counted.repeats.add(verdict)
                 if verdict.outcome == OUTCOME_PASS:
                     counted.passed += 1
                     values[key].append(1.0)
@@ -87,6 +109,7 @@ class VerdictCounter:
             if total:
                 figures.pass_rate_lowest = counted.passed / total
                 figures.pass_rate_highest = (counted.passed + abstained) / total
+            counted.repeats.write(figures)
             yield figures
 
 

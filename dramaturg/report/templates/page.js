@@ -267,17 +267,22 @@ function line(at) {
   });
   const row = make("div", { class: "row", role: "row", "aria-rowindex": at + 2 }, name, cells);
   row.style.top = `${at * height}px`; row.style.height = `${height}px`; row.style.gridTemplateColumns = template;
-  return { row, filled: whole(match.place).then((view) => links.forEach(({ place, link, strip }) => describeCell(view.subjects[place], link, strip, judged))) };
+  return { row, filled: whole(match.place).then((view) => links.forEach(({ place, link, strip }) => describeCell(view, view.subjects[place], link, strip, judged))) };
 }
-/* The first words of a candidate, or the fault that the filters ask for. */
-function describeCell(one, link, strip, judged) {
+/* The first words of a candidate or of what it judges, or the fault that the filters ask for. */
+function describeCell(view, one, link, strip, judged) {
   const items = one.judgements || [], wanted = judged ? items.filter((item) => judged(position(data.measures, item.measure), signOf(item))) : [];
   items.forEach((item, at) => { if (item.outcome === "number" && strip.children[at]) strip.children[at].textContent = text(item.label.split(" of ")[0].slice(0, 8)); });
   const reasons = wanted.map((item) => `${item.measure}: ${[...(item.findings || []), item.rationale, item.reason && words(item.reason), item.label].find(Boolean)}`);
-  const own = one.text || (one.steps || []).map((step) => step.text).join(" / ") || (one.graph ? one.graph.events.map(([, label]) => label).join(" / ") : "") || (one.notes || [])[0] || one.title || "";
+  const own = one.text || (one.steps || []).map((step) => step.text).join(" / ") || (one.graph ? one.graph.events.map(([, label]) => label).join(" / ") : "") || (one.notes || [])[0] || textsOf(view, one) || one.title || "";
   const shown = link.querySelector(".words");
   shown.textContent = text((reasons.join("; ") || own).slice(0, 200));
   shown.classList.toggle("fault", reasons.length > 0 && wanted.every((item) => item.outcome === "fail"));
+}
+/* What a subject without a text of its own judges: the texts of its sample. */
+function textsOf(view, one) {
+  const texts = (view.blocks || []).filter((block) => block.open && block.text);
+  return texts.length ? `${one.title}: ${texts.map((block) => block.text.slice(0, 100)).join(" / ")}` : "";
 }
 function signOf(item) {
   return { pass: "p", fail: "f", number: "n" }[item.outcome] || String.fromCharCode(65 + position(data.reasons, item.reason || ""));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
@@ -12,6 +12,7 @@ from dramaturg.report.views.common import (
     number,
     preference_name,
     provenances,
+    truncate,
     votes,
 )
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
@@ -34,9 +35,10 @@ def view(index: int, result: PairResult) -> SampleView:
             ("longer", _preferred(result, result.longer)),
         ],
         blocks=[
+            *_texts(result),
             Block(
                 "Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=_roles(result)
-            )
+            ),
         ],
         subjects=[
             _comparison(comparison, result.tags.get(COUNT_TAG, "")) for comparison in result.comparisons
@@ -45,6 +47,15 @@ def view(index: int, result: PairResult) -> SampleView:
         models=[result.first_model, result.second_model],
         disagreement=_disagreement(result),
     )
+
+
+def _texts(result: PairResult) -> Iterator[Block]:
+    for name, model, text in (
+        ("First", result.first_model, result.first_text),
+        ("Second", result.second_model, result.second_text),
+    ):
+        if text:
+            yield Block(f"{name} text" + (f", {model}" if model else ""), text=truncate(text), open=True)
 
 
 def _preferred(result: PairResult, preference: int) -> str:

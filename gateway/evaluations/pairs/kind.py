@@ -265,6 +265,8 @@ class PairsEvaluation(Evaluation):
             tags=request.tags,
             first_model=request.first.model,
             second_model=request.second.model,
+            first_text=request.first.text,
+            second_text=request.second.text,
             roles=roles,
             comparisons=comparisons,
             longer=longer_text(request.first.text, request.second.text),

@@ -50,7 +50,13 @@ from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import TOPIC, FindingCounter, PanelCounter, VerdictCounter
+from gateway.evaluations.verdict_figures import (
+    TOPIC,
+    FindingCounter,
+    PanelCounter,
+    RepeatCounter,
+    VerdictCounter,
+)
 from gateway.evaluations.verdict_normalization import requested_criteria
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
@@ -110,6 +116,7 @@ class _Scores:
     verdicts: int = 0
     abstentions: Counter[str] = field(default_factory=Counter)
     sums: SumAccumulator = field(default_factory=SumAccumulator)
+    repeats: RepeatCounter = field(default_factory=RepeatCounter)
 
 
 ScoreKey = tuple[str | None, str, int, int]
@@ -144,6 +151,7 @@ class TextsFigures(KindFigures):
                     key = model, verdict.criterion, scale.lowest, scale.highest
                     counted = self._scores[key]
                     counted.verdicts += 1
+                    counted.repeats.add(verdict)
                     score = score_of(verdict, scale)
                     if score is not None:
                         values[key].append(score)
@@ -171,7 +179,7 @@ class TextsFigures(KindFigures):
         ):
             sums, abstained = counted.sums, counted.abstentions.total()
             mean = mean_of_sums(sums.sums("", ""), lowest, highest)
-            yield ScoreFigures(
+            figures = ScoreFigures(
                 tags=tags,
                 model=model or "",
                 all_models=model is None,
@@ -185,6 +193,8 @@ class TextsFigures(KindFigures):
                 mean_lowest=(sums.total + abstained * lowest) / counted.verdicts,
                 mean_highest=(sums.total + abstained * highest) / counted.verdicts,
             )
+            counted.repeats.write(figures)
+            yield figures
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,8 @@ def _pair(random: Random, place: int, models: Sequence[str]) -> Result:
         "id": f"p{place}",
         "firstModel": models[0],
         "secondModel": models[1],
+        "firstText": f"The bridge at mile {place} was closed after the storm. " * 3,
+        "secondText": f"After the storm, nobody could cross at mile {place}. " * 3,
         "roles": {
             "roles": roles,
             "clustered_roles": roles,

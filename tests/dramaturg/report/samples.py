@@ -93,6 +93,8 @@ PAIR = {
     "id": "p1",
     "firstModel": "a",
     "secondModel": "b",
+    "firstText": "The bridge was closed.",
+    "secondText": "Nobody could cross.",
     "roles": {"roles": [{"type": "Editor", "description": "reads for style"}]},
     "comparisons": [{"method": "roles", "judge": "llm", "comparison": COMPARISON}],
     "longer": "PREFERENCE_SECOND",

@@ -41,6 +41,8 @@ SHOWN = {
         "FIRST",
         "share of the votes",
         "0.67 measured by repeats",
+        "The bridge was closed.",
+        "Nobody could cross.",
     ],
     "decision": ["get home", "it snows", "OPTION_1", "REFUSED", "story"],
     "dialogue": [

@@ -166,6 +166,19 @@ def test_a_count_of_a_table_opens_exactly_the_judgements_that_it_counts(
             )
 
 
+def test_a_comparison_has_the_first_words_of_its_texts(reports: dict[str, Path]) -> None:
+    with visit(reports["pair"]) as seen:
+        seen.until("document.querySelector('.row .words').textContent !== ''")
+        words = seen.page.locator(".row").first.locator(".words").all_inner_texts()
+        assert words
+        for one in words:
+            assert re.search(r": The bridge at mile 0 .* / After the storm, nobody could cross", one)
+        seen.open("#sample=0")
+        context = seen.page.locator("#one .context")
+        assert "First text, writer-large" in context.inner_text()
+        assert "nobody could cross at mile 0" in context.inner_text()
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of 200 samples of three models."""

@@ -97,6 +97,7 @@ async def test_two_model_calls_in_one_order() -> None:
     assert comparison.comparison.provenance.registered_name == "llm"
     assert comparison.comparison.first_drpe_score == pytest.approx(7 * 2.718281828**-0.1, rel=1e-4)
     assert (whole.id, whole.first_model, whole.second_model) == ("bridge", "model-a", "model-b")
+    assert (whole.first_text, whole.second_text) == (GOOD, BAD)
     assert dict(whole.tags) == {"topic": "bridges"}
     assert whole.longer == FIRST
 

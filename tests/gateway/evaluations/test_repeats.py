@@ -23,6 +23,7 @@ from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.repeats import combine_assessments, combine_comparisons, combine_ratings, set_repeat
+from gateway.evaluations.verdict_figures import VerdictCounter
 from tests.gateway.evaluations.test_dialogues import asked as dialogue
 from tests.gateway.evaluations.test_dialogues import result as dialogue_result
 from tests.support.evaluations import CALL, gateway_target
@@ -106,6 +107,21 @@ def test_ratings_and_comparisons_of_repeats_are_one() -> None:
     split = compared(FIRST, SECOND)
     assert split.preference == pairs_pb.PREFERENCE_ABSTAIN
     assert split.votes[0].abstain_reason == ABSTAIN_REASON_PANEL_SPLIT
+
+
+def test_the_agreement_of_repeats_is_counted_by_model_and_criterion() -> None:
+    def repeated(criterion: str, measured: float) -> Verdict:
+        verdict = passed(criterion)
+        verdict.measured_confidence = measured
+        return verdict
+
+    counter = VerdictCounter()
+    counter.add([("a", repeated("ok", 1.0)), ("a", repeated("ok", 0.6)), ("b", passed("ok"))])
+    found = {(one.model, one.criterion): one for one in counter.figures({})}
+    assert found["a", "ok"].repeated_count == 2
+    assert found["a", "ok"].repeat_agreement == pytest.approx(0.8)
+    assert not found["b", "ok"].HasField("repeat_agreement")
+    assert (found["", "ok"].repeated_count, found["", "ok"].verdict_count) == (2, 3)
 
 
 async def test_a_judge_of_verdicts_is_asked_independently() -> None:

@@ -119,6 +119,15 @@ async def test_scales_are_not_pooled() -> None:
     assert scales == [(0, 10), (1, 5)]
 
 
+async def test_the_agreement_of_repeats_has_its_mean_and_number() -> None:
+    repeated = [scored("clear", 5), scored("clear", 2)]
+    for verdict, measured in zip(repeated, (1.0, 0.5), strict=True):
+        verdict.measured_confidence = measured
+    summary = await summarize(*(sample(place, text("a", one)) for place, one in enumerate(repeated)))
+    (of_a,) = (one for one in summary.texts.scores if not one.all_models)
+    assert (of_a.repeated_count, of_a.repeat_agreement) == (2, 0.75)
+
+
 async def test_judges_of_a_panel_are_compared() -> None:
     summary = await summarize(
         sample(0, panel("a", [passed("polite"), scored("clear", 5)], [failed("polite"), scored("clear", 2)])),
