@@ -64,7 +64,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     html = page.read_text(encoding="utf-8")
     assert "&lt;b&gt;llm-critic&lt;/b&gt;" in html
     assert not [part for part in ("<b>", "http:", "https:", "<script") if part in html]
-    assert "-0.700 to -0.300" in html
+    assert "<td data-label='bounds'>-0.700 to -0.300</td>" in html
     done = CliRunner().invoke(certify.app, [*arguments, "--json"])
     assert json.loads(done.stdout) == json.loads(json.dumps(CERTIFICATE.to_json()))
 
