@@ -10,13 +10,18 @@ from typing import Any
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.content_pb2 import Conversation, Part, ToolCall, ToolResult, Turn
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CRITERION_UNIT_TOOL_CALL,
+    CRITERION_UNIT_TURN,
     Criterion,
+    CriterionRule,
     CriterionScale,
+    JudgeCandidate,
     JudgeRequest,
     JudgeResponse,
     ScaleAnchor,
@@ -27,8 +32,11 @@ from dramaturg.conformance.common import Calls, ItemError, call_checks, identity
 from dramaturg.conformance.kit import NotApplicableError, RequirementError, Subject, Suite, require
 from dramaturg.judge import criteria
 from dramaturg.judge.client import judge_request
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.conversations import Unit, unit_name, units_of
+from dramaturg.judge.protocols import ANY_CRITERION, TOOL_CALLS
+from dramaturg.judge.protocols import CONVERSATION as CONVERSATIONS
 from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.verdicts import is_unit_sound, of_units, unit_place
 from dramaturg.service.errors import from_error_status
 
 TASK = Task(goal="Make a cup of tea without a kettle", constraints=["without a kettle"], topic="Food")
@@ -46,6 +54,46 @@ SCORED = Criterion(
     scale=CriterionScale(lowest=1, highest=5, anchors=[ScaleAnchor(value=5, meaning="At first sight.")]),
 )
 """A criterion with a scale."""
+
+CONVERSATION = Conversation(
+    turns=[
+        Turn(role="user", parts=[Part(text="Will it rain in Oslo or in Bergen?")]),
+        Turn(
+            role="assistant",
+            parts=[
+                Part(text="I look it up."),
+                Part(tool_call=ToolCall(id="1", name="weather", arguments='{"city": "Oslo"}')),
+                Part(tool_call=ToolCall(id="2", name="weather", arguments='{"city": "Bergen"}')),
+            ],
+        ),
+        Turn(role="tool", parts=[Part(tool_result=ToolResult(tool_call_id="1", text="Dry."))]),
+        Turn(role="tool", parts=[Part(tool_result=ToolResult(tool_call_id="2", text="Rain."))]),
+        Turn(role="assistant", parts=[Part(text="It rains in Bergen.")]),
+        Turn(role="user", parts=[Part(text="And tomorrow in Oslo?")]),
+        Turn(
+            role="assistant",
+            parts=[Part(tool_call=ToolCall(id="3", name="forecast", arguments='{"city": "Oslo"}'))],
+        ),
+        Turn(role="tool", parts=[Part(tool_result=ToolResult(tool_call_id="3", text="Rain."))]),
+        Turn(role="assistant", parts=[Part(text="It will rain.")]),
+    ]
+)
+"""A conversation with calls of tools."""
+BY_UNIT = (
+    Criterion(
+        id="stays_on_topic",
+        definition="Pass: the turn is about the weather.",
+        each=CRITERION_UNIT_TURN,
+        rule=CriterionRule(matches="."),
+    ),
+    Criterion(
+        id="names_a_city",
+        definition='Pass: the arguments have the member "city".',
+        each=CRITERION_UNIT_TOOL_CALL,
+        rule=CriterionRule(contains="city"),
+    ),
+)
+"""Criteria that are judged for each turn and for each call. Judges of rules judge them, too."""
 
 
 def script(steps: Sequence[str], candidate_id: str = "candidate") -> Candidate:
@@ -297,6 +345,51 @@ async def keeps_to_scales(subject: Subject) -> None:
     require(
         scale.lowest <= verdict.score <= scale.highest,
         f"the score {verdict.score} is not from {scale.lowest} to {scale.highest}",
+    )
+
+
+@check(
+    "A criterion for each turn or call gets a verdict on each, in order, and one that agrees with them.",
+    remedy="List Verdict.units in order; FAIL if one fails, else ABSTAIN if one abstains, else PASS.",
+)
+async def judges_each_unit(subject: Subject) -> None:
+    """Checks criteria for each turn of the assistant and for each call, of judges of any criterion."""
+    if missing := {ANY_CRITERION, CONVERSATIONS, TOOL_CALLS}.difference(
+        (await identity(subject)).capabilities
+    ):
+        raise NotApplicableError(f"the judge lacks the capabilities {', '.join(sorted(missing))}")
+    candidate = JudgeCandidate(id="conversation", conversation=CONVERSATION)
+    options = JudgeOptions(model=subject.model)
+    sent = JudgeRequest(task=TASK, candidates=[candidate], criteria=BY_UNIT, options=options)
+    (response,) = await send(subject, sent)
+    require(response.HasField("assessment"), f"the conversation has no assessment but {response.error}")
+    judged = [verdict.criterion for verdict in response.assessment.verdicts]
+    require(judged == [one.id for one in BY_UNIT], f"judged {judged}, not {[one.id for one in BY_UNIT]}")
+    by_unit = [verdict for verdict in response.assessment.verdicts if verdict.units]
+    if not by_unit:
+        raise NotApplicableError("the judge judges no turns or calls by themselves")
+    units = {one.id: units_of(CONVERSATION, one.each) for one in BY_UNIT}
+    for verdict in by_unit:
+        _require_units(verdict, units[verdict.criterion])
+
+
+def _require_units(verdict: Verdict, places: Sequence[Unit]) -> None:
+    where = f"the verdict of {verdict.criterion}"
+    found = [unit_place(one) for one in verdict.units]
+    require(
+        found == list(places),
+        f"{where} judges {', '.join(map(unit_name, found))}, not {', '.join(map(unit_name, places))}",
+    )
+    for one in verdict.units:
+        require(
+            is_unit_sound(one),
+            f"{where} has {Outcome.Name(one.outcome)} ({AbstainReason.Name(one.abstain_reason)}) "
+            f"for {unit_name(unit_place(one))}",
+        )
+    whole = of_units(verdict.criterion, verdict.units).outcome
+    require(
+        verdict.outcome == whole,
+        f"{where} is {Outcome.Name(verdict.outcome)}, but {Outcome.Name(whole)} by its units",
     )
 
 

@@ -31,12 +31,14 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.content_pb2 import Conversation
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
 from dramaturg.judge import text_pool, verdicts
 from dramaturg.judge.batches import JudgeBatch, JudgeItem, decode_batch
+from dramaturg.judge.conversations import units_of
 from dramaturg.judge.criteria import scale_problem
 from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
@@ -231,7 +233,8 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
         """Completes an assessment to one verdict per criterion, in order, and adds the candidate's reading.
 
         Verdicts on criteria of the judge that the request does not name are dropped. A judge that passes or
-        fails a criterion with a scale does not support it.
+        fails a criterion with a scale does not support it. Verdicts on each turn or call are completed, too
+        (``verdicts.by_unit``).
 
         Raises:
             ValueError: The assessment has a verdict on an unknown criterion, or two verdicts on one
@@ -247,6 +250,9 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
         for verdict in assessment.verdicts:
             if verdict.criterion in batch.scales and verdict.outcome in _DECIDED:
                 verdict.CopyFrom(verdicts.unscored(verdict.criterion))
+            if unit := batch.units.get(verdict.criterion):
+                places = units_of(candidate.conversation or Conversation(), unit)
+                verdict.CopyFrom(verdicts.by_unit(verdict, places))
         assessment.reading = candidate.reading
 
 

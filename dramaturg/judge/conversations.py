@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,10 +18,12 @@ _IMAGES = {
     b"GIF89a": "image/gif",
 }
 """The first bytes of images, by which their types are told."""
+MAX_SHOWN_IMAGE_BYTES = 200_000
+"""The most bytes of an image that pages show; of larger ones they state the type."""
 
 
 def turn_text(turn: Turn) -> str:
-    """A turn as text: its role, then its parts; calls with name and arguments, images as their media type."""
+    """A turn as text: its role, then its parts; calls with name and arguments, images as type and address."""
     speaker = f"{turn.role} ({turn.name})" if turn.name else turn.role
     return "\n".join([f"{speaker}:", *map(_part_text, turn.parts)])
 
@@ -61,6 +64,12 @@ class Unit(NamedTuple):
     """The call among those of the turn, from 0. None: the whole turn."""
 
 
+def unit_name(unit: Unit) -> str:
+    """A turn or a call in words, counted from 1."""
+    call = "" if unit.call_index is None else f", call {unit.call_index + 1}"
+    return f"Turn {unit.turn_index + 1}{call}"
+
+
 def units_of(conversation: Conversation, unit: CriterionUnit.ValueType) -> Sequence[Unit]:
     """What of a conversation a criterion judges one by one, in order."""
     if unit == CRITERION_UNIT_TURN:
@@ -97,6 +106,19 @@ def image_type(data: bytes) -> str:
     return next((name for start, name in _IMAGES.items() if data.startswith(start)), "")
 
 
+def shown_images(turn: Turn) -> Iterator[bytes]:
+    """The images of a turn that are small enough for a page. Those by address are not loaded."""
+    for part in turn.parts:
+        data = part.image.data
+        if data and len(data) <= MAX_SHOWN_IMAGE_BYTES and image_type(data):
+            yield data
+
+
+def image_url(data: bytes) -> str:
+    """The data URL of an image of ``shown_images``."""
+    return f"data:{image_type(data)};base64,{b64encode(data).decode()}"
+
+
 def kinds_of_parts(conversation: Conversation) -> set[str]:
     """The kinds of its parts: members of ``Part.content``."""
     return {str(part.WhichOneof("content")) for turn in conversation.turns for part in turn.parts}
@@ -110,7 +132,8 @@ def _part_text(part: Part) -> str:
         kind = "error" if part.tool_result.is_error else "result"
         return f"[{kind} of the tool: {part.tool_result.text}]"
     if content == "image":
-        return f"[image, {part.image.media_type or 'of unknown type'}]"
+        address = f": {part.image.uri}" if part.image.uri else ""
+        return f"[image, {part.image.media_type or 'of unknown type'}{address}]"
     if content == "document":
         one = part.document
         return "\n".join(filter(None, ("[document]", one.title, one.source, one.text)))

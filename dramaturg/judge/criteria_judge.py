@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import FINDING_KIND_MISSING_STEP, Assessment, Span, Verdict
 from dramaturg.judge import VERSION
 from dramaturg.judge import criteria as names
 from dramaturg.judge.answers import UNPARSABLE, Verdicts, VerdictsForm
@@ -27,6 +27,7 @@ from dramaturg.judge.prompts import CRITERIA as CRITERIA_FILE
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.quotes import TEXT, Sources
 from dramaturg.judge.shapes import Shape
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
@@ -37,6 +38,8 @@ GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "r
 """The placeholders of the parts of a request. A part without placeholder is not shown."""
 CRITERIA = "criteria"
 """The placeholder of the definitions of the criteria."""
+_MOST_QUOTES = 50
+_MOST_QUOTED = 200
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class CriteriaJudge:
                     yield items[index], answer
                     continue
                 verdicts = verdicts_of(questions[index], answer, Verdicts)
+                _quote_steps(verdicts, items[index])
                 lacking = [one.criterion for one in verdicts if one.abstain_reason == UNPARSABLE]
                 if answer.abstention is None and 0 < len(lacking) < len(asked):
                     incomplete.append(_Incomplete(items[index], verdicts, answer.provenance, lacking))
@@ -142,6 +146,7 @@ class CriteriaJudge:
                     yield one.item, _assessment(one.verdicts, one.provenance, batch.criteria)
                     continue
                 found = {v.criterion: v for v in verdicts_of(questions[index], answer, Verdicts)}
+                _quote_steps(found.values(), one.item)
                 verdicts = [found.get(verdict.criterion, verdict) for verdict in one.verdicts]
                 provenance = merge([one.provenance, answer.provenance])
                 yield (
@@ -207,6 +212,26 @@ def verdicts_of(
         for verdict in verdicts:
             verdict.rationale = f"{verdict.rationale} {notice}".strip()
     return verdicts
+
+
+def _quote_steps(verdicts: Iterable[Verdict], item: JudgeItem) -> None:
+    """Adds the first words of the steps at fault to findings, where they stand so in the text.
+
+    The model names steps by number, so that it need not write their words.
+    """
+    sources = Sources(item.task, [item.candidate.text], (), "")
+    named = [
+        (one, index)
+        for verdict in verdicts
+        for one in verdict.findings
+        if one.kind != FINDING_KIND_MISSING_STEP
+        for index in one.step_indices
+    ]
+    for one, index in named[:_MOST_QUOTES]:
+        span = Span(part=TEXT, quote=item.candidate.steps[index][:_MOST_QUOTED])
+        sources.locate(span)
+        if span.found:
+            one.spans.add(part=span.part, quote=span.quote)
 
 
 def _assessment(verdicts: Verdicts, provenance: Provenance, criteria: Sequence[str]) -> Assessment:

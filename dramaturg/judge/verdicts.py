@@ -19,6 +19,9 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     Verdict,
 )
 from dramaturg.judge import criteria as names
+from dramaturg.judge.conversations import Unit, unit_name
+
+_UNIT_OUTCOMES = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN)
 
 
 def passed(
@@ -78,12 +81,20 @@ def failed(
     )
 
 
-def scored(criterion: str, score: float, *, rationale: str = "", confidence: float | None = None) -> Verdict:
+def scored(
+    criterion: str,
+    score: float,
+    findings: Iterable[Finding] = (),
+    *,
+    rationale: str = "",
+    confidence: float | None = None,
+) -> Verdict:
     """Makes the verdict on a criterion with a scale.
 
     Args:
         criterion: The criterion's id.
         score: The score, on the scale of the criterion.
+        findings: The faults found.
         rationale: The reason, in words.
         confidence: The probability that the score is right, in [0, 1], where it is known.
 
@@ -95,6 +106,7 @@ def scored(criterion: str, score: float, *, rationale: str = "", confidence: flo
     return Verdict(
         criterion=criterion,
         outcome=verdict_pb2.OUTCOME_SCORED,
+        findings=findings,
         rationale=rationale,
         score=score,
         confidence=_share("confidence", confidence),
@@ -150,7 +162,7 @@ def of_units(
         raise ValueError(f"{criterion} has no turn or call that is judged")
     outcomes = [one.outcome for one in judged]
     told = rationale or "\n".join(
-        f"{unit_name(one)}: {one.rationale}"
+        f"{unit_name(unit_place(one))}: {one.rationale}"
         for one in judged
         if one.rationale and one.outcome != verdict_pb2.OUTCOME_PASS
     )
@@ -165,10 +177,43 @@ def of_units(
     return verdict
 
 
-def unit_name(unit: UnitVerdict) -> str:
-    """A turn or a call in words, counted from 1."""
-    call = f", call {unit.call_index + 1}" if unit.HasField("call_index") else ""
-    return f"Turn {unit.turn_index + 1}{call}"
+def by_unit(verdict: Verdict, places: Sequence[Unit]) -> Verdict:
+    """Completes the verdict on a criterion that is judged for each turn or call.
+
+    A place without a valid verdict abstains (UNPARSABLE); verdicts on other places are dropped. Without
+    places the verdict abstains (NOT_APPLICABLE), and so does one that decides without units (NOT_SUPPORTED).
+
+    Args:
+        verdict: The verdict of the judge.
+        places: The turns or calls of the conversation, in order.
+    """
+    criterion = verdict.criterion
+    if not places:
+        told = "There is no turn of the assistant, or no call of a tool, that the criterion judges."
+        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, told)
+    if not verdict.units:
+        if verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN:
+            return verdict
+        told = f"The judge judged the whole, and not each turn or call by itself. {verdict.rationale}"
+        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, told.rstrip())
+    given = {unit_place(one): one for one in reversed(verdict.units) if is_unit_sound(one)}
+    judged = [given.get(place) or _unjudged(place) for place in places]
+    combined = of_units(criterion, judged, verdict.findings, rationale=verdict.rationale)
+    if verdict.HasField("confidence"):
+        combined.confidence = verdict.confidence
+    return combined
+
+
+def is_unit_sound(unit: UnitVerdict) -> bool:
+    """Whether the verdict on a turn or a call has an outcome, and a reason if and only if it abstains."""
+    abstains = unit.outcome == verdict_pb2.OUTCOME_ABSTAIN
+    reasoned = unit.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+    return unit.outcome in _UNIT_OUTCOMES and abstains == reasoned
+
+
+def unit_place(unit: UnitVerdict) -> Unit:
+    """The turn or call that a verdict is about."""
+    return Unit(unit.turn_index, unit.call_index if unit.HasField("call_index") else None)
 
 
 def finding(
@@ -230,6 +275,16 @@ def unscored(criterion: str) -> Verdict:
     """Makes the abstention of a judge that gives no scores, for a criterion with a scale."""
     return abstained(
         criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, "This judge gives no scores on a scale."
+    )
+
+
+def _unjudged(place: Unit) -> UnitVerdict:
+    return UnitVerdict(
+        turn_index=place.turn_index,
+        call_index=place.call_index,
+        outcome=verdict_pb2.OUTCOME_ABSTAIN,
+        abstain_reason=verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        rationale="The judge's answer has no verdict on it.",
     )
 
 

@@ -11,18 +11,21 @@ from typing import Any, TypeAlias
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_NOT_APPLICABLE,
+    OUTCOME_PASS,
     READING_EMPTY,
     Assessment,
+    UnitVerdict,
     Verdict,
 )
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest, JudgeResponse
 from dramaturg.judge.batches import decode_candidate
 from dramaturg.judge.contracts import requested_criteria, require_unique_ids
+from dramaturg.judge.conversations import units_of
 from dramaturg.judge.criteria import SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JUDGE_CONTRACT
-from dramaturg.judge.verdicts import abstained, empty_candidate, passed, scored
+from dramaturg.judge.verdicts import abstained, empty_candidate, of_units, passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, to_error_status
 from dramaturg.testing.servers import as_ready
@@ -49,7 +52,8 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
     Args:
         judge: Judges one candidate that is not empty; a ``ServiceError`` that it returns or raises is that
             candidate's error. Default: every criterion passes, or has the
-            highest score of its scale; satisfies_constraints abstains where there are none.
+            highest score of its scale, or passes for each turn or call; satisfies_constraints abstains where
+            there are none.
         name: The judge's name.
         version: Its version.
         criteria: The criteria that its identity lists; others are refused. Default: "fluent", and any other
@@ -130,12 +134,14 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
         return response
 
     def _passes(self, request: JudgeRequest, candidate: JudgeCandidate) -> Judgement:
-        del candidate
         asked = request.criteria or [Criterion(id=one) for one in self._criteria]
-        return [_best(one, request) for one in asked]
+        return [_best(one, request, candidate) for one in asked]
 
 
-def _best(criterion: Criterion, request: JudgeRequest) -> Verdict:
+def _best(criterion: Criterion, request: JudgeRequest, candidate: JudgeCandidate) -> Verdict:
+    if criterion.each and (places := units_of(candidate.conversation, criterion.each)):
+        units = [UnitVerdict(turn_index=turn, call_index=call, outcome=OUTCOME_PASS) for turn, call in places]
+        return of_units(criterion.id, units)
     if criterion.HasField("scale"):
         return scored(criterion.id, criterion.scale.highest, rationale="Fine.")
     if criterion.id == SATISFIES_CONSTRAINTS and not request.task.constraints:

@@ -19,9 +19,12 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
     ListRunsRequest,
     ResultFilter,
 )
+from dramaturg.judge.conversations import image_url, unit_name
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
+from gateway.runs.labels.choices import CONVERSATION
+from gateway.runs.labels.drawn import unit_of
 from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.sheets import sheets_of
 
@@ -194,9 +197,25 @@ async def show_item(visit: Visit) -> web.StreamResponse:
         annotator=annotator,
         item=item,
         choices=choice_keys(item.choices) if item is not None else (),
+        texts=[_text(one, item) for one in item.texts] if item is not None else (),
         address=address,
         **await _set_of_queue(visit),
     )
+
+
+def _text(text: pb.LabelText, item: pb.LabelItem) -> dict[str, Any]:
+    """A text with its steps or turns, their images, and which of them is judged."""
+    images = [(one.step_index, image_url(one.data)) for one in text.images]
+    unit = unit_of(item) if text.title == CONVERSATION else None
+    steps = [
+        {
+            "text": step,
+            "images": [address for at, address in images if at == index],
+            "unit": unit_name(unit) if unit is not None and unit.turn_index == index else "",
+        }
+        for index, step in enumerate(text.steps)
+    ]
+    return {"title": text.title, "text": text.text, "steps": steps}
 
 
 async def _set_of_queue(visit: Visit) -> dict[str, Any]:

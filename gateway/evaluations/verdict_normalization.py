@@ -13,22 +13,19 @@ from operator import lt
 from types import MappingProxyType
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, UnitVerdict, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.conversations import Unit
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.verdicts import abstained, of_units
+from dramaturg.judge.verdicts import abstained, by_unit
 from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 
 _INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
-_UNIT_OUTCOMES = (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN)
-_NO_UNITS = "There is no turn of the assistant, or no call of a tool, that the criterion judges."
-_WHOLE = "The judge judged the whole, and not each turn or call by itself."
 MAX_QUOTES = 100
 """The most quotes of an assessment that are looked for."""
 _SHOWN_QUOTE = 200
@@ -108,7 +105,7 @@ def normalize(
         scale = scales.get(criterion)
         chosen = _choose(criterion, given.pop(criterion, []), identity, scale)
         places = units.get(criterion)
-        normalized.verdicts.append(chosen if places is None else _by_unit(chosen, places))
+        normalized.verdicts.append(chosen if places is None else by_unit(chosen, places))
         corrections.extend(
             _correct(normalized.verdicts[-1], step_count, scale or _UNIT, has_units=places is not None)
         )
@@ -251,40 +248,6 @@ def _choose(
             off = f"The judge's score {first.score:g} is not from {scale.lowest} to {scale.highest}."
             return _unclear(criterion, f"{off} {first.rationale}".rstrip())
     return first
-
-
-def _by_unit(verdict: Verdict, places: Sequence[Unit]) -> Verdict:
-    """The verdict on a criterion that judges units, one verdict for each."""
-    criterion = verdict.criterion
-    if not places:
-        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, _NO_UNITS)
-    if verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN and not verdict.units:
-        return verdict
-    if not verdict.units:
-        told = f"{_WHOLE} {verdict.rationale}".rstrip()
-        return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, told)
-    given = {
-        Unit(one.turn_index, one.call_index if one.HasField("call_index") else None): one
-        for one in reversed(verdict.units)
-        if one.outcome in _UNIT_OUTCOMES
-        and (one.outcome == verdict_pb2.OUTCOME_ABSTAIN)
-        == (one.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
-    }
-    judged = [given.get(place) or _unjudged(place) for place in places]
-    combined = of_units(criterion, judged, verdict.findings, rationale=verdict.rationale)
-    if verdict.HasField("confidence"):
-        combined.confidence = verdict.confidence
-    return combined
-
-
-def _unjudged(place: Unit) -> UnitVerdict:
-    return UnitVerdict(
-        turn_index=place.turn_index,
-        call_index=place.call_index,
-        outcome=verdict_pb2.OUTCOME_ABSTAIN,
-        abstain_reason=verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
-        rationale="The judge's answer has no verdict on it.",
-    )
 
 
 def judges(identity: Identity, criterion: str) -> bool:

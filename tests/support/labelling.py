@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
+from dramaturg.api.common.v1.content_pb2 import Conversation, Image, Part, ToolCall, ToolResult, Turn
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_LOW_CONFIDENCE,
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    UnitVerdict,
+)
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
@@ -16,6 +26,14 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     RunSpec,
 )
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    CRITERION_UNIT_TOOL_CALL,
+    CRITERION_UNIT_TURN,
+    CRITERION_UNIT_UNSPECIFIED,
+)
+from dramaturg.judge.conversations import MAX_SHOWN_IMAGE_BYTES, transcript
+from dramaturg.judge.verdicts import of_units, passed
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
@@ -32,6 +50,69 @@ KINDS = {
     "scenarios": "scenarios",
 }
 """The kind of a run by the member of ``RunSample.result``."""
+
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""An image of one pixel."""
+
+
+def agent_run() -> RunSample:
+    """A sample with the run of an agent that sends images, judged by turn, by call and as a whole.
+
+    Its turns 2 and 4 are those of the assistant; turn 2 has two calls.
+    """
+    first = Part(tool_call=ToolCall(id="1", name="weather", arguments='{"city": "Oslo"}'))
+    second = Part(tool_call=ToolCall(id="2", name="weather", arguments="{}"))
+    conversation = Conversation(
+        turns=[
+            Turn(
+                role="user",
+                parts=[
+                    Part(text="Which weather is this?"),
+                    Part(image=Image(data=PNG, media_type="image/png")),
+                    Part(image=Image(uri="http://10.0.0.1/sky.png", media_type="image/png")),
+                    Part(image=Image(data=PNG + bytes(MAX_SHOWN_IMAGE_BYTES), media_type="image/png")),
+                ],
+            ),
+            Turn(role="assistant", parts=[first, second]),
+            Turn(role="tool", parts=[Part(tool_result=ToolResult(tool_call_id="1", text="Rain."))]),
+            Turn(role="assistant", parts=[Part(text="Rain.")]),
+        ]
+    )
+    turns = [
+        UnitVerdict(turn_index=1, outcome=OUTCOME_PASS),
+        UnitVerdict(turn_index=3, outcome=OUTCOME_FAIL),
+    ]
+    calls = [
+        UnitVerdict(turn_index=1, call_index=0, outcome=OUTCOME_PASS),
+        UnitVerdict(
+            turn_index=1,
+            call_index=1,
+            outcome=OUTCOME_ABSTAIN,
+            abstain_reason=ABSTAIN_REASON_LOW_CONFIDENCE,
+        ),
+    ]
+    missed = of_units(
+        "names_city", [*calls[:1], UnitVerdict(turn_index=1, call_index=1, outcome=OUTCOME_FAIL)]
+    )
+    criteria = {
+        "helps": (of_units("helps", turns), CRITERION_UNIT_TURN),
+        "names_city": (missed, CRITERION_UNIT_TOOL_CALL),
+        "needed": (of_units("needed", calls), CRITERION_UNIT_TOOL_CALL),
+        "reaches_the_goal": (passed("reaches_the_goal"), CRITERION_UNIT_UNSPECIFIED),
+    }
+    text = TextResult(
+        text_id="run",
+        model="large",
+        text=transcript(conversation),
+        conversation=conversation,
+        verdicts=[verdict for verdict, _ in criteria.values()],
+    )
+    rubric = [RubricCriterion(id=name, passes="It is so.", each=each) for name, (_, each) in criteria.items()]
+    result = TextsResult(task=Task(id="sky", goal="Tell the weather."), criteria=rubric, texts=[text])
+    return RunSample(index=0, sample_id="sky", texts=result)
 
 
 def press_keys(seen: Tab, keys: Iterable[str]) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.content_pb2 import Document, Turn
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
-from dramaturg.judge.conversations import image_type, turn_texts
+from dramaturg.judge.conversations import image_url, shown_images, turn_texts, unit_name
 from dramaturg.judge.quotes import CONTEXT, TEXT
 from dramaturg.judge.rules import describe_rule
-from dramaturg.judge.verdicts import unit_name
+from dramaturg.judge.verdicts import unit_place
 from dramaturg.report.views.common import (
     confidence,
     marks,
@@ -25,8 +24,6 @@ from dramaturg.report.views.model import Block, JudgementView, SampleView, StepV
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
 
-MAX_IMAGE_BYTES = 200_000
-"""The most bytes of an image that a page shows; of larger ones it states the type."""
 _OUTCOMES = {verdict_pb2.OUTCOME_FAIL: "fails", verdict_pb2.OUTCOME_ABSTAIN: "not judged"}
 
 
@@ -125,7 +122,7 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
                 truncate(turn),
                 marks=marks(text.verdicts, TEXT, index),
                 faults=_faults(text.verdicts, index),
-                images=[*_images(text.conversation.turns[index])],
+                images=[*map(image_url, shown_images(text.conversation.turns[index]))],
             )
             for index, turn in enumerate(turns)
         ],
@@ -137,21 +134,14 @@ def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectVie
     )
 
 
-def _images(turn: Turn) -> Iterator[str]:
-    """The images of a turn that are small enough for a page. Those by address are not loaded."""
-    for part in turn.parts:
-        data = part.image.data
-        if data and len(data) <= MAX_IMAGE_BYTES and (media_type := image_type(data)):
-            yield f"data:{media_type};base64,{b64encode(data).decode()}"
-
-
 def _faults(verdicts: Iterable[Verdict], turn: int) -> list[str]:
     """What a turn and its calls do not pass, as text."""
     return [
-        truncate(f"{item.criterion}: {unit_name(one)}: {_OUTCOMES[one.outcome]}. {one.rationale}".rstrip())
+        truncate(f"{item.criterion}: {name}: {_OUTCOMES[one.outcome]}. {one.rationale}".rstrip())
         for item in verdicts
         for one in item.units
         if one.turn_index == turn and one.outcome in _OUTCOMES
+        for name in [unit_name(unit_place(one))]
     ]
 
 

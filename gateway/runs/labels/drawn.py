@@ -9,6 +9,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.judge.conversations import Unit
 from dramaturg.results.pairs import BY_CRITERION
 
 
@@ -28,6 +29,8 @@ class Drawn:
     """The value that the judge gave, of a preference for the first text. None: it abstained."""
     confidence: float | None = None
     """The judge's confidence. None: it stated none."""
+    unit: Unit | None = None
+    """The turn or call of a conversation. None: the whole."""
 
 
 Reader = Callable[[RunResult], Drawn | None]
@@ -89,3 +92,10 @@ def preference(row: RunResult) -> Drawn | None:
         value = None if value is None else 1 - value
         return Drawn(row.sample_index, "", "", row.label, row.model, value, confidence)
     return Drawn(row.sample_index, "", "", row.model, row.label, value, confidence)
+
+
+def unit_of(item: LabelItem) -> Unit | None:
+    """The turn or call that an item is about. None: the whole."""
+    if not item.HasField("turn_index"):
+        return None
+    return Unit(item.turn_index, item.call_index if item.HasField("call_index") else None)

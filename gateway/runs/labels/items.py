@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.judge import criteria
+from dramaturg.judge.conversations import unit_name
 from dramaturg.judge.roles import JudgeRole
 from gateway.runs.labels.choices import MAX_CHOICES
 from gateway.runs.labels.drawn import Context, Drawn, LabelledKind
@@ -53,4 +54,9 @@ class ItemBuilder:
         if item is None or not 1 < len(item.choices) <= MAX_CHOICES:
             return None
         item.sample_index, item.candidate_id = drawn.sample, drawn.candidate_id
+        if drawn.unit is not None:
+            name = unit_name(drawn.unit)
+            item.item = f"{item.item}/{name}"
+            item.question = f"{name} alone, with all that precedes it: {item.question}"
+            item.MergeFrom(LabelItem(turn_index=drawn.unit.turn_index, call_index=drawn.unit.call_index))
         return item

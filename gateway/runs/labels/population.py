@@ -12,6 +12,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelDraw, LabelTask
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
+from dramaturg.judge.conversations import Unit
 from dramaturg.service.errors import invalid
 from gateway.runs.labels.drawn import Drawn, LabelledKind
 from gateway.runs.labels.draws import Judged, choose
@@ -90,12 +91,12 @@ class Population:
 
     def items(self) -> Iterator[Drawn]:
         """The items, by sample. Blocks."""
-        sample, known = -1, set[tuple[str, str, str, str]]()
+        sample, known = -1, set[tuple[str, str, str, str, Unit | None]]()
         for item in self._expanded():
             if item.sample != sample:
                 sample, known = item.sample, set()
             # Several methods or both rows of a comparison are one item.
-            key = (item.candidate_id, item.criterion, item.model, item.opponent)
+            key = (item.candidate_id, item.criterion, item.model, item.opponent, item.unit)
             if key not in known:
                 known.add(key)
                 yield item
@@ -105,10 +106,11 @@ class Population:
         if expand is None:
             yield from self._judged()
             return
-        for (index, _), graphs in groupby(self._judged(), lambda one: (one.sample, one.model)):
+        for index, judged in groupby(self._judged(), lambda one: one.sample):
             found = self._store.samples.page(self._run_id, after=index - 1, limit=1)
             if found and found[0].index == index:
-                yield from expand(next(graphs), found[0])
+                for one in dict.fromkeys(judged):
+                    yield from expand(one, found[0])
 
     def _judged(self) -> Iterator[Drawn]:
         where = self._where

@@ -24,9 +24,10 @@ from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult
 from dramaturg.authoring import scenario_sheet
 from dramaturg.authoring.sheets import ACCEPTED, REJECTED
 from dramaturg.datasets.spreadsheet import csv_record
+from dramaturg.judge.conversations import Unit
 from dramaturg.results.columns import compact_json
 from gateway.runs.labels.choices import EITHER, LEVELS, REJECT
-from gateway.runs.labels.drawn import Drawn
+from gateway.runs.labels.drawn import Drawn, unit_of
 from gateway.runs.labels.draws import stratum
 from gateway.runs.records import Label, NewLabelItem
 
@@ -136,7 +137,7 @@ def estimate_rows(
             place = one.sample, one.criterion, system
             seen[place] += 1
             number = str(seen[place]) if seen[place] > 1 else ""
-            key = one.sample, one.candidate_id, one.criterion, one.model, one.opponent
+            key = one.sample, one.candidate_id, one.criterion, one.model, one.opponent, one.unit
             label, probability = means.get(key, (None, None))
             yield {
                 "item": "/".join(part for part in (str(one.sample), one.criterion, number) if part),
@@ -152,9 +153,9 @@ def estimate_rows(
     return _ESTIMATES, rows()
 
 
-def _key(found: NewLabelItem) -> tuple[int, str, str, str, str]:
+def _key(found: NewLabelItem) -> tuple[int, str, str, str, str, Unit | None]:
     item = found.item
-    return item.sample_index, item.candidate_id, item.criterion, found.model, found.opponent
+    return item.sample_index, item.candidate_id, item.criterion, found.model, found.opponent, unit_of(item)
 
 
 def review_rows(

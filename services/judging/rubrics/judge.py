@@ -28,7 +28,7 @@ from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import Unit, turn_texts
+from dramaturg.judge.conversations import Unit, turn_texts, unit_name
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -65,7 +65,7 @@ from dramaturg.judge.sections import (
 from dramaturg.judge.settings import OfflineSettings
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.spec import JudgeSpec
-from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored, unit_name
+from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale
 from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
@@ -221,7 +221,7 @@ class UnitsSection:
             if outcome == UNSURE:
                 judged.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
             if units.setdefault(unit, judged).outcome != judged.outcome:
-                return contradiction(criterion, judged.rationale, f"judges {unit_name(judged)} in two ways")
+                return contradiction(criterion, judged.rationale, f"judges {unit_name(unit)} in two ways")
             if outcome not in (PASS, UNSURE):
                 findings += _faults(one.get("faults"), [unit.turn_index]) or [
                     finding(_NOT_MET, judged.rationale, steps=[unit.turn_index])
@@ -252,17 +252,20 @@ class _ScoreRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreSection:
-    """A section with a reason, whether there is a score, and the score. It is a whole number on the scale."""
+    """A section with a reason, the words that cost it score, whether there is a score, and the score.
+
+    It is a whole number on the scale.
+    """
 
     lowest: int
     highest: int
 
     @property
     def shape(self) -> Record:
-        """Reason, state, score."""
+        """Reason, faults, state, score."""
         hint = f"the score, a whole number from {self.lowest} to {self.highest}"
         scale = Scale(hint, self.lowest, self.highest)
-        return _ScoreRecord({"reason": _REASON, "verdict": _STATE, "score": scale})
+        return _ScoreRecord({"reason": _REASON, "faults": _QUOTES, "verdict": _STATE, "score": scale})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
@@ -277,7 +280,8 @@ class ScoreSection:
         if not self.lowest <= score <= self.highest:
             off = f"The score {score} is not from {self.lowest} to {self.highest}."
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, off)
-        return scored(criterion, score, rationale=reason)
+        faults = _faults(value.get("faults")) if score < self.highest else ()
+        return scored(criterion, score, faults, rationale=reason)
 
 
 def rubric_form(

@@ -13,13 +13,15 @@ import grpc
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_INTERNAL, ERROR_REASON_UNSPECIFIED
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.protocols import ANY_CRITERION, CONVERSATION, TOOL_CALLS
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import FakeJudge
 
 CRITERIA = ("satisfies_constraints", "polite")
+UNITS = (ANY_CRITERION, CONVERSATION, TOOL_CALLS)
+"""The capabilities of a judge whose verdicts on each turn and call are checked."""
 BUSY_ABOVE = 60
 """The calls at once above which a judge refuses in bad form; more than other checks make."""
 
@@ -109,6 +111,30 @@ def _off_the_scale(request: JudgeRequest, response: JudgeResponse) -> None:
     for place, one in enumerate(request.criteria):
         if one.HasField("scale"):
             response.assessment.verdicts[place].CopyFrom(scored(one.id, one.scale.highest + 1))
+
+
+def _lost_unit(_: JudgeRequest, response: JudgeResponse) -> None:
+    for verdict in response.assessment.verdicts:
+        del verdict.units[2:3]
+
+
+def _absent_turn(_: JudgeRequest, response: JudgeResponse) -> None:
+    for verdict in response.assessment.verdicts:
+        for one in verdict.units[-1:]:
+            one.turn_index += 1
+
+
+def _overlooked_fault(_: JudgeRequest, response: JudgeResponse) -> None:
+    for verdict in response.assessment.verdicts:
+        for one in verdict.units[-1:]:
+            one.outcome = verdict_pb2.OUTCOME_FAIL
+
+
+def _unexplained_unit(_: JudgeRequest, response: JudgeResponse) -> None:
+    for verdict in response.assessment.verdicts:
+        for one in verdict.units[-1:]:
+            one.outcome = verdict.outcome = verdict_pb2.OUTCOME_ABSTAIN
+            verdict.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
 
 
 def _shared_steps(request: JudgeRequest, response: JudgeResponse) -> None:
@@ -255,6 +281,22 @@ FAULTS: Sequence[Fault] = (
     Fault("judges-the-criteria-asked-for", "judged", _changed(_own_order)),
     Fault(
         "keeps-to-scales", "6.0 is not from 1 to 5", _changed(_off_the_scale, capabilities=(ANY_CRITERION,))
+    ),
+    Fault(
+        "judges-each-unit",
+        "judges Turn 2, Turn 5, Turn 9, not Turn 2, Turn 5, Turn 7, Turn 9",
+        _changed(_lost_unit, capabilities=UNITS),
+    ),
+    Fault("judges-each-unit", "Turn 10", _changed(_absent_turn, capabilities=UNITS)),
+    Fault(
+        "judges-each-unit",
+        "is OUTCOME_PASS, but OUTCOME_FAIL by its units",
+        _changed(_overlooked_fault, capabilities=UNITS),
+    ),
+    Fault(
+        "judges-each-unit",
+        "has OUTCOME_ABSTAIN (ABSTAIN_REASON_UNSPECIFIED) for Turn 9",
+        _changed(_unexplained_unit, capabilities=UNITS),
     ),
     Fault("refuses-unknown-criteria", "the request was answered", _before(_drop_unknown)),
     Fault("answers-each-candidate", "must ascend and be below", _changed(_shared_steps)),

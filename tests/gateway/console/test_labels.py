@@ -29,7 +29,7 @@ from tests.gateway.console.conftest import HOSTILE
 from tests.support.browser import AXE, Tab, browser
 from tests.support.console import Consoled, serve_console
 from tests.support.gateway import Fake
-from tests.support.labelling import finished_run, press_keys
+from tests.support.labelling import agent_run, finished_run, press_keys
 from tests.support.pairs import FakeFinder, everyone, pair_judge, role_finder
 
 pytestmark = pytest.mark.slow
@@ -114,6 +114,32 @@ def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
         assert "at=0" in seen.page.url
         seen.page.get_by_role("button", name="Withdraw").press("Enter")
         seen.page.locator("h1", has_text="Item 1 of").wait_for()
+        assert not seen.faults
+
+
+def test_a_turn_is_judged_in_its_conversation_beside_its_images(served: Consoled) -> None:
+    finished_run(served.store, [agent_run()])
+    with tab(served) as seen:
+        asked: list[str] = []
+        seen.page.on("request", lambda one: asked.append(one.url))
+        address = create_set(served, seen, 5)
+        judged = []
+        for place in range(5):
+            seen.page.goto(f"{address}/queue?annotator=ann&at={place}")
+            marked = seen.page.locator("li.marked")
+            judged += [marked.inner_text().splitlines()[0] for _ in range(marked.count())]
+            judged += seen.page.locator(".mark").all_inner_texts()
+            image = seen.page.locator("ol.steps img")
+            assert image.evaluate_all("all => all.map(one => one.complete && one.naturalWidth)") == [1]
+            assert "http://10.0.0.1/sky.png" in seen.page.inner_text(".label-texts")
+        marks = [
+            "Turn 2 is judged",
+            "Turn 2, call 1 is judged",
+            "Turn 2, call 2 is judged",
+            "Turn 4 is judged",
+        ]
+        assert sorted(judged) == sorted([*["assistant:"] * 4, *marks])
+        assert not [one for one in asked if "10.0.0.1" in one]
         assert not seen.faults
 
 

@@ -15,6 +15,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
+from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import CRITIC, JudgeRole
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import completion
@@ -63,6 +64,34 @@ async def test_the_critic_points_at_steps(agents: Agents) -> None:
     assert outcomes(assessment) == [FAIL, PASS, FAIL]
     assert assessment.verdicts[0].findings[0].missing_step == "Boil it."
     assert list(assessment.verdicts[2].findings[0].step_indices) == [1, 2]
+
+
+async def test_findings_have_the_words_of_their_steps_where_they_stand_in_the_text(agents: Agents) -> None:
+    faults = [{"steps": [1, 2, 3, 4], "problem": "Idle."}] * 10
+    agents.generation.reply = lambda _: completion(
+        {
+            "walk": "...",
+            "no_missing_steps": section("fail", {"missing_step": "Boil it.", "steps": [1]}),
+            "no_redundant_steps": section("fail", *faults),
+            "no_duplicate_steps": section("fail", *faults),
+        }
+    )
+    long = "Stir the tea " * 30
+    text = f"Make tea:\n1. Heat\n   the **water**.\n2. {long}\n3. Put a tea bag in.\n4. Pour."
+    assessment = await agents.ask("critic", Candidate(id="a", text=text))
+    missing, redundant, _ = assessment.verdicts
+    assert outcomes(assessment) == [FAIL, FAIL, FAIL]
+    assert not missing.findings[0].spans
+    quotes = [span.quote for span in redundant.findings[0].spans]
+    assert quotes == ["Heat\nthe **water**.", long[:200], "Put a tea bag in.", "Pour."]
+    assert {span.part for span in redundant.findings[0].spans} == {"text"}
+    spans = [span for verdict in assessment.verdicts for one in verdict.findings for span in one.spans]
+    assert len(spans) == 50
+    sources = Sources(Task(goal="Make tea"), [text], (), "")
+    for span in spans:
+        assert not span.found  # this is for the gateway to say
+        sources.locate(span)
+        assert span.found
 
 
 async def test_criteria_that_an_answer_lacks_are_asked_for_once_more_alone(agents: Agents) -> None:

@@ -250,7 +250,8 @@ async def test_each_turn_and_each_call_has_a_verdict_and_the_report_shows_those_
     taking = [ANY_CRITERION, CONVERSATION, TOOL_CALLS]
     request = texts_request("A text.", criteria=criteria, judges=panel("judge-0"))
     request.texts.add(id="run", conversation=read_messages(AGENT_RUN))
-    async with texts_client(judge(judged, capabilities=taking), judge(capabilities=taking)) as client:
+    as_a_whole = judge(lambda asked, _: [passed(one.id) for one in asked.criteria], capabilities=taking)
+    async with texts_client(judge(judged, capabilities=taking), as_a_whole) as client:
         result = await texts_result(client, request)
         del request.judges[:]
         request.judges.extend(panel("judge-1"))

@@ -28,7 +28,7 @@ from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import sample
 from tests.support.auth import Holder, channel_of, holder
 from tests.support.console import serve_console
-from tests.support.labelling import KINDS, finished_run
+from tests.support.labelling import KINDS, PNG, agent_run, finished_run
 
 EVALUATOR, VIEWER = holder("research", "evaluator"), holder("research", "viewer")
 STRANGER = holder("elsewhere", "evaluator")
@@ -100,6 +100,60 @@ async def test_each_kind_has_items_with_texts_and_choices(tmp_path: Path, kind: 
         (whole, *_) = (await service.progress(label_set)).agreement
         assert whole.item_count == 6
         assert whole.pairs[0].cohen_kappa.value == pytest.approx(1.0)
+
+
+async def test_a_turn_and_a_call_are_items_of_their_own(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, [agent_run()])
+        label_set = await service.create()
+        items = {one.item + " " + one.criterion: one for one in await service.items(label_set)}
+        # "needed" abstains as a whole.
+        assert sorted(items) == [
+            "sky/run reaches_the_goal",
+            "sky/run/Turn 2 helps",
+            "sky/run/Turn 2, call 1 names_city",
+            "sky/run/Turn 2, call 2 names_city",
+            "sky/run/Turn 4 helps",
+        ]
+        places = {name: (one.turn_index, one.call_index) for name, one in items.items()}
+        assert places["sky/run/Turn 2, call 2 names_city"] == (1, 1)
+        assert not items["sky/run reaches_the_goal"].HasField("turn_index")
+        turn = items["sky/run/Turn 4 helps"]
+        assert (turn.turn_index, turn.HasField("call_index")) == (3, False)
+        assert turn.question.startswith("Turn 4 alone, with all that precedes it: ")
+        for name, label in zip(sorted(items), ("PASS", "PASS", "PASS", "FAIL", "PASS"), strict=True):
+            await service.write(label_set, "ann", items[name].position, label)
+        rows = {
+            sheet: [json.loads(line) for line in (await service.export(label_set, sheet=sheet)).splitlines()]
+            for sheet in (pb.LABEL_SHEET_LABELS, pb.LABEL_SHEET_SCORES, pb.LABEL_SHEET_ESTIMATES)
+        }
+        assert len({(row["item"], row["criterion"]) for row in rows[pb.LABEL_SHEET_LABELS]}) == 5
+        scores = {row["id"]: (row["human"], row["judge"]) for row in rows[pb.LABEL_SHEET_SCORES]}
+        assert scores["sky/run/Turn 2, call 2"] == (0.0, 0.0)
+        assert scores["sky/run/Turn 4"] == (1.0, 0.0)
+        estimates = rows[pb.LABEL_SHEET_ESTIMATES]
+        assert len({row["item"] for row in estimates}) == label_set.population_count == 5
+        assert sorted(row["predicted"] - row["label"] for row in estimates) == [-1, 0, 0, 0, 0]
+
+
+async def test_units_that_the_judge_abstained_from_are_drawn_on_request(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, [agent_run()])
+        label_set = await service.create(filter=ResultFilter(outcomes=[OUTCOME_ABSTAIN]))
+        assert sorted(one.item for one in await service.items(label_set)) == [
+            "sky/run/Turn 2, call 1",
+            "sky/run/Turn 2, call 2",
+        ]
+
+
+async def test_a_conversation_has_its_turns_and_small_images(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, [agent_run()])
+        (item, *_) = await service.items(await service.create())
+    shown = item.texts[-1]
+    assert (shown.title, len(shown.steps)) == ("Conversation", 4)
+    assert "http://10.0.0.1/sky.png" in shown.steps[0]
+    assert [(one.step_index, one.data) for one in shown.images] == [(0, PNG)]
 
 
 @pytest.mark.parametrize("kind", ["decision", "dialogue", "scenarios"])

@@ -122,6 +122,7 @@ async def test_the_rubric_stands_in_the_fixed_part_and_material_is_fenced() -> N
         assert content not in system["content"]
     schema = body["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]["polite"]["properties"]) == ["reason", "faults", "verdict"]
+    assert list(schema["properties"]["clear"]["properties"]) == ["reason", "faults", "verdict", "score"]
     score = schema["properties"]["clear"]["properties"]["score"]
     assert (score["minimum"], score["maximum"]) == (1, 5)
 
@@ -184,6 +185,16 @@ async def test_a_failure_has_the_words_it_rests_on() -> None:
     ]
     passing, _ = await verdicts({**answer, "polite": {**answer["polite"], "verdict": "pass"}})
     assert (passing.outcome, len(passing.findings)) == (verdict_pb2.OUTCOME_PASS, 0)
+
+
+async def test_a_score_below_the_highest_has_the_words_it_rests_on() -> None:
+    fault = {"part": "text", "quote": "It ships", "problem": "no subject", "severity": "minor"}
+    for score, words in ((4, ["It ships"]), (5, [])):
+        answer = answered(clear=score)
+        answer["clear"]["faults"] = [fault]
+        _, clear = await verdicts(answer)
+        assert (clear.outcome, clear.score) == (verdict_pb2.OUTCOME_SCORED, score)
+        assert [span.quote for one in clear.findings for span in one.spans] == words
 
 
 async def test_turns_and_calls_are_judged_one_by_one_and_their_material_stays_in_its_fence() -> None:
@@ -321,6 +332,7 @@ async def test_it_conforms(backend: Any) -> None:
             role = conformance.checked_role(RUBRIC_JUDGE.name, ["polite", "clear"])
             outcomes = await conformance.run(role, served.target)
     assert [one.failure for one in outcomes if one.broken] == []
+    assert [one.passed for one in outcomes if one.check.name == "judges-each-unit"] == [backend == "llm"]
 
 
 @pytest.mark.parametrize("scale", [None, CriterionScale(lowest=1, highest=5)])

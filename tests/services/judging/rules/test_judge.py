@@ -188,6 +188,7 @@ async def test_it_conforms() -> None:
         role = conformance.checked_role(RULE_JUDGE.name, ["polite", "clear"])
         outcomes = await conformance.run(role, served.target)
     assert [one.failure for one in outcomes if one.broken] == []
+    assert [one.passed for one in outcomes if one.check.name == "judges-each-unit"] == [True]
 
 
 @pytest.mark.parametrize(
