@@ -20,10 +20,10 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
     TextsResult,
 )
 from dramaturg.client import DramaturgClient
+from dramaturg.conformance.judges import PIXEL
 from dramaturg.report.card import card
 from dramaturg.service.errors import ServiceError
 from tests.end_to_end.test_groundedness import gateway
-from tests.support.labelling import PNG
 from tests.support.openai_server import Body
 
 PASS, FAIL, ABSTAIN = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN
@@ -57,7 +57,7 @@ class Model:
 @pytest.mark.parametrize(
     ("turn", "field"),
     [
-        (Turn(role="user", parts=[Part(image=Image(data=PNG + bytes(10 << 20)))]), "parts[0].image.data"),
+        (Turn(role="user", parts=[Part(image=Image(data=PIXEL + bytes(10 << 20)))]), "parts[0].image.data"),
         (Turn(role="user", parts=[Part(text="x")] * 101), "parts"),
         (
             Turn(role="tool", parts=[Part(tool_result=ToolResult(text="x" * 200_001))]),
