@@ -191,7 +191,7 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         judge = self._registry.find(request.role, request.judge)
         if judge is None:
             raise judge_unknown(request.role, request.judge, self._registry, "judge")
-        await self._certificates.put(judge, request.certificate)
+        await self._certificates.put(judge, self._members(judge), request.certificate)
         return CertifyJudgeResponse(judge=await self._named(request.role, request.judge))
 
     async def MonitorJudge(
@@ -227,16 +227,21 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
                 return _unusable(registered, fault)
         raise judge_unknown(role, name, self._registry, "judge")
 
+    def _members(self, judge: Judge) -> list[Judge]:
+        """The members of a panel, as far as they exist. Empty: the judge is a server."""
+        table = judge.entry.panel
+        names = {} if table is None else dict.fromkeys(member.judge for member in table.members)
+        found = [self._registry.find(judge.role.name, name) for name in names]
+        # A member that has become a panel is none: a panel is no server.
+        return [one for one in found if one is not None and one.entry.panel is None]
+
     async def _inspect(
         self, judge: Judge, certificates: Certificates, monitors: Monitors, *, model_checked: bool = False
     ) -> JudgeEntry:
+        members = self._members(judge)
         if judge.entry.panel is None:
             entry = await self._directory.inspect(judge, model_checked=model_checked)
         else:
-            names = [member.judge for member in judge.entry.panel.members]
-            found = [self._registry.find(judge.role.name, name) for name in dict.fromkeys(names)]
-            # A member that has become a panel is none: a panel is no server.
-            members = [one for one in found if one is not None and one.entry.panel is None]
             entry = await self._directory.inspect_panel(judge, members)
         if (registration := self._registrations.registration(judge)) is not None:
             entry.registration.CopyFrom(registration)
@@ -249,7 +254,7 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         if certificate := next(stored, None):
             entry.certificate.CopyFrom(certificate)
             if entry.HasField("identity"):
-                changes = await self._certificates.changes(certificate, judge, entry.identity)
+                changes = await self._certificates.changes(certificate, judge, members, entry.identity)
                 entry.certificate_changes.extend(changes)
         return entry
 

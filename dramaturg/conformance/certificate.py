@@ -1,4 +1,4 @@
-"""A certificate of a judge: what it is, and which properties are shown to hold within a tolerance.
+"""A certificate of a judge or a panel: what it is, and which properties are shown to hold within a tolerance.
 
 Every property is an equivalence test on the two shipped sets of planted faults, and for judges of pairs and
 replies on dialogues whose right reply is computed. The unit is a case, that is
@@ -11,7 +11,8 @@ judged pairs with the preferences of people: AlignmentService measures it, see `
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 from dramaturg.api.alignment.v1.bias_pb2 import PreferenceExcess
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.evaluation.v1.judge_certificate_pb2 import JudgeCertificate, PropertyConclusion
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
@@ -31,6 +34,7 @@ from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.computed import computed_cases, sha256_of
+from dramaturg.meta_evaluation.panels import PANEL_ROLES
 from dramaturg.meta_evaluation.variants import VARIANTS
 from dramaturg.results.equivalence import (
     NOT_SHOWN,
@@ -176,8 +180,9 @@ async def certify(
     model: str = "",
     timeout: float = 60.0,
     tolerances: Mapping[str, float] | None = None,
+    panel: Judge | None = None,
 ) -> Certificate:
-    """Tests a judge of texts, pairs or replies.
+    """Tests a judge of texts, pairs or replies, or a panel of judges of texts.
 
     Args:
         role: The role that it is tested for (see ``checked_role``).
@@ -186,26 +191,24 @@ async def certify(
         model: The model that it is asked to use. Empty: its own default.
         timeout: The most seconds that one of its answers may take.
         tolerances: Tolerances in place of those of ``TOLERANCES``.
+        panel: The panel, as the gateway at the address lists it: it is asked by evaluations of its gateway.
+            None: the server is a judge.
 
     Raises:
         grpc.aio.AioRpcError: The server does not tell its identity.
-        ValueError: The sets have no cases for the judge, or not one of address and command is given.
+        ValueError: The sets have no cases for the judge, a panel of its role cannot be asked, a member of the
+            panel does not state its identity, or not one of address and command is given.
         StartError: The command does not start a server.
     """
     tolerated = {**TOLERANCES, **(tolerances or {})}
-    async with (
-        reached(target, command, role.contract, timeout=timeout) as (address, _),
-        open_channel(address) as channel,
-    ):
-        asked = GetIdentityRequest(contract=role.contract)
-        identity = (await IdentityServiceStub(channel).GetIdentity(asked, timeout=timeout)).identity
+    async with _connected(role, target, command, panel, timeout) as (connections, identity):
         sets = [BenchSet(), BenchSet(HELD_OUT_FILE)]
         name, cases = _cases(role, identity, sets)
+        _check_panel(connections, name)
         answers: list[CaseAnswer] = []
 
         async def ask(wanted: Sequence[Case], repeat: int = 0) -> Sequence[CaseAnswer]:
             options = JudgeOptions(model=model, repeat_index=repeat)
-            connections = Connections(None, {name: channel})
             found = await ask_all(wanted, connections, options, concurrency=CONCURRENCY, timeout=timeout)
             answers.extend(found)
             return found
@@ -278,6 +281,7 @@ async def changes_since(
     command: str | Sequence[str] = "",
     model: str = "",
     timeout: float = 60.0,
+    panel: Judge | None = None,
 ) -> Sequence[str]:
     """What is different now from an earlier certificate, as text; empty: nothing.
 
@@ -291,23 +295,18 @@ async def changes_since(
         command: The command that starts the server, in place of its address (see ``processes.started``).
         model: The model that it is asked to use. Empty: its own default.
         timeout: The most seconds that its answer may take.
+        panel: The panel (see ``certify``). None: the server is a judge.
 
     Raises:
         grpc.aio.AioRpcError: The server does not tell its identity.
-        ValueError: It is the certificate of another role, the sets have no cases for the judge, or not one of
-            address and command is given.
+        ValueError: It is the certificate of another role, or as of ``certify``.
         StartError: The command does not start a server, or the judge does not answer.
     """
     if earlier["role"] != role.name:
         raise ValueError(f"the certificate is of the role {earlier['role']!r}, not {role.name!r}")
-    async with (
-        reached(target, command, role.contract, timeout=timeout) as (address, _),
-        open_channel(address) as channel,
-    ):
-        asked = GetIdentityRequest(contract=role.contract)
-        identity = (await IdentityServiceStub(channel).GetIdentity(asked, timeout=timeout)).identity
+    async with _connected(role, target, command, panel, timeout) as (connections, identity):
         name, cases = _cases(role, identity, [BenchSet()])
-        connections = Connections(None, {name: channel})
+        _check_panel(connections, name)
         answers = await ask_all(
             cases[:1], connections, JudgeOptions(model=model), concurrency=1, timeout=timeout
         )
@@ -323,6 +322,38 @@ async def changes_since(
     known = earlier["prompts"]
     changes += [f"prompt {key}" for key, digest in _prompts(answers).items() if known.get(key) != digest]
     return changes
+
+
+@asynccontextmanager
+async def _connected(
+    role: Role, target: str, command: str | Sequence[str], panel: Judge | None, timeout: float
+) -> AsyncIterator[tuple[Connections, Identity]]:
+    """The connection to a judge, or to the gateway of a panel, and its identity."""
+    if panel is not None and role.name not in PANEL_ROLES:
+        members = ", ".join(dict.fromkeys(one.judge for one in panel.panel.members))
+        raise ValueError(
+            f"panels have certificates in the roles {', '.join(PANEL_ROLES)}: certify the members {members}"
+        )
+    if panel is not None and not panel.HasField("identity"):
+        raise ValueError(f"a member does not state its identity: {panel.error or 'see dramaturg judges'}")
+    async with (
+        reached(target, command, role.contract, timeout=timeout) as (address, _),
+        open_channel(address) as channel,
+    ):
+        if panel is not None:
+            yield Connections(channel, panel=JudgeSelection(role=role.name, judge=panel.name)), panel.identity
+            return
+        asked = GetIdentityRequest(contract=role.contract)
+        identity = (await IdentityServiceStub(channel).GetIdentity(asked, timeout=timeout)).identity
+        yield Connections(channel), identity
+
+
+def _check_panel(connections: Connections, name: str) -> None:
+    """Refuses a panel whose members have the cases of another role than the panel."""
+    if connections.panel is not None and connections.panel.role != name:
+        raise ValueError(
+            f"no member of the panel judges what the cases of {connections.panel.role!r} ask for"
+        )
 
 
 def _models(answers: Iterable[CaseAnswer]) -> Sequence[str]:

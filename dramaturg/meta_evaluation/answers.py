@@ -13,6 +13,7 @@ from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionRequest
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
@@ -25,6 +26,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeSe
 from dramaturg.judge.client import judge_one
 from dramaturg.judge.provenance import merge
 from dramaturg.meta_evaluation.case import CANDIDATE, CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
+from dramaturg.meta_evaluation.panels import panel_assessment
 from dramaturg.meta_evaluation.writing import contains, written
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
@@ -100,6 +102,8 @@ class Connections:
     """A gateway that forwards calls to judges."""
     judges: Mapping[str, grpc.aio.Channel] = field(default_factory=dict)
     """Judges that are called directly, by role."""
+    panel: JudgeSelection | None = None
+    """The panel of the gateway that judges texts in place of a judge. None: none."""
 
     def channel(self, role: str) -> grpc.aio.Channel:
         """The channel for a role."""
@@ -154,7 +158,11 @@ async def _ask(
     channel = connections.channel(case.judge)
     call: dict[str, Any] = {"timeout": timeout, "metadata": ((ROLE_METADATA, case.judge),)}
     if isinstance(request, JudgeRequest):
-        judged = CANDIDATE if len(request.candidates) > 1 else ""
+        judged = CANDIDATE if len(request.candidates) > 1 else request.candidates[0].id
+        if connections.panel is not None:
+            panel = connections.panel
+            answer = panel_assessment(channel, panel, request, candidate_id=judged, timeout=timeout)
+            return _assessed(case, request, await answer)
         return _assessed(case, request, await judge_one(channel, request, candidate_id=judged, **call))
     if isinstance(request, pairs_pb.ComparePairRequest):
         request.rules.CopyFrom(rules or request.rules)
@@ -167,9 +175,9 @@ async def _ask(
         return _rated(case, (await RatingJudgeServiceStub(channel).RateReply(request, **call)).rating)
     if isinstance(request, ChooseOptionRequest):
         return await _chosen(case, AuthoringServiceStub(channel), request, call)
-    answer, provenance = await written(channel, request, **call)
+    text, provenance = await written(channel, request, **call)
     judgements = [
-        _judgement(case, item, contains(case, answer, item), UNSTATED, answer.failure) for item in case.faults
+        _judgement(case, item, contains(case, text, item), UNSTATED, text.failure) for item in case.faults
     ]
     return CaseAnswer(case, judgements, provenance)
 

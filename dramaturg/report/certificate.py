@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,17 @@ table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: var(--gap-1) var(--gap-3);
   border-bottom: 1px solid var(--line); }
 .note { color: var(--soft); font-size: var(--text-note); }
-.within { color: var(--pass); } .outside { color: var(--fail); } .other { color: var(--abstain); }
+.pass { color: var(--pass); } .fail { color: var(--fail); } .abstain { color: var(--abstain); }
+@media (max-width: 600px) {
+  body { margin: var(--gap-3) 0; padding: 0 var(--gap-3); }
+  table, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border-bottom: 1px solid var(--line); padding: var(--gap-2) 0; }
+  td { border: 0; padding: 0; } td:empty { display: none; }
+  td[data-label]::before { content: attr(data-label) ": "; color: var(--soft); }
+}
 """
-_MARKS = {"within": "\u25a0", "may replace": "\u25a0", "outside": "\u2501"}
-_UNDECIDED = "\u25a1"
+_STYLES = {"within": "pass", "may replace": "pass", "outside": "fail"}
+_MARKS = {"pass": "\u25a0", "fail": "\u2501", "abstain": "\u25a1"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _FOOT = (
     "Within: both bounds lie within the tolerance. Outside: both lie beyond it. Not shown: these cases do not"
@@ -36,12 +44,55 @@ _FOOT = (
 )
 
 
+@dataclass(frozen=True)
+class PropertyRow:
+    """A property as pages show it, in texts. Empty: it has none."""
+
+    name: str
+    figure: str
+    conclusion: str
+    value: str
+    bounds: str
+    tolerance: str
+    cases: str
+
+    @property
+    def style(self) -> str:
+        """The style of the conclusion: "pass", "fail" or "abstain"."""
+        return _STYLES.get(self.conclusion, "abstain")
+
+    @property
+    def mark(self) -> str:
+        """A mark of the conclusion that does not need colour."""
+        return _MARKS[self.style]
+
+
+def property_rows(certificate: JudgeCertificate) -> Sequence[PropertyRow]:
+    """The rows of a certificate that a gateway keeps."""
+    return [
+        _row(
+            {
+                "name": one.name,
+                "figure": one.figure,
+                "conclusion": _conclusion(one.conclusion),
+                "tolerance": one.tolerance,
+                "case_count": one.case_count,
+                **{
+                    key: getattr(one, key) if one.HasField(key) else None
+                    for key in ("value", "lower", "upper")
+                },
+            }
+        )
+        for one in certificate.properties
+    ]
+
+
 def certificate_outcome(certificate: JudgeCertificate) -> str:
     """The number of each conclusion, e.g. "9 within, 1 outside, 2 not shown", without what was not tested."""
     counts = Counter(one.conclusion for one in certificate.properties)
     names = {
-        number: name.removeprefix("PROPERTY_CONCLUSION_").lower().replace("_", " ")
-        for name, number in PropertyConclusion.items()
+        number: _conclusion(number)
+        for number in PropertyConclusion.values()
         if number != PROPERTY_CONCLUSION_NOT_APPLICABLE
     }
     return ", ".join(f"{counts[number]} {name}" for number, name in names.items() if counts[number])
@@ -63,7 +114,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
     described = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
     heads = ("property", "conclusion", "value", "bounds", "tolerance", "cases")
     head = "".join(f"<th scope='col'>{name}</th>" for name in heads)
-    rows = "".join(map(_row, certificate["properties"]))
+    rows = "".join(_as_html(_row(one)) for one in certificate["properties"])
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -74,16 +125,27 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
     )
 
 
-def _row(one: Mapping[str, Any]) -> str:
-    conclusion = one["conclusion"]
-    style = {"may replace": "within"}.get(conclusion, conclusion if conclusion in _MARKS else "other")
-    measured = one["value"] is not None
-    cells = [
-        f"{escape(one['name'])}<br><span class='note'>{escape(one['figure'])}</span>",
-        f"<span class='{style}'>{_MARKS.get(conclusion, _UNDECIDED)} {escape(conclusion)}</span>",
-        f"{one['value']:.3f}" if measured else "",
-        f"{one['lower']:.3f} to {one['upper']:.3f}" if one["lower"] is not None else "",
-        f"{one['tolerance']:g}" if one["tolerance"] else "",
-        str(one["case_count"] or ""),
-    ]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+def _conclusion(number: PropertyConclusion.ValueType) -> str:
+    return PropertyConclusion.Name(number).removeprefix("PROPERTY_CONCLUSION_").lower().replace("_", " ")
+
+
+def _row(one: Mapping[str, Any]) -> PropertyRow:
+    """The row of a property, given as a member of a certificate's JSON object."""
+    return PropertyRow(
+        name=one["name"],
+        figure=one["figure"],
+        conclusion=one["conclusion"],
+        value="" if one["value"] is None else f"{one['value']:.3f}",
+        bounds="" if one["lower"] is None else f"{one['lower']:.3f} to {one['upper']:.3f}",
+        tolerance=f"{one['tolerance']:g}" if one["tolerance"] else "",
+        cases=str(one["case_count"] or ""),
+    )
+
+
+def _as_html(row: PropertyRow) -> str:
+    labelled = {"value": row.value, "bounds": row.bounds, "tolerance": row.tolerance, "cases": row.cases}
+    cells = "".join(f"<td data-label='{label}'>{text}</td>" for label, text in labelled.items())
+    return (
+        f"<tr><td>{escape(row.name)}<br><span class='note'>{escape(row.figure)}</span></td>"
+        f"<td><span class='{row.style}'>{row.mark} {escape(row.conclusion)}</span></td>{cells}</tr>"
+    )

@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1 import judge_directory_service_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgePanel, PanelRule
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetSummaryRequest, ListRunsRequest
 from dramaturg.judge.roles import ROLES
-from dramaturg.report.certificate import certificate_outcome
+from dramaturg.report.certificate import PropertyRow, certificate_outcome, property_rows
 from dramaturg.results.drift import monitor_text
 from dramaturg.service.auth.permissions import JUDGES_WRITE, RUNS_READ
 from dramaturg.service.errors import ServiceError, invalid
@@ -60,6 +60,8 @@ class JudgeView:
     """The judge that it shadows. Empty: none."""
     certificate: str
     """The outcome of its certificate with the date. Empty: none."""
+    properties: Sequence[PropertyRow]
+    """The properties of its certificate."""
     drift: str
     """The state of its monitor. Empty: none."""
 
@@ -94,6 +96,7 @@ def judge_view(judge: Judge) -> JudgeView:
         panel="" if panel is None else _rule(panel),
         shadow_of=_shadow(judge),
         certificate=_certificate(judge),
+        properties=property_rows(judge.certificate),
         drift=monitor_text(judge.monitor) if judge.HasField("monitor") else "",
         panel_members=[] if panel is None else [_member(one) for one in panel.members],
     )

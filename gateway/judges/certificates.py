@@ -20,8 +20,8 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.results.equivalence import conclude
 from dramaturg.service.auth.caller import current
-from dramaturg.service.errors import ServiceError, Violation, downstream, invalid, invalid_fields
-from gateway.judges.directory import JudgeDirectory
+from dramaturg.service.errors import ServiceError, Violation, downstream, invalid_fields
+from gateway.judges.directory import JudgeDirectory, panel_identity
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import Judge
 
@@ -49,21 +49,25 @@ class JudgeCertificates:
         self._registrations = registrations
         self._directory = directory
 
-    async def put(self, judge: Judge, certificate: JudgeCertificate) -> None:
-        """Stores the certificate of a judge. See ``JudgeDirectoryService.CertifyJudge``."""
+    async def put(self, judge: Judge, members: Sequence[Judge], certificate: JudgeCertificate) -> None:
+        """Stores the certificate of a judge. See ``JudgeDirectoryService.CertifyJudge``.
+
+        Args:
+            judge: The judge.
+            members: The members of a panel, as far as they exist. Empty: it is a server.
+            certificate: The certificate.
+        """
         store = self._registrations.persistent()
+        identities = {one.name: await _identity(one) for one in members or [judge]}
+        identity = identities.get(judge.name, Identity())
         if judge.entry.panel is not None:
-            raise invalid("judge", f"is {judge.name!r}, a panel, which has no version; certify its members")
-        try:
-            identity = await judge.identity.fetch() or Identity()
-        except grpc.aio.AioRpcError as error:
-            raise downstream(error, f"{judge.role.name}={judge.name}") from error
+            identity = panel_identity(judge, identities) or Identity()
         violations = [*_differences(certificate, identity), *_contradictions(certificate)]
         if violations:
             raise invalid_fields(violations)
         kept = JudgeCertificate()
         kept.CopyFrom(certificate)
-        kept.default_model = "" if kept.model else await self._default_model(judge, identity)
+        kept.default_model = "" if kept.model else await self._default_models(judge, members, identity)
         await self._registrations.call(
             store.certificates.put, current().tenant, judge.role.name, judge.name, kept
         )
@@ -79,12 +83,15 @@ class JudgeCertificates:
                 found.setdefault(key, []).append((tenant, certificate))
         return found
 
-    async def changes(self, certificate: JudgeCertificate, judge: Judge, identity: Identity) -> Sequence[str]:
+    async def changes(
+        self, certificate: JudgeCertificate, judge: Judge, members: Sequence[Judge], identity: Identity
+    ) -> Sequence[str]:
         """What is different now from a certificate, as text; empty: nothing.
 
         Args:
             certificate: The certificate.
             judge: Its judge.
+            members: The members of a panel. Empty: it is a server.
             identity: The identity that the judge states now.
         """
         pairs = {
@@ -92,10 +99,23 @@ class JudgeCertificates:
             "version": (certificate.version, identity.version),
         }
         if certificate.default_model:
-            now = await self._default_model(judge, identity)
+            now = await self._default_models(judge, members, identity)
             pairs["model"] = certificate.default_model, now or certificate.default_model
         changes = [f"{name} {old}, now {new or 'none'}" for name, (old, new) in pairs.items() if old != new]
         return [*changes, *(f"prompt {name}" for name in _changed_prompts(certificate, identity))]
+
+    async def _default_models(self, judge: Judge, members: Sequence[Judge], identity: Identity) -> str:
+        """The default model of a judge, or those of the members of a panel. Empty: none, or not known."""
+        table = judge.entry.panel
+        if table is None:
+            return await self._default_model(judge, identity)
+        unnamed = {one.judge for one in table.members if not one.model}
+        found = []
+        for one in members:
+            known = one.identity.known or Identity()
+            if one.name in unnamed and CALLS_MODELS in known.capabilities:
+                found.append((one.name, await self._default_model(one, known)))
+        return ", ".join(" ".join(one) for one in found) if all(model for _, model in found) else ""
 
     async def _default_model(self, judge: Judge, identity: Identity) -> str:
         """The provider and the model of requests that name none. Empty: none, or not known."""
@@ -106,6 +126,13 @@ class JudgeCertificates:
         except ServiceError:
             return ""
         return "" if check is None else f"{check.provider}/{check.model}"
+
+
+async def _identity(judge: Judge) -> Identity:
+    try:
+        return await judge.identity.fetch() or Identity()
+    except grpc.aio.AioRpcError as error:
+        raise downstream(error, f"{judge.role.name}={judge.name}") from error
 
 
 def _changed_prompts(certificate: JudgeCertificate, identity: Identity) -> Sequence[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.redaction import without_credentials
 from dramaturg.service.telemetry import tracing
-from gateway.judges.identity import deviation
+from gateway.judges.identity import MAX_TEXT_CHARACTERS, deviation
 from gateway.judges.registry import Judge, Registry
 
 logger = logging.getLogger(__name__)
@@ -210,6 +211,9 @@ class JudgeDirectory:
                 quorum=0 if table.rule == "cascade" else table.least_votes,
             ),
         )
+        identities = {one.name: one.identity for one in inspected if one.HasField("identity")}
+        if (identity := panel_identity(panel, identities)) is not None:
+            entry.identity.CopyFrom(identity)
         if serving < table.least_votes:
             entry.health = judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING
             entry.error = (
@@ -232,6 +236,41 @@ class JudgeDirectory:
         request = health_pb2.HealthCheckRequest(service=judge.role.contract)
         response = await health_pb2_grpc.HealthStub(judge.channel).Check(request, timeout=self._timeout)
         return int(response.status)
+
+
+def panel_identity(panel: Judge, identities: Mapping[str, Identity]) -> Identity | None:
+    """The identity of a panel: its version is its rule with the versions of its members.
+
+    Its prompts are those of the members, as "member/prompt"; it has each criterion and capability that a
+    member has. A version that is too long is the SHA-256 of its text.
+
+    Args:
+        panel: The panel.
+        identities: The identities of its members by name.
+
+    Returns:
+        The identity. None: that of a member is missing.
+    """
+    table = panel.entry.panel
+    assert table is not None
+    found = Identity(name=panel.name, contract=panel.role.contract)
+    stages = []
+    for one in table.members:
+        if one.judge not in identities:
+            return None
+        identity = identities[one.judge]
+        model = f"@{one.model}" if one.model else ""
+        weight = f" x {one.weight:g}" if one.weight != 1 else ""
+        threshold = f" from {one.threshold:g}" if one.threshold else ""
+        stages.append(f"{one.judge}{model} ({identity.name} {identity.version}){weight}{threshold}")
+        found.criteria.extend(name for name in identity.criteria if name not in found.criteria)
+        found.capabilities.extend(name for name in identity.capabilities if name not in found.capabilities)
+        found.prompts.update({f"{one.judge}/{name}": digest for name, digest in identity.prompts.items()})
+    rule = table.rule if table.rule == "cascade" else f"{table.rule}, quorum {table.least_votes}"
+    version = f"{rule}: {', '.join(stages)}"
+    too_long = len(version) > MAX_TEXT_CHARACTERS
+    found.version = hashlib.sha256(version.encode()).hexdigest() if too_long else version
+    return found
 
 
 def _classify(

@@ -10,7 +10,7 @@ import pytest
 from tests.answers.parsers import PARSERS
 from tests.support.growth import faster_than_linear, seconds
 
-LENGTH = 10_000
+LENGTH = 4_000
 """The shorter of two lengths, in characters."""
 LONGEST = 200_000
 """The largest limit of a field, in characters (``Candidate.text``, ``ParseGraphRequest.text``)."""

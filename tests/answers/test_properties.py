@@ -116,7 +116,7 @@ ANY_EDITS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(VALUES).flatmap(lambda kind: st.tuples(st.just(kind), labelled_answers(kind))), ANY_EDITS
 )
@@ -133,7 +133,7 @@ def test_several_edits_give_the_same_value_or_none(
     assert found in (row["read"], None) or is_other_answer, text
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(VALUES).flatmap(
         lambda kind: st.tuples(st.just(kind), clear_answers(kind), clear_answers(kind))
@@ -243,7 +243,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=14).map("".join))
 @example('{"reason": "x", "rating": 7 or 8}')
 @example("<think>Rating: 7")

@@ -146,7 +146,9 @@ def holds_text(field: FieldDescriptor) -> bool:
     return bool(is_map and inner.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING)
 
 
-def lists(request: Any, count: int, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
+def lists(
+    request: Any, count: int, depth: int = DEPTH, *, element: Callable[[Descriptor], Any] = filled
+) -> Iterator[tuple[str, Any]]:
     """Copies of a request with so many elements in one list or map, whatever its limit, and its path."""
     for path, _, field in _fields(cast("Descriptor", request.DESCRIPTOR), depth):
         if not field.is_repeated:
@@ -155,7 +157,7 @@ def lists(request: Any, count: int, depth: int = DEPTH) -> Iterator[tuple[str, A
         if inner is None:
             change: Callable[[Any, str], object] = partial(_extend, count, field)
         elif not inner.GetOptions().map_entry:
-            change = partial(_add_messages, count, filled(inner))
+            change = partial(_add_messages, count, element(inner))
         elif inner.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING:
             change = partial(_fill_map, count)
         else:

@@ -37,8 +37,8 @@ NOISY, QUIET = holder("team-a", "operator"), holder("team-b", "operator")
 QUOTA = {"max_concurrent_calls": 400, "requests_per_minute": 6000, "max_active_runs": 3}
 SAMPLES = 1000
 ROUNDS = 6
-"""How often latencies are measured alone and beside the attack, in turn: the speed of a shared machine changes
-from second to second."""
+"""How often latencies are measured alone and beside the attack, in turn: the speed of a shared machine
+changes from second to second."""
 FEW_ROUNDS = 2
 """Of the test that runs with each change and asserts no latency."""
 COUNT = 25

@@ -25,7 +25,7 @@ from tests.hostile.values import TEXTS
 from tests.support.fleet import report
 from tests.support.growth import faster_than_linear
 
-LENGTH = 4_000
+LENGTH = 2_000
 LONG_LENGTH = 100_000
 """The limit of a candidate's text, in characters; twice this is the largest limit of a text."""
 INPUTS = 1_000_000

@@ -18,7 +18,7 @@ from tests.support.auth import channel_of
 from tests.support.fleet import report
 from tests.support.processes import ServiceProcess
 
-READS = 200
+READS = 100
 SECONDS = 120.0
 MOST_MB = 256
 """The growth during the reads: the pages of a tenant, and what builds them."""

@@ -24,7 +24,7 @@ METHODS = {f"{one.containing_service.name}.{one.name}": one for one in public_me
 DEFECTS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
 MAX_MESSAGE_BYTES = 16 << 20
 AT_ONCE = 8
-SHORT_FORM, SHORT_BYTES = 12, 1 << 20
+SHORT_FORM, SHORT_BYTES = 30, 1 << 20
 """The short form sends one of this number of requests to the gateway, and none of a million elements."""
 FEW = 5_000
 KEPT_SHARE, NOISE_MB = 0.5, 32

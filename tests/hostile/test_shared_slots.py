@@ -31,7 +31,7 @@ from tests.support.tenants import gateway_of_tenants
 HOLDERS = [holder(name, "operator") for name in ("team-a", "team-b", "team-c")]
 SECONDS = 150.0
 BOMB_MB = 1000
-LARGE = GOOD_LINE * 100_000
+LARGE = GOOD_LINE * 30_000
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""``dramaturg judges certify``: a certificate of a judge."""
+"""``dramaturg judges certify``: a certificate of a judge or a panel."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 
 from dramaturg import conformance as kit
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as RegisteredJudge
 from dramaturg.cli.align.bias import JudgeFamily, read_pairs
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.labels import Epsilon, Judge
@@ -39,8 +40,8 @@ def certify_judge(
         str,
         typer.Argument(
             metavar="ROLE[=NAME]",
-            help="The role of the judge. judge: a judge of texts, for any role. With a name: the judge that "
-            "a gateway lists by it.",
+            help="The role of the judge. judge: a judge of texts, for any role. With a name: the judge or "
+            "panel that a gateway lists by it.",
         ),
     ],
     server: OptionalServer = None,
@@ -109,6 +110,8 @@ def certify_judge(
 
         dramaturg judges certify critic=theirs --target localhost:50051
 
+        dramaturg judges certify critic=trio --target localhost:50051
+
         dramaturg judges certify critic localhost:50099 --labels labels.csv --judge gpt
 
         dramaturg judges certify critic localhost:50099 --pairs pairs.jsonl --judge-family llama
@@ -127,8 +130,11 @@ def certify_judge(
             param_hint="ROLE",
         )
     address, command = address_or_command(server or [])
+    panel = None
     if separator:
-        address = run(_registered_target(target, role, name))
+        entry = run(_registered(target, role, name))
+        panel = entry if entry.HasField("panel") else None
+        address = target if panel else entry.target
         # Further roles of a gateway are those of judges of texts.
         role = role if role in kit.CHECKED_ROLES else kit.JUDGE
     try:
@@ -145,12 +151,22 @@ def certify_judge(
     try:
         if earlier is not None:
             changes = asyncio.run(
-                kit.changes_since(earlier, checked, address, command=command, model=model, timeout=timeout)
+                kit.changes_since(
+                    earlier, checked, address, command=command, model=model, timeout=timeout, panel=panel
+                )
             )
             echo(json.dumps({"changes": changes}) if as_json else _told(changes))
             raise typer.Exit(1 if changes else 0)
         certificate = asyncio.run(
-            kit.certify(checked, address, command=command, model=model, timeout=timeout, tolerances=tolerated)
+            kit.certify(
+                checked,
+                address,
+                command=command,
+                model=model,
+                timeout=timeout,
+                tolerances=tolerated,
+                panel=panel,
+            )
         )
     except kit.StartError as error:
         raise typer.BadParameter(str(error), param_hint="HOST:PORT" if address else "COMMAND") from error
@@ -173,17 +189,17 @@ def certify_judge(
     raise typer.Exit(1 if certificate.count(kit.OUTSIDE) else 0)
 
 
-async def _registered_target(gateway: str, role: str, name: str) -> str:
-    """The address of a judge that a gateway lists."""
+async def _registered(gateway: str, role: str, name: str) -> RegisteredJudge:
+    """A judge or panel that a gateway lists."""
     try:
         async with DramaturgClient(gateway) as client:
             listed = await client.list_judges(timeout=TIMEOUT)
     except ServiceError as error:
         fail(f"{gateway}: {error.code.name}: {error.message}", 1)
-    targets = {f"{one.role}={one.name}": one.target for one in listed if not one.HasField("panel")}
-    found = targets.get(f"{role}={name}")
+    by_name = {f"{one.role}={one.name}": one for one in listed}
+    found = by_name.get(f"{role}={name}")
     if found is None:
-        known = ", ".join(sorted(targets)) or "none"
+        known = ", ".join(sorted(by_name)) or "none"
         raise typer.BadParameter(f"{gateway} has no judge {role}={name}; it has {known}", param_hint="ROLE")
     return found
 

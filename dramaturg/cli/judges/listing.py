@@ -113,7 +113,8 @@ def _table(listed: Sequence[Judge]) -> Table:
             health,
             _model(judge),
             {True: "yes", False: "no", None: ""}[_model_answers(judge)],
-            f"{judge.identity.name} {judge.identity.version}".strip(),
+            # The version of a panel is made of what stands beside it.
+            "" if judge.HasField("panel") else f"{judge.identity.name} {judge.identity.version}".strip(),
             _panel_text(judge.panel) if judge.HasField("panel") else judge.target,
             _certificate_text(judge),
             monitor_text(judge.monitor) if judge.HasField("monitor") else "",

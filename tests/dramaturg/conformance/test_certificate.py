@@ -7,6 +7,8 @@ import pytest
 
 from dramaturg import conformance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, PanelMember
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.conformance import NOT_SHOWN, OUTSIDE, WITHIN, checked_role
 from dramaturg.judge.batches import JudgeItem
@@ -133,6 +135,21 @@ async def test_a_certificate_is_stale_when_the_judge_changes() -> None:
             assert found == told
         with pytest.raises(ValueError, match="of the role 'critic'"):
             await conformance.changes_since({**now, "role": "critic"}, checked_role(EXECUTE.name), "x:1")
+
+
+@pytest.mark.parametrize(
+    ("role", "listed", "message"),
+    [
+        (conformance.JUDGE, Judge(identity=Identity(name="both")), "certify the members a, b"),
+        (EXECUTE.name, Judge(error="b UNREACHABLE"), "does not state its identity: b UNREACHABLE"),
+    ],
+)
+async def test_a_panel_that_cannot_be_asked_is_refused(role: str, listed: Judge, message: str) -> None:
+    listed.panel.members.extend(PanelMember(judge=name) for name in ("a", "b", "a"))
+    with pytest.raises(ValueError, match=message):
+        await conformance.certify(checked_role(role), "x:1", panel=listed)
+    with pytest.raises(ValueError, match=message):
+        await conformance.changes_since({"role": role}, checked_role(role), "x:1", panel=listed)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
+    PROPERTY_CONCLUSION_NOT_APPLICABLE,
     PROPERTY_CONCLUSION_OUTSIDE,
     PROPERTY_CONCLUSION_WITHIN,
     CertifiedProperty,
@@ -20,7 +21,9 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JUDGE_HEALTH_QUARANTINED,
     Judge,
+    JudgePanel,
     JudgeShadow,
+    PanelMember,
 )
 from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
@@ -397,6 +400,49 @@ def test_the_drift_of_a_judge_is_shown() -> None:
     assert not judge_view(judge).built_in
     judge.health = JUDGE_HEALTH_QUARANTINED
     assert judge_view(judge).health == "in quarantine: not called"
+
+
+def test_the_properties_of_a_certificate_are_on_the_page_of_its_judge() -> None:
+    measured = CertifiedProperty(
+        name="self-preference",
+        figure="choices <b>",
+        conclusion=PROPERTY_CONCLUSION_OUTSIDE,
+        tolerance=0.1,
+        value=0.5,
+        lower=0.4,
+        upper=0.6,
+        case_count=40,
+    )
+    untested = CertifiedProperty(name="injection", conclusion=PROPERTY_CONCLUSION_NOT_APPLICABLE)
+    certificate = JudgeCertificate(properties=[measured, untested])
+    panel = JudgePanel(members=[PanelMember(judge="a"), PanelMember(judge="c")])
+    judge = Judge(name="b", role="critic", certificate=certificate, panel=panel)
+    first, second = judge_view(judge).properties
+    assert (first.style, first.value, first.bounds, first.cases) == ("fail", "0.500", "0.400 to 0.600", "40")
+    assert (second.style, second.conclusion, second.value, second.bounds) == (
+        "abstain",
+        "not applicable",
+        "",
+        "",
+    )
+    page = render(
+        "judge.html.j2",
+        one=judge_view(judge),
+        others=[],
+        agreement=None,
+        outcomes=None,
+        problems=[],
+        may_register=False,
+        may_write=False,
+        target="localhost:1",
+        links=[],
+        path="",
+        authenticates=False,
+    )
+    assert 'data-label="Bounds">0.400 to 0.600<' in page
+    assert "choices &lt;b&gt;" in page
+    # A panel has no monitor.
+    assert "judges monitor" not in page
 
 
 def test_a_certificate_is_shown_with_what_has_changed_since() -> None:

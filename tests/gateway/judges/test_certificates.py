@@ -21,7 +21,12 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
     CertifiedProperty,
     JudgeCertificate,
 )
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgePanel, JudgeRegistration, PanelMember
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    PANEL_RULE_WEIGHTED,
+    JudgePanel,
+    JudgeRegistration,
+    PanelMember,
+)
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.protocols import CALLS_MODELS
@@ -174,12 +179,6 @@ async def test_a_forged_or_oversized_certificate_is_refused_with_its_field(sqlit
         honest.properties[2].value, honest.properties[2].conclusion = 0.4, PROPERTY_CONCLUSION_NOT_SHOWN
         assert (await client.certify_judge("critic", "theirs", honest)).certificate == honest
 
-        members = [PanelMember(judge="theirs"), PanelMember(judge="fake")]
-        await client.register_judge(
-            JudgeRegistration(role="critic", name="both", panel=JudgePanel(members=members))
-        )
-        with pytest.raises(ServiceError, match="certify its members"):
-            await client.certify_judge("critic", "both", certificate())
         with pytest.raises(ServiceError) as unknown:
             await client.certify_judge("critic", "nobody", certificate())
         assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
@@ -188,6 +187,72 @@ async def test_a_forged_or_oversized_certificate_is_refused_with_its_field(sqlit
         with pytest.raises(ServiceError) as gone:
             await client.certify_judge("critic", "absent", certificate())
         assert gone.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_the_certificate_of_a_panel_is_stale_when_a_member_or_the_rule_changes(sqlite_url: str) -> None:
+    models = Models()
+    contract = judge(models)
+    async with (
+        serve(contract) as theirs,
+        directory(sqlite_url) as target,
+        DramaturgClient(target) as client,
+    ):
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
+        members = [PanelMember(judge="theirs"), PanelMember(judge="fake", weight=2)]
+        panel = JudgePanel(rule=PANEL_RULE_WEIGHTED, members=members, quorum=1)
+        registration = JudgeRegistration(role="critic", name="both", panel=panel)
+        version = (await client.register_judge(registration)).identity.version
+        assert version == "weighted, quorum 1: theirs (theirs 1.0.0), fake (fake-critic 1.0.0) x 2"
+        made = certificate(name="both", version=version)
+        made.prompts.clear()
+        made.prompts["theirs/critic"] = PROMPTS["critic"]
+        for wrong, field in (
+            ({"name": "theirs"}, "name"),
+            ({"version": "1.0.0"}, "version"),
+            ({"prompts": {"theirs/critic": "ef" * 32}}, "prompts['theirs/critic']"),
+        ):
+            forged = JudgeCertificate()
+            forged.CopyFrom(made)
+            forged.MergeFrom(JudgeCertificate(**wrong))
+            with pytest.raises(ServiceError) as caught:
+                await client.certify_judge("critic", "both", forged)
+            assert fields_of(caught.value) == [f"certificate.{field}"]
+        kept = await client.certify_judge("critic", "both", made)
+        assert kept.certificate.default_model == "theirs local/small"
+        assert not kept.certificate_changes
+        models.model = "large"
+        contract.identity.version = "2.0.0"
+        contract.identity.prompts["critic"] = "ef" * 32
+        assert list((await client.check_judge("critic", "both")).certificate_changes) == [
+            f"version {version}, now {version.replace('theirs 1.0.0', 'theirs 2.0.0')}",
+            "model theirs local/small, now theirs local/large",
+            "prompt theirs/critic",
+        ]
+        models.model, contract.identity.version = "small", "1.0.0"
+        contract.identity.prompts["critic"] = PROMPTS["critic"]
+        assert not (await client.check_judge("critic", "both")).certificate_changes
+        registration.panel.members[1].weight = 3
+        (changed,) = (await client.update_judge(registration)).certificate_changes
+        assert changed == f"version {version}, now {version.replace('x 2', 'x 3')}"
+
+
+async def test_a_panel_with_an_absent_member_has_no_identity_and_many_members_a_digest(
+    sqlite_url: str,
+) -> None:
+    async with directory(sqlite_url) as target, DramaturgClient(target) as client:
+        await client.register_judge(JudgeRegistration(role="critic", name="absent", target="127.0.0.1:1"))
+        panel = JudgePanel(members=[PanelMember(judge="fake"), PanelMember(judge="absent")], quorum=1)
+        listed = await client.register_judge(JudgeRegistration(role="critic", name="both", panel=panel))
+        assert not listed.HasField("identity")
+        with pytest.raises(ServiceError) as caught:
+            await client.certify_judge("critic", "both", certificate())
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        models = [PanelMember(judge="fake", model=f"model-{number:040}") for number in range(12)]
+        registration = JudgeRegistration(role="critic", name="many", panel=JudgePanel(members=models))
+        version = (await client.register_judge(registration)).identity.version
+        assert len(version) == 64
+        registration.panel.members[0].model = "other"
+        assert (await client.update_judge(registration)).identity.version != version
 
 
 async def test_a_tenant_sees_its_own_certificates_and_the_platforms(tmp_path: Path) -> None:

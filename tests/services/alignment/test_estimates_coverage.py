@@ -265,6 +265,11 @@ def coverage(
     return rates
 
 
+def least_covered(repetitions: int) -> float:
+    """Three standard errors of the simulation below .93."""
+    return 0.93 - 3 * sqrt(0.93 * 0.07 / repetitions)
+
+
 FIRST_KINDS = ("labels", "scores", "confidences")
 
 
@@ -280,8 +285,9 @@ def test_intervals_of_few_clusters_cover() -> None:
 @pytest.mark.parametrize("kind", FIRST_KINDS)
 def test_intervals_cover_at_their_rate(kind: str, items: int, clusters: int) -> None:
     # Correlations take a second of the processor for each ten draws at eighty items.
-    for covered, _ in coverage(DRAWS[kind], items, clusters, 500 if kind == "scores" else 1000).values():
-        assert 0.915 <= covered <= 0.99
+    repetitions = 120 if kind == "scores" else 300
+    for name, (covered, _) in coverage(DRAWS[kind], items, clusters, repetitions).items():
+        assert least_covered(repetitions) <= covered < 1, name
 
 
 @pytest.mark.slow
@@ -292,6 +298,5 @@ def test_intervals_cover_at_their_rate(kind: str, items: int, clusters: int) -> 
     [("levels", 10, 10), *product(sorted({*DRAWS} - {*FIRST_KINDS, "levels"}), (20, 80), (20,))],
 )
 def test_further_intervals_cover(kind: str, items: int, clusters: int) -> None:
-    # Three standard errors of the simulation below .93.
-    for name, (covered, _) in coverage(DRAWS[kind], items, clusters, 300).items():
-        assert covered >= 0.886, name
+    for name, (covered, _) in coverage(DRAWS[kind], items, clusters, 200).items():
+        assert covered >= least_covered(200), name

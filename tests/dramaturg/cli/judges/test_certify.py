@@ -9,12 +9,15 @@ from typer.testing import CliRunner
 from dramaturg import conformance as kit
 from dramaturg.cli.judges import certify
 from dramaturg.conformance.certificate import Certificate, Property
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.meta_evaluation.variants import AUTHORITY
 from dramaturg.testing import serve
 from gateway.app import App
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.dramaturg.cli.align.test_align import people_and_judge
 from tests.dramaturg.conformance.services import rate_seven, service
+from tests.dramaturg.conformance.test_certificate import Knowing
 from tests.support.align import write
 from tests.support.command_line import dramaturg
 
@@ -61,7 +64,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     html = page.read_text(encoding="utf-8")
     assert "&lt;b&gt;llm-critic&lt;/b&gt;" in html
     assert not [part for part in ("<b>", "http:", "https:", "<script") if part in html]
-    assert "-0.700 to -0.300" in html
+    assert "<td data-label='bounds'>-0.700 to -0.300</td>" in html
     done = CliRunner().invoke(certify.app, [*arguments, "--json"])
     assert json.loads(done.stdout) == json.loads(json.dumps(CERTIFICATE.to_json()))
 
@@ -198,3 +201,45 @@ async def test_a_registered_judge_is_certified_by_its_name(tmp_path: Path) -> No
         unknown = await dramaturg("judges", "certify", "rating-judge=ours", *at)
         assert unknown.code == 2
         assert "rating-judge=theirs" in unknown.err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_panel_is_certified_by_its_name_and_by_its_own_answers(tmp_path: Path) -> None:
+    settings = GatewaySettings(judge_targets=("127.0.0.1:*",))
+    app = App(settings, RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3"))
+    misled = judge_contract(Knowing(AUTHORITY))
+    async with (
+        serve(judge_contract(Knowing())) as sound,
+        serve(misled) as other,
+        app.open() as contracts,
+        serve(*contracts) as server,
+    ):
+        at = ("--target", server.target)
+        for name, target in (("sound", sound.target), ("misled", other.target)):
+            made = await dramaturg("judges", "register", f"execute={name}", target, *at)
+            assert made.code == 0, made.err
+        members = ("--member", "sound", "--member", "misled", "--rule", "any-fail")
+        made = await dramaturg("judges", "panel", "add", "execute=both", *members, *at)
+        assert made.code == 0, made.err
+        alone = await dramaturg("judges", "certify", "execute=misled", *at, "--json")
+        done = await dramaturg("judges", "certify", "execute=both", *at, "--json")
+        # What misleads one member alone does not mislead the panel.
+        by_judge, by_panel = (
+            {prop["name"]: prop["conclusion"] for prop in one.json["properties"]} for one in (alone, done)
+        )
+        assert (by_judge["authority"], by_panel["authority"]) == (kit.OUTSIDE, kit.WITHIN), done.err
+        assert by_panel["missed faults"] == kit.WITHIN
+        version = "any-fail, quorum 2: sound (knowing 2.1.0), misled (knowing 2.1.0)"
+        assert (done.json["name"], done.json["version"], done.json["errors"]) == ("both", version, [])
+        file = tmp_path / "both.json"
+        file.write_text(json.dumps(done.json), encoding="utf-8")
+        fresh = await dramaturg("judges", "certify", "execute=both", *at, "--stale", str(file))
+        assert (fresh.code, fresh.out.strip()) == (0, "not stale"), fresh.err
+        misled.identity.version = "3.0.0"
+        listed = (await dramaturg("judges", *at, "--json")).json["judges"]
+        (both,) = [one for one in listed if one["name"] == "both"]
+        assert both["certificate"]["stale"]
+        stale = await dramaturg("judges", "certify", "execute=both", *at, "--stale", str(file))
+        assert stale.code == 1
+        assert "misled (knowing 3.0.0)" in stale.out

@@ -76,6 +76,7 @@ TABLE: Mapping[Scenario, Sequence[tuple[float, float, float]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", TABLE)
 def test_intervals_cover_by_every_draw_and_are_as_wide_as_the_table_says(scenario: Scenario) -> None:
     found = []
