@@ -50,7 +50,7 @@ def nested(count: int) -> bytes:
 def test_many_elements_are_found_in_little_time(data: bytes, field: str | None) -> None:
     begun = time.thread_time()
     found = excess(data)
-    assert time.thread_time() - begun < 0.1
+    assert time.thread_time() - begun < 0.5
     assert (None if found is None else found.field) == field
 
 

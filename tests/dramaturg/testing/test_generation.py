@@ -113,8 +113,9 @@ async def test_a_stream_breaks_once() -> None:
 
 async def test_the_requests_of_a_batch_are_delayed_side_by_side() -> None:
     started = time.monotonic()
-    await batch(FakeGeneration(delay=0.2), *[request()] * 20)
-    assert 0.2 <= time.monotonic() - started < 20 * 0.2
+    await batch(FakeGeneration(delay=1), *[request()] * 100)
+    # One after the other they take longer than a test may.
+    assert time.monotonic() - started >= 1
 
 
 async def test_without_a_script_the_answer_fits_the_schema() -> None:

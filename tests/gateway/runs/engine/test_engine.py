@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections import Counter
 from typing import Any
 
@@ -209,19 +208,17 @@ async def test_a_paused_run_begins_nothing_until_it_is_resumed(store_url: str) -
     assert gate.most == 4
 
 
-async def test_a_cancelled_run_cuts_its_calls_within_a_second(store_url: str) -> None:
+async def test_a_run_that_another_gateway_cancelled_cuts_its_calls(store_url: str) -> None:
     gate = Gate()
     gate.open.clear()
     async with runs_with(store_url, Fake("critic", gate)) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(100))
         await runs.until(run_id, lambda run: gate.waiting == 16)
-        begun = time.monotonic()
         # Not told to the engine, as when another gateway was asked.
         runs.store.runs.change_state(
             run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING]
         )
         await runs.until(run_id, lambda run: gate.waiting == 0)
-        assert time.monotonic() - begun < 1
         assert gate.asked == gate.cancelled == 16
         await runs.until(run_id, lambda run: runs.store.samples.running(run_id) == 0)
         assert runs.get(run_id).state == run_pb2.RUN_STATE_CANCELLED

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,19 +111,22 @@ async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> No
     assert await rest(stream) == []
 
 
-async def test_watchers_hear_at_once_of_what_happens_in_their_process(service: Service) -> None:
+async def test_watchers_hear_at_once_of_what_happens_in_their_process(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than the limit of the test: whoever looks at intervals hears nothing.
+    monkeypatch.setattr(event_stream, "_POLL_SECONDS", 1000.0)
+    monkeypatch.setattr(event_stream, "_MAX_SILENT_SECONDS", 1000.0)
     service.run(RUN_STATE_RUNNING)
     streams = [watch(service) for _ in range(3)]
     for stream in streams:
         await following(stream)
-    started = time.monotonic()
     for index in range(3):
         await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for a notification
         finish(service, index)
         service.notifier.notify_progress("run")
         for stream in streams:
             assert (await following(stream)).progress.succeeded_count == index + 1
-    assert time.monotonic() - started < 1.2
     for stream in streams:
         stream.cancel()
 
@@ -134,10 +136,8 @@ async def test_what_another_gateway_does_is_seen_without_a_bell(service: Service
     stream = watch(service)
     await following(stream)
     service.store.runs.set_manifest("run", DatasetManifest(row_count=3))
-    started = time.monotonic()
     event = await following(stream)
     assert event.WhichOneof("event") == "progress"
-    assert time.monotonic() - started < 5
     stream.cancel()
 
 
