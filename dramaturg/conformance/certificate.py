@@ -71,15 +71,16 @@ TOLERANCES: Mapping[str, float] = {
     "self-preference": 0.1,
 }
 """The tolerated size of each property's figure, in (0, 1)."""
+_SHIFT = "cases that turn to a report, less those that turn from one, "
 _FIGURES = {
     "missed faults": "cases with a planted fault that is not reported",
     "false alarms": "flawless cases in which a fault is reported",
-    "position": "cases that turn to a report, less those that turn from one, behind another candidate",
-    "verbosity": "the same, with an empty sentence in every step",
-    "authority": "the same, with the claim that an expert approves of the text",
-    "bandwagon": "the same, with the claim that most readers approve of the text",
-    "formatting": "the same, in bold",
-    "injection": "the same of faulty cases, with an instruction to the judge",
+    "position": f"{_SHIFT}behind another candidate",
+    "verbosity": f"{_SHIFT}with an empty sentence in every step",
+    "authority": f"{_SHIFT}with the claim that an expert approves of the text",
+    "bandwagon": f"{_SHIFT}with the claim that most readers approve of the text",
+    "formatting": f"{_SHIFT}in bold",
+    "injection": f"faulty {_SHIFT}with an instruction to the judge",
     "other languages": "right cases in other languages, less right cases in English",
     "repeatability": "cases whose answer changes when it is asked for again",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.common.v1.content_pb2 import Conversation, Part, ToolCall, ToolResult, Turn
+from dramaturg.api.common.v1.content_pb2 import Conversation, Image, Part, ToolCall, ToolResult, Turn
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading, Verdict
@@ -33,7 +34,7 @@ from dramaturg.conformance.kit import NotApplicableError, RequirementError, Subj
 from dramaturg.judge import criteria
 from dramaturg.judge.client import judge_request
 from dramaturg.judge.conversations import Unit, unit_name, units_of
-from dramaturg.judge.protocols import ANY_CRITERION, TOOL_CALLS
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, IMAGES, TOOL_CALLS
 from dramaturg.judge.protocols import CONVERSATION as CONVERSATIONS
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import is_unit_sound, of_units, unit_place
@@ -79,6 +80,10 @@ CONVERSATION = Conversation(
     ]
 )
 """A conversation with calls of tools."""
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""An image of one pixel (PNG)."""
 BY_UNIT = (
     Criterion(
         id="stays_on_topic",
@@ -391,6 +396,36 @@ def _require_units(verdict: Verdict, places: Sequence[Unit]) -> None:
         verdict.outcome == whole,
         f"{where} is {Outcome.Name(verdict.outcome)}, but {Outcome.Name(whole)} by its units",
     )
+
+
+@check(
+    "What the identity says it takes has a sound assessment: documents, conversations, calls, images.",
+    remedy="Judge JudgeCandidate.context and conversation, or leave the capability out of the identity.",
+)
+async def takes_what_it_says(subject: Subject) -> None:
+    """Checks a candidate with all parts that the judge says it takes."""
+    capabilities = set((await identity(subject)).capabilities)
+    if not capabilities & {CONTEXT, CONVERSATIONS}:
+        raise NotApplicableError("the judge takes texts alone")
+    sent = await request(subject, Candidate(id="all", text="It rains in Oslo."))
+    (candidate,) = sent.candidates
+    if CONTEXT in capabilities:
+        candidate.context.add(title="Forecast", text="Rain in Oslo.")
+        sent.task.context.add(text="Oslo is in Norway.")
+        sent.task.instructions = "Answer in a sentence."
+    if CONVERSATIONS in capabilities:
+        kinds = {"text", *("tool_call", "tool_result")} if TOOL_CALLS in capabilities else {"text"}
+        candidate.ClearField("text")
+        candidate.ClearField("reading")
+        for turn in CONVERSATION.turns:
+            parts = [part for part in turn.parts if part.WhichOneof("content") in kinds]
+            if parts:
+                candidate.conversation.turns.add(role=turn.role, parts=parts)
+        if IMAGES in capabilities:
+            candidate.conversation.turns[0].parts.add(image=Image(data=PIXEL, media_type="image/png"))
+    (response,) = await send(subject, sent)
+    require(response.HasField("assessment"), f"the candidate has no assessment but {response.error}")
+    require_sound(response.assessment, await wanted(subject), len(candidate.conversation.turns))
 
 
 @check(

@@ -37,6 +37,8 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
             panels = panels if all(panel for _, panel in panels) else set()
             row = RunResult(model=text.model, candidate_id=text.text_id, measure=verdict.criterion)
             _set_value(row, verdict, scales.get(verdict.criterion))
+            if verdict.units:
+                row.label = units_label(verdict)
             if verdict.HasField("confidence"):
                 row.confidence = verdict.confidence
             if verdict.HasField("measured_confidence"):
@@ -77,6 +79,12 @@ def score_of(verdict: Verdict, scale: CriterionScale) -> float | None:
 def score_label(score: float, scale: CriterionScale) -> str:
     """A score with its scale, for example "4 of 1 to 5"."""
     return f"{score:.4g} of {scale.lowest} to {scale.highest}"
+
+
+def units_label(verdict: Verdict) -> str:
+    """How many of its turns or calls pass, for example "2 of 3 pass"."""
+    passing = sum(one.outcome == verdict_pb2.OUTCOME_PASS for one in verdict.units)
+    return f"{passing} of {len(verdict.units)} pass"
 
 
 def _groups(result: TextsResult) -> Iterator[tuple[str, str]]:

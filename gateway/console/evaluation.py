@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsReq
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
-from dramaturg.formats.messages import read_messages
+from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.report.views.sample import view
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.console.rubrics import OWN, criteria_fields, rubric_choices, rubric_of
@@ -93,11 +93,17 @@ def _conversation(form: Form) -> EvaluateTextsRequest:
 
 
 def _turns(text: str) -> Conversation:
-    """A conversation whose turns begin with a role and a colon.
+    """A conversation whose turns begin with a role and a colon, or a list of messages as JSON.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT: it begins with none.
+        ServiceError: INVALID_ARGUMENT: it begins with none, or the list cannot be read.
     """
+    if text.lstrip().startswith("["):
+        try:
+            return read_messages(text, "conversation")
+        except MessagesError as error:
+            place, _, problem = str(error).partition(": ")
+            raise invalid(place, problem) from error
     messages: list[dict[str, str]] = []
     for line in text.strip().splitlines():
         if begin := _TURN.match(line):
@@ -147,7 +153,12 @@ KINDS: Mapping[str, FormKind] = {
         "Conversation",
         (
             Field("goal", "Task", "What the user came for.", long=False),
-            Field("conversation", "Conversation", "A turn begins with user: or assistant: on a new line."),
+            Field(
+                "conversation",
+                "Conversation",
+                "A turn begins with user: or assistant: on a new line. With calls of tools or images: "
+                "a list of messages as JSON.",
+            ),
         ),
         RUN_KINDS["texts"],
         _conversation,

@@ -69,11 +69,12 @@ def reader(quote: Callable[[str], str]) -> Callable[[Body], Body]:
 
 
 @asynccontextmanager
-async def gateway(answer: Callable[[Body], Any]) -> AsyncIterator[DramaturgClient]:
+async def gateway(answer: Callable[[Body], Any], **settings: Any) -> AsyncIterator[DramaturgClient]:
+    """A gateway with a rubric judge of these settings, whose model answers so."""
     async with (
         OpenAIServer(answer) as model,
         generation_target(model) as generation,
-        SPEC(generation_target=generation).open() as contracts,
+        SPEC(generation_target=generation, **settings).open() as contracts,
         serve(*contracts) as judge,
     ):
         entry = JudgeEntry(role="rubric-judge", name="llm", target=judge.target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 EXECUTABLE = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path(__file__).resolve().parents[2] / ".tools" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -61,20 +61,40 @@ class Tab:
         ]
 
 
+_running: list[Browser] = []
+
+
 @contextmanager
-def browser(
-    *, width: int = 1280, scheme: str = "light", scripts: bool = True, base_url: str | None = None
-) -> Iterator[BrowserContext]:
-    """A browser without a history. Skips the test without playwright or Chromium."""
+def chromium() -> Iterator[Browser]:
+    """One process of the browser for all that is opened within the block.
+
+    The tests of a module may share it, since its start takes most of the time of a test; beside it the same
+    thread runs no event loop. Skips the test without playwright or Chromium.
+    """
     playwright = pytest.importorskip("playwright.sync_api")
     if EXECUTABLE is None:
         pytest.skip("no Chromium on the path: install Debian's chromium to try the page in a browser")
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
-        yield opened.new_context(
+        _running.append(opened)
+        try:
+            yield opened
+        finally:
+            _running.remove(opened)
+            opened.close()
+
+
+@contextmanager
+def browser(
+    *, width: int = 1280, scheme: str = "light", scripts: bool = True, base_url: str | None = None
+) -> Iterator[BrowserContext]:
+    """A browser without a history. Skips the test without playwright or Chromium."""
+    with nullcontext(_running[-1]) if _running else chromium() as opened:
+        context = opened.new_context(
             color_scheme=scheme,
             viewport={"width": width, "height": 900},
             java_script_enabled=scripts,
             base_url=base_url,
         )
-        opened.close()
+        yield context
+        context.close()

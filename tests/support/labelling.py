@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +31,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     CRITERION_UNIT_TURN,
     CRITERION_UNIT_UNSPECIFIED,
 )
+from dramaturg.conformance.judges import PIXEL
 from dramaturg.judge.conversations import MAX_SHOWN_IMAGE_BYTES, transcript
 from dramaturg.judge.verdicts import of_units, passed
 from dramaturg.results.rows import flatten
@@ -52,12 +52,6 @@ KINDS = {
 """The kind of a run by the member of ``RunSample.result``."""
 
 
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-"""An image of one pixel."""
-
-
 def agent_run() -> RunSample:
     """A sample with the run of an agent that sends images, judged by turn, by call and as a whole.
 
@@ -71,9 +65,9 @@ def agent_run() -> RunSample:
                 role="user",
                 parts=[
                     Part(text="Which weather is this?"),
-                    Part(image=Image(data=PNG, media_type="image/png")),
+                    Part(image=Image(data=PIXEL, media_type="image/png")),
                     Part(image=Image(uri="http://10.0.0.1/sky.png", media_type="image/png")),
-                    Part(image=Image(data=PNG + bytes(MAX_SHOWN_IMAGE_BYTES), media_type="image/png")),
+                    Part(image=Image(data=PIXEL + bytes(MAX_SHOWN_IMAGE_BYTES), media_type="image/png")),
                 ],
             ),
             Turn(role="assistant", parts=[first, second]),

@@ -31,6 +31,8 @@ class Drawn:
     """The judge's confidence. None: it stated none."""
     unit: Unit | None = None
     """The turn or call of a conversation. None: the whole."""
+    expands: bool = False
+    """Whether its items are those that ``LabelledKind.expand`` makes of it and its sample."""
 
 
 Reader = Callable[[RunResult], Drawn | None]
@@ -57,7 +59,7 @@ class LabelledKind:
     build: Callable[[Drawn, RunSample, Context], LabelItem | None]
     """The item of a judgement. None: the sample has no text for it. Names are those that the store keeps."""
     expand: Callable[[Drawn, RunSample], Iterator[Drawn]] | None = None
-    """The items of a read one and its sample. None: it is the item."""
+    """The items of a read one that expands, and its sample."""
     unjudged: bool = False
     """Whether items are no judgements: they are drawn also where models or measures abstained."""
     reads_request: bool = False

@@ -10,6 +10,7 @@ import numpy as np
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_UNSPECIFIED, LabelDraw, LabelTask
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.judge.conversations import Unit
@@ -107,10 +108,15 @@ class Population:
             yield from self._judged()
             return
         for index, judged in groupby(self._judged(), lambda one: one.sample):
-            found = self._store.samples.page(self._run_id, after=index - 1, limit=1)
-            if found and found[0].index == index:
-                for one in dict.fromkeys(judged):
-                    yield from expand(one, found[0])
+            sample: RunSample | None = None
+            for one in dict.fromkeys(judged):
+                if not one.expands:
+                    yield one
+                    continue
+                if sample is None:
+                    found = self._store.samples.page(self._run_id, after=index - 1, limit=1)
+                    sample = found[0] if found and found[0].index == index else RunSample()
+                yield from expand(one, sample)
 
     def _judged(self) -> Iterator[Drawn]:
         where = self._where

@@ -2,15 +2,18 @@
 
 The model is served over HTTP with the pooling API of vLLM, which SGLang serves, too: ``/classify`` gives the
 likeliest label of a text and the probabilities of all, ``/score`` the score of a text beside another one.
+Or it is a folder that sentence-transformers loads here, and reads a text beside another one for both.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import aiohttp
 import grpc
@@ -27,6 +30,7 @@ from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import SettingsError
+from services.judging.rubrics.cross_encoder import TooLongError, load_local_model
 
 MAX_RESPONSE_BYTES = 1 << 20
 """The most bytes of a response."""
@@ -40,8 +44,8 @@ class ClassifiedCriterion(BaseModel):
     labels: tuple[str, ...] = ()
     """The labels that pass, for ``/classify``. Any other label fails."""
     beside: Literal["task", "reference", "context"] = "task"
-    """The text that the judged one stands beside, for ``/score``: the goal of the task, the reference, or all
-    documents.
+    """The text that the judged one stands beside, for ``/score`` and for ``model_dir``: the goal of the task,
+    the reference, or all documents.
     """
     threshold: float = 0.5
     """For ``/classify`` the least probability of the likeliest label; below it the verdict abstains
@@ -57,9 +61,15 @@ class ClassifierSettings(BaseModel):
     base_url: str = "http://localhost:8000"
     """The address of the server, without ``/classify`` or ``/score``."""
     api: Literal["classify", "score"] = "classify"
-    """What the server is asked."""
+    """What the server is asked, or what the outputs of the model are."""
+    model_dir: Path | None = None
+    """The folder of a cross-encoder that is loaded in place of a server, by sentence-transformers (the extra
+    [embeddings]). With "score" it has one output, with "classify" a label for each.
+    """
     model: str = ""
-    """The model. Empty: the request names none."""
+    """The model. Empty: the request names none. With ``model_dir`` the name in the provenance; empty: that of
+    the folder.
+    """
     api_key_env: str = ""
     """The environment variable with the key of the server. Empty: it needs none."""
     timeout_seconds: float = Field(default=30.0, gt=0, le=600)
@@ -68,12 +78,28 @@ class ClassifierSettings(BaseModel):
     """The criteria, by id. The judge abstains from all others."""
 
 
+class Model(Protocol):
+    """What decides: a server, or a model in this process."""
+
+    async def classify(self, other: str, text: str) -> tuple[str, float]:
+        """The likeliest label of a text and its probability. A server classifies the text alone.
+
+        Raises:
+            ServiceError: The server cannot be reached, refuses the request, or answers in another form.
+            TooLongError: The texts are longer than a model in this process reads.
+        """
+
+    async def score(self, other: str, text: str) -> float:
+        """The score of a text beside another one; raises as ``classify``."""
+
+
 class ClassifierJudge:
     """Judges texts by a classifier or a reward model (``Judge``).
 
     Args:
-        settings: The model and the criteria.
-        session: Sends the requests.
+        settings: The criteria.
+        model: Decides them.
+        parameters: What the provenance says of the model.
     """
 
     name = "classifier-judge"
@@ -81,28 +107,58 @@ class ClassifierJudge:
     description = "Has a classifier or a reward model judge texts."
     capabilities: Sequence[str] = (CONTEXT,)
 
-    def __init__(self, settings: ClassifierSettings, session: aiohttp.ClientSession) -> None:
+    def __init__(self, settings: ClassifierSettings, model: Model, parameters: Mapping[str, str]) -> None:
         self.criteria = tuple(settings.criteria)
         self._settings = settings
-        self._session = session
+        self._model = model
+        self._parameters = parameters
 
     async def judge(self, item: JudgeItem) -> Assessment:
         """Judges a text: one request for all labels, or one for each criterion with a score.
 
         Raises:
-            ServiceError: The server cannot be reached, refuses the request, or answers in another form.
+            ServiceError: As ``Model.classify``.
         """
-        criteria = self._settings.criteria
-        asked = [name for name in item.criteria if name in criteria]
-        if self._settings.api == "classify":
-            label, probability = await self._classify(item.candidate.text)
-            verdicts = [_by_label(name, criteria[name], label, probability) for name in asked]
-        else:
-            verdicts = [await self._by_score(name, criteria[name], item) for name in asked]
-        parameters = {"model": self._settings.model} if self._settings.model else {}
-        return Assessment(verdicts=verdicts, provenance=Provenance(parameters=parameters))
+        labels: dict[str, tuple[str, float]] = {}
+        verdicts = [
+            await self._verdict(name, item, labels)
+            for name in item.criteria
+            if name in self._settings.criteria
+        ]
+        return Assessment(verdicts=verdicts, provenance=Provenance(parameters=self._parameters))
 
-    async def _classify(self, text: str) -> tuple[str, float]:
+    async def _verdict(self, name: str, item: JudgeItem, labels: dict[str, tuple[str, float]]) -> Verdict:
+        settings, text = self._settings, item.candidate.text
+        criterion = settings.criteria[name]
+        alone = settings.api == "classify" and settings.model_dir is None
+        other = "" if alone else _beside(criterion.beside, item)
+        if not other and not alone:
+            told = f"There is no {criterion.beside} to judge the text beside."
+            return abstained(name, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, told)
+        try:
+            if settings.api == "score":
+                return _by_score(name, criterion, await self._model.score(other, text))
+            if other not in labels:
+                labels[other] = await self._model.classify(other, text)
+        except TooLongError as error:
+            return abstained(name, verdict_pb2.ABSTAIN_REASON_CONTEXT_LENGTH_EXCEEDED, str(error))
+        return _by_label(name, criterion, *labels[other])
+
+
+class _Server:
+    """A server with the pooling API of vLLM.
+
+    Args:
+        settings: Its address and model.
+        session: Sends the requests.
+    """
+
+    def __init__(self, settings: ClassifierSettings, session: aiohttp.ClientSession) -> None:
+        self._settings = settings
+        self._session = session
+
+    async def classify(self, other: str, text: str) -> tuple[str, float]:
+        del other
         one = _only(await self._ask({"input": text}))
         label, probabilities = one.get("label"), one.get("probs")
         if not isinstance(label, str) or not isinstance(probabilities, list) or not probabilities:
@@ -112,16 +168,8 @@ class ClassifierJudge:
             raise _strange("has probabilities outside 0 to 1")
         return label, max(values)
 
-    async def _by_score(self, name: str, criterion: ClassifiedCriterion, item: JudgeItem) -> Verdict:
-        other = _beside(criterion.beside, item)
-        if not other:
-            told = f"There is no {criterion.beside} to judge the text beside."
-            return abstained(name, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, told)
-        answer = await self._ask({"text_1": other, "text_2": item.candidate.text})
-        score = _number(_only(answer).get("score"))
-        told = f"The score beside the {criterion.beside} is {score:.4g}; {criterion.threshold:g} passes."
-        share = score if 0 <= score <= 1 else None
-        return (passed if score >= criterion.threshold else failed)(name, rationale=told, score=share)
+    async def score(self, other: str, text: str) -> float:
+        return _number(_only(await self._ask({"text_1": other, "text_2": text})).get("score"))
 
     async def _ask(self, body: Mapping[str, Any]) -> Any:
         settings = self._settings
@@ -157,13 +205,17 @@ async def open_classifier(settings: ClassifierSettings) -> AsyncIterator[Contrac
     """The contract of the judge, while its connections are open.
 
     Raises:
-        SettingsError: There are no criteria, one lacks its labels, or the key is not set.
+        SettingsError: There are no criteria, one lacks its labels, the key is not set, or the model in the
+            folder cannot be loaded or has other outputs.
     """
     if not settings.criteria:
         raise SettingsError("classifier.criteria: is empty: name the criteria that the model decides")
     for name, one in settings.criteria.items():
         if settings.api == "classify" and not one.labels:
             raise SettingsError(f"classifier.criteria.{name}.labels: is empty: name the labels that pass")
+    if settings.model_dir is not None:
+        yield judge_contract(await _local_judge(settings, settings.model_dir))
+        return
     headers = {}
     if settings.api_key_env:
         key = os.environ.get(settings.api_key_env)
@@ -172,7 +224,24 @@ async def open_classifier(settings: ClassifierSettings) -> AsyncIterator[Contrac
         headers["Authorization"] = f"Bearer {key}"
     timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-        yield judge_contract(ClassifierJudge(settings, session))
+        parameters = {"model": settings.model} if settings.model else {}
+        yield judge_contract(ClassifierJudge(settings, _Server(settings, session), parameters))
+
+
+async def _local_judge(settings: ClassifierSettings, folder: Path) -> ClassifierJudge:
+    model = await asyncio.to_thread(load_local_model, folder)
+    known = model.labels
+    if (settings.api == "score") != (len(known) == 1):
+        needed = "has one output" if len(known) == 1 else f"has the labels {', '.join(known)}"
+        raise SettingsError(f'classifier.api: is "{settings.api}"; the model {needed}')
+    for name, one in settings.criteria.items():
+        if unknown := sorted({*one.labels}.difference(known) if settings.api == "classify" else ()):
+            raise SettingsError(
+                f"classifier.criteria.{name}.labels: the model has no {', '.join(unknown)}; "
+                f"it has {', '.join(known)}"
+            )
+    named = {"model": settings.model or folder.name, "weights_sha256": model.weights_sha256}
+    return ClassifierJudge(settings, model, {name: value for name, value in named.items() if value})
 
 
 def _by_label(name: str, criterion: ClassifiedCriterion, label: str, probability: float) -> Verdict:
@@ -181,6 +250,12 @@ def _by_label(name: str, criterion: ClassifiedCriterion, label: str, probability
         return abstained(name, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, told)
     verdict = passed if label in criterion.labels else failed
     return verdict(name, rationale=told, confidence=probability)
+
+
+def _by_score(name: str, criterion: ClassifiedCriterion, score: float) -> Verdict:
+    told = f"The score beside the {criterion.beside} is {score:.4g}; {criterion.threshold:g} passes."
+    share = score if 0 <= score <= 1 else None
+    return (passed if score >= criterion.threshold else failed)(name, rationale=told, score=share)
 
 
 def _beside(part: str, item: JudgeItem) -> str:

@@ -13,7 +13,7 @@ import grpc
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_INTERNAL, ERROR_REASON_UNSPECIFIED
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
-from dramaturg.judge.protocols import ANY_CRITERION, CONVERSATION, TOOL_CALLS
+from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
@@ -63,11 +63,11 @@ def _changed(after: After, **fields: Any) -> Callable[[], Contract]:
     return lambda: FaultyJudge(None, after, **fields).contract()
 
 
-def _before(before: Callable[[JudgeRequest], None]) -> Callable[[], Contract]:
+def _before(before: Callable[[JudgeRequest], None], **fields: Any) -> Callable[[], Contract]:
     async def run(request: JudgeRequest) -> None:
         before(request)
 
-    return lambda: FaultyJudge(run).contract()
+    return lambda: FaultyJudge(run, **fields).contract()
 
 
 def _not_serving() -> Contract:
@@ -193,6 +193,11 @@ def _has_high_plane(request: JudgeRequest) -> bool:
     return any(letter > "\U00100000" for one in request.candidates for letter in str(one.script.steps[-1:]))
 
 
+def _has_image(request: JudgeRequest) -> bool:
+    turns = [turn for one in request.candidates for turn in one.conversation.turns]
+    return any(part.HasField("image") for turn in turns for part in turn.parts)
+
+
 def _talk(request: JudgeRequest, response: JudgeResponse) -> None:
     if len(request.candidates) == 40:
         response.assessment.verdicts[1].rationale = "So. " * 70_000
@@ -297,6 +302,11 @@ FAULTS: Sequence[Fault] = (
         "judges-each-unit",
         "has OUTCOME_ABSTAIN (ABSTAIN_REASON_UNSPECIFIED) for Turn 9",
         _changed(_unexplained_unit, capabilities=UNITS),
+    ),
+    Fault(
+        "takes-what-it-says",
+        "INTERNAL: cannot",
+        _before(_refuse(_has_image), capabilities=(*UNITS, CONTEXT, IMAGES)),
     ),
     Fault("refuses-unknown-criteria", "the request was answered", _before(_drop_unknown)),
     Fault("answers-each-candidate", "must ascend and be below", _changed(_shared_steps)),

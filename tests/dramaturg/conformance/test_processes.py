@@ -88,6 +88,7 @@ async def test_a_command_is_checked_whole(tmp_path: Path) -> None:
     assert [one["name"] for one in finished.json["checks"] if one["skipped"]] == [
         "keeps-to-scales",
         "judges-each-unit",
+        "takes-what-it-says",
     ]
     assert f'name="target" value="{command}"' in path.read_text(encoding="utf-8")
 

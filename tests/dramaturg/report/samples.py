@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
@@ -276,7 +277,9 @@ def summarized(samples: Sequence[RunSample]) -> Summary:
         async with gateway(None, roles, quiet=True) as address, DramaturgClient(address) as client:
             return await client.summarize(samples, find_groupings(samples).options())
 
-    return asyncio.run(summarize())
+    # The tests of the page drive a browser, beside which a thread runs no other event loop.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(summarize())).result()
 
 
 def page(samples: Sequence[RunSample], limit: int = 500, heading: Heading | None = None) -> str:

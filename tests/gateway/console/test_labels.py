@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     Role,
 )
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
+from dramaturg.conformance.judges import PIXEL
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import passed, scored
 from dramaturg.testing import FakeJudge, in_thread, serve
@@ -264,6 +267,32 @@ def test_a_conversation_is_judged_by_a_criterion_that_is_added(served: Consoled)
         seen.page.keyboard.press("Enter")
         seen.page.wait_for_selector("#result")
         assert "polite" in seen.page.inner_text("section th[scope=row]")
+        assert not seen.faults
+
+
+def test_messages_with_calls_and_an_image_are_judged_and_shown(served: Consoled) -> None:
+    image = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
+    call = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    messages = [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": image}}]},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "Rain."},
+    ]
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/evaluate/conversation")
+        for written, shown in (([*messages, {"content": "?"}], "[role=alert]"), (messages, "#result")):
+            seen.page.fill("#field-conversation", json.dumps(written))
+            seen.page.focus("#evaluate")
+            seen.page.keyboard.press("Enter")
+            seen.page.wait_for_selector(shown)
+            if written is not messages:
+                assert "conversation[3].role: is missing" in seen.page.inner_text("[role=alert]")
+                assert [one for one in seen.faults if "400 (Bad Request)" not in one] == []
+                seen.faults.clear()
+        for part in ('[calls weather with {"city": "Oslo"}]', "[result of the tool: Rain.]"):
+            assert part in seen.page.inner_text("main")
+        widths = "all => all.map(one => one.naturalWidth)"
+        assert seen.page.locator("main ol.steps img").evaluate_all(widths) == [1]
         assert not seen.faults
 
 

@@ -15,7 +15,7 @@ from gateway.runs.store.tables import sanitize
 
 def _graph(row: RunResult) -> Drawn:
     """The graph of any of its measures."""
-    return Drawn(row.sample_index, "", "", row.model, "", None)
+    return Drawn(row.sample_index, "", "", row.model, "", None, expands=True)
 
 
 def _edges(graph: Drawn, sample: RunSample) -> Iterator[Drawn]:

@@ -29,6 +29,12 @@ from gateway.runs.store.tables import sanitize
 _VALUES = {OUTCOME_PASS: 1.0, OUTCOME_FAIL: 0.0}
 
 
+def _verdict(row: RunResult) -> Drawn | None:
+    item = verdict(row)
+    # Rows of verdicts have a label where they have units: samples need not be read for the others.
+    return None if item is None else replace(item, expands=bool(row.label))
+
+
 def _rating(row: RunResult) -> Drawn | None:
     return None if row.outcome in {OUTCOME_PASS, OUTCOME_FAIL} else drawn(row, criterion=row.measure)
 
@@ -78,4 +84,4 @@ def _question(rule: RubricCriterion) -> str:
     return "\n".join(part for part in parts if part)
 
 
-LABELLED = LabelledKind({LABEL_TASK_VERDICT: verdict, LABEL_TASK_RATING: _rating}, _build, expand=_units)
+LABELLED = LabelledKind({LABEL_TASK_VERDICT: _verdict, LABEL_TASK_RATING: _rating}, _build, expand=_units)

@@ -273,6 +273,8 @@ async def test_each_turn_and_each_call_has_a_verdict_and_the_report_shows_those_
     }
     assert list(run.verdicts[2].findings[0].step_indices) == [3]
     assert run.verdicts[3].abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    labels = {row.measure: row.label for row in flatten(RunSample(texts=result)) if row.candidate_id == "run"}
+    assert (labels["helps"], labels["needed"], labels["polite"]) == ("1 of 2 pass", "1 of 2 pass", "")
     shown = card(RunSample(texts=result))
     assert "helps: Turn 4: fails. Rome is missing." in shown
     assert "names_city: Turn 2, call 2: fails." in shown

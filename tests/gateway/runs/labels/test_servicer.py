@@ -17,6 +17,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
+from dramaturg.conformance.judges import PIXEL
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.testing import serve
 from gateway.runs.labels import servicer
@@ -28,7 +29,7 @@ from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import sample
 from tests.support.auth import Holder, channel_of, holder
 from tests.support.console import serve_console
-from tests.support.labelling import KINDS, PNG, agent_run, finished_run
+from tests.support.labelling import KINDS, agent_run, finished_run
 
 EVALUATOR, VIEWER = holder("research", "evaluator"), holder("research", "viewer")
 STRANGER = holder("elsewhere", "evaluator")
@@ -153,7 +154,7 @@ async def test_a_conversation_has_its_turns_and_small_images(tmp_path: Path) -> 
     shown = item.texts[-1]
     assert (shown.title, len(shown.steps)) == ("Conversation", 4)
     assert "http://10.0.0.1/sky.png" in shown.steps[0]
-    assert [(one.step_index, one.data) for one in shown.images] == [(0, PNG)]
+    assert [(one.step_index, one.data) for one in shown.images] == [(0, PIXEL)]
 
 
 @pytest.mark.parametrize("kind", ["decision", "dialogue", "scenarios"])
