@@ -6,7 +6,9 @@ Prints one line of JSON. Needs playwright and Debian's chromium.
 
 ``--beside inspect`` also installs inspect-ai into a temporary virtual environment, writes the same
 candidates as one of its logs, and measures its viewer in the same Chromium. Its filter sees inputs and
-scores only; the search of the report sees all texts.
+scores only; the search of the report sees all texts. Its log of 20,000 candidates takes four minutes to write
+on two cores without other work, and more beside it: compare with ``--candidates 2000`` there. A viewer that
+does not show the candidates within two minutes is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.many import MODELS, many
 from tests.dramaturg.report.samples import summarized
 
+_INSPECT = "inspect-ai==0.3.285"
 _DISTINCT = 300
+_LONGEST = 120
 _WANTED = "Plan day 99 of"
 _SHOWN = "document.querySelector('#list .row .words:not(:empty)') !== null"
 """The matrix has rows that are links, with the first words of the texts."""
@@ -126,7 +130,7 @@ def inspect_in_browser(browser: Browser, samples: Sequence[RunSample], folder: P
     """Seconds of Inspect: to write a log of the candidates, to open it in its viewer, to find a text."""
     python = folder / "inspect" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--quiet", "inspect-ai"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--quiet", _INSPECT], check=True)
     rows, logs = folder / "rows.jsonl", folder / "logs"
     rows.write_text("".join(f"{json.dumps(row)}\n" for row in inspect_rows(samples)), encoding="utf-8")
     logs.mkdir()
@@ -195,8 +199,15 @@ def answers(page: Page, address: str) -> None:
 
 
 def until(page: Page, expression: str) -> None:
-    """Waits until an expression of JavaScript is true."""
+    """Waits until an expression of JavaScript is true.
+
+    Raises:
+        TimeoutError: It is not within ``_LONGEST`` seconds.
+    """
+    end = perf_counter() + _LONGEST
     while not page.evaluate(expression):
+        if perf_counter() > end:
+            raise TimeoutError(expression)
         page.wait_for_timeout(5)
 
 

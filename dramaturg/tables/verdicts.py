@@ -106,7 +106,7 @@ def finding_sections(figures: Sequence[FindingFigures], items: str) -> Iterator[
         kind = finding_name(one.kind).lower().replace("_", " ")
         link = samples_link(**({} if one.all_models else {"model": one.model}))
         table.add_row(
-            Cell(kind),
+            name_cell(kind, absent="other"),
             "all models" if one.all_models else name_cell(one.model, link),
             count(one.finding_count),
             figure(one.finding_count / one.output_count),
