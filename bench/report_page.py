@@ -91,9 +91,9 @@ def copies(count: int) -> Iterator[RunSample]:
 
 
 def in_browser(browser: Browser, file: Path) -> dict[str, float]:
-    """Seconds to open, to load, from a click to the worst model's first fault, to filter, to search.
+    """Seconds to open, from a click to the worst model's first fault, to filter, to a sample, to search.
 
-    A page is open when its matrix is painted, with texts and links. It is loaded when the whole file is read.
+    A page is open when the file is read and its matrix is painted, with texts and links.
     """
     page, found = browser.new_page(), dict[str, float]()
 
@@ -104,12 +104,10 @@ def in_browser(browser: Browser, file: Path) -> dict[str, float]:
         found[f"{name}_seconds"] = round(perf_counter() - begin, 3)
 
     begin = perf_counter()
-    page.goto(file.as_uri(), wait_until="commit")
+    page.goto(file.as_uri())
     until(page, _SHOWN)
     page.evaluate(_PAINTED)
     found["open_seconds"] = round(perf_counter() - begin, 3)
-    page.wait_for_load_state()
-    found["load_seconds"] = round(perf_counter() - begin, 3)
     begin = perf_counter()
     page.locator("#failures a").click()
     until(page, "document.querySelector('#one details[open] .at-fault') !== null")
