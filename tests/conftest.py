@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.browser import chromium
 from tests.support.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]  # fixtures that any test may ask for
@@ -40,6 +42,13 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no third-party data at {folder}; set DRAMATURG_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="module")
+def shared_browser() -> Iterator[None]:
+    """Opens all pages of a module in one process of the browser. Its tests run no event loop themselves."""
+    with chromium():
+        yield
 
 
 @pytest.fixture(autouse=True)

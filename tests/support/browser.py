@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -86,7 +86,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def browser(
-    *, width: int = 1280, scheme: str = "light", scripts: bool = True, base_url: str | None = None
+    *, width: int = 1280, scheme: Any = "light", scripts: bool = True, base_url: str | None = None
 ) -> Iterator[BrowserContext]:
     """A browser without a history. Skips the test without playwright or Chromium."""
     with nullcontext(_running[-1]) if _running else chromium() as opened:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,9 +17,9 @@ from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.browser import visit
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import RESULTS, page, sample, shown_samples
-from tests.support.browser import AXE, chromium
+from tests.support.browser import AXE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_browser")]
 
 HOSTILE = (
     "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
@@ -41,13 +40,6 @@ class Reports(dict[str, Path]):
         file = self[kind] = self._folder / f"{kind}.html"
         file.write_text(page(list(many(kind, 40))), encoding="utf-8")
         return file
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _browser() -> Iterator[None]:
-    """The process of the browser that all tests share."""
-    with chromium():
-        yield
 
 
 @pytest.fixture(scope="module")

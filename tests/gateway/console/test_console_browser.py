@@ -25,7 +25,7 @@ from tests.support.console import Consoled
 from tests.support.labelling import finished_run
 from tests.support.runs import TIMED_OUT, create, judged, spec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_browser")]
 
 
 def running(console: Consoled, samples: int = 3, **fields: Any) -> None:

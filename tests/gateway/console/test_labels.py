@@ -35,7 +35,7 @@ from tests.support.gateway import Fake
 from tests.support.labelling import agent_run, finished_run, press_keys
 from tests.support.pairs import FakeFinder, everyone, pair_judge, role_finder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_browser")]
 
 
 @contextmanager
