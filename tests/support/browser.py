@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
@@ -52,13 +52,15 @@ class Tab:
 
     def serious_faults(self) -> Sequence[str]:
         """The serious and critical faults that axe-core finds."""
+        return self.violations({"serious", "critical"})
+
+    def violations(
+        self, impacts: Container[str] = ("minor", "moderate", "serious", "critical")
+    ) -> Sequence[str]:
+        """The faults of these impacts that axe-core finds."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         found = self.page.evaluate("axe.run()")["violations"]
-        return [
-            f"{one['id']}: {one['nodes'][0]['html']}"
-            for one in found
-            if one["impact"] in {"serious", "critical"}
-        ]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in impacts]
 
 
 _running: list[Browser] = []
