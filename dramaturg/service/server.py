@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -37,6 +38,7 @@ from dramaturg.service.health import ContractHealth, HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.installed import App
 from dramaturg.service.interceptors import server_interceptor
+from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.listener import Option, ProbeServer, Registration, bind, server_options
 from dramaturg.service.settings import ServerSettings, SettingsError, check_names, explain
 from dramaturg.service.telemetry import telemetry
@@ -50,6 +52,9 @@ SWITCH_SECONDS = 0.0005
 """The time after which a thread hands the interpreter on; Python's default is ten times as long."""
 _NOTICE_SECONDS = 1.0
 """How long before its connections close a stopping server tells the clients that watch its health."""
+_READ_SECONDS = 0.2
+"""How long connections stay open after the last answer of a drain. gRPC closes a connection with its last
+call, and a client that writes to it then drops the answers that it has not read yet."""
 _EVERY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104
 _LAST_PORT = 65535
 
@@ -106,6 +111,7 @@ class Server:
         # That of the port for probes.
         self._health_of_all = HealthServicer(_health_by_name([self, *beside])) if beside else self._health
         self._server: grpc.aio.Server | None = None
+        self._calls: InterceptorChain | None = None
         self._probes: ProbeServer | None = None
 
     @property
@@ -141,7 +147,7 @@ class Server:
         if settings.probe_port:
             self._probes = ProbeServer(self._health_of_all, settings.host, settings.probe_port)
         await server.start()
-        self._server = server
+        self._server, self._calls = server, calls
         try:
             for other in self._beside:
                 await other.start()
@@ -169,8 +175,9 @@ class Server:
         """Stops without a failed call.
 
         Reports not serving to probes and, for the last second of the drain delay, to clients, so that they
-        call other servers, and then lets the calls in progress end. Calls that outlast the grace are
-        cancelled. Probes are answered until then.
+        call other servers, and then lets the calls in progress end and their callers read the answers, before
+        it closes the connections. Calls that outlast the grace are cancelled. Probes are answered until
+        then.
         """
         server, self._server = self._server, None
         if server is None:
@@ -193,10 +200,15 @@ class Server:
         for health in reports:
             health.close()
         await asyncio.gather(*(front.close() for front in self._fronts))
-        grace = self._settings.drain_grace_seconds
-        await asyncio.gather(*(front.stop() for front in self._fronts), server.stop(grace))
+        await asyncio.gather(*(front.stop() for front in self._fronts), self._stop(server))
         await self._forwarding.aclose()
         logger.info("stopped", extra={"fields": {"target": self.target}})
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
+        end = time.monotonic() + self._settings.drain_grace_seconds
+        if self._calls is not None and await self._calls.answered(self._settings.drain_grace_seconds):
+            await asyncio.sleep(_READ_SECONDS)
+        await server.stop(max(0.0, end - time.monotonic()))
 
     async def __aenter__(self) -> Self:
         await self.start()

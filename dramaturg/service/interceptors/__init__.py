@@ -42,7 +42,7 @@ def server_interceptor(
     guard: Guard,
     contracts: Sequence[Contract],
     further: Sequence[grpc.aio.ServerInterceptor] = (),
-) -> grpc.aio.ServerInterceptor:
+) -> InterceptorChain:
     """The chain of a server.
 
     Args:
@@ -70,6 +70,7 @@ def server_interceptor(
 
     retry_after = settings.overload_retry_seconds
     gates = {contract.full_name: contract.gate for contract in contracts if contract.gate is not OPEN_GATE}
+    unlimited = named(lambda contract: contract.unlimited)
     large = named(lambda contract: contract.large)
     return InterceptorChain(
         guard,
@@ -77,7 +78,7 @@ def server_interceptor(
             RequestContexts(
                 default_deadline=settings.default_deadline_seconds,
                 maximum_deadline=settings.maximum_deadline_seconds,
-                unlimited=named(lambda contract: contract.unlimited),
+                unlimited=unlimited,
             ),
             CallTelemetry(),
             AccessLog(),
@@ -92,4 +93,5 @@ def server_interceptor(
         ),
         settings.max_message_bytes,
         further,
+        unlimited,
     )

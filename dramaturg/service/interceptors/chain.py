@@ -6,8 +6,9 @@ interceptor turns every kind into a ``Call``, which passes a chain of [Intercept
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -42,6 +43,8 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         interceptors: The interceptors, the outermost first.
         max_message_bytes: The largest request, in bytes.
         further: Interceptors of gRPC that run inside them, the outermost first.
+        unlimited: The methods whose calls may last as long as the server. ``answered`` waits for no call of
+            theirs.
     """
 
     def __init__(
@@ -50,14 +53,31 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         interceptors: Sequence[Interceptor],
         max_message_bytes: int,
         further: Sequence[grpc.aio.ServerInterceptor] = (),
+        unlimited: Collection[str] = frozenset(),
     ) -> None:
         self._guard = guard
+        self._unlimited = unlimited
+        self._calls = set[asyncio.Task[Any]]()
         self._max_message_bytes = max_message_bytes
         self._further = tuple(further)
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, tuple[Handler, Handler]] = {}
         self._unread = UnreadRequests(MAX_CALLS)
         self._unread_unauthenticated = UnreadRequests(MAX_UNAUTHENTICATED_CALLS)
+
+    async def answered(self, timeout: float) -> bool:
+        """Waits for the answers to the calls that are in progress now.
+
+        Args:
+            timeout: The most seconds to wait.
+
+        Returns:
+            Whether there was such a call.
+        """
+        calls = set(self._calls)
+        if calls:
+            await asyncio.wait(calls, timeout=timeout)
+        return bool(calls)
 
     async def intercept_service(
         self,
@@ -100,7 +120,13 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         for interceptor in reversed(self._interceptors):
             chain = partial(interceptor.intercept, proceed=chain)
 
+        lasting = method in self._unlimited
+
         async def serve(request: Any, context: Context) -> Any:
+            # The task ends with the answer that it sends, and not with this function.
+            if not lasting and (task := asyncio.current_task()) is not None:
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
             call = Call(method, context, *((request, None) if requests else request))
             call.unread = unread
             if responses:

@@ -24,6 +24,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service import channel as channels
 from dramaturg.service import context
+from dramaturg.service import server as serving
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error, invalid
 from dramaturg.service.server import Contract, Server
@@ -167,6 +168,33 @@ async def test_a_drain_lets_calls_under_way_end() -> None:
         release.set()
         await call
         await asyncio.wait_for(draining, 10)
+
+
+async def test_a_connection_is_open_while_the_last_answer_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that writes to a closed connection drops the answers that it has not read."""
+    monkeypatch.setattr(serving, "_READ_SECONDS", 1000.0)
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+        entered.set()
+        await release.wait()
+        return SynthesizeResponse()
+
+    async with serve(synthesizer(work)) as server, grpc.aio.insecure_channel(server.target) as channel:
+        stub, stopped = SynthesizeServiceStub(channel), server._server
+        call = asyncio.ensure_future(stub.Synthesize(synthesize_request()))
+        await asyncio.wait_for(entered.wait(), 10)
+        draining = asyncio.create_task(server.drain())
+        # After the drain has begun to wait for the call.
+        await asyncio.sleep(0.05)
+        release.set()
+        await call
+        await stub.Synthesize(synthesize_request())
+        assert not draining.done()
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
+        assert stopped is not None
+        await stopped.stop(None)
 
 
 async def test_calls_that_outlast_the_grace_are_cancelled() -> None:
