@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,6 +83,7 @@ class Exchange:
         self.request_id = str(dict(metadata)[REQUEST_ID_METADATA])
         self._refusal = refusal
         self._is_cut = False
+        self._end = math.inf if timeout is None else time.monotonic() + timeout
         if isinstance(requests, bytes):
             one: Any = channel.unary_stream(method)
             self._call = one(requests if refusal is None else _DAMAGED, **options)
@@ -147,7 +150,9 @@ class Exchange:
         }:
             return from_service_error(self._refusal, self.request_id, initial)
         if self._is_cut and error.code() is grpc.StatusCode.INTERNAL and not trailing:
-            return from_service_error(_cut(), self.request_id)
+            is_late = time.monotonic() >= self._end
+            told = too_late("the time limit passed while messages were sent") if is_late else _cut()
+            return from_service_error(told, self.request_id)
         return CallError(error.code(), error.details() or "", _details(trailing), initial, trailing)
 
     async def __aenter__(self) -> Self:
@@ -160,6 +165,13 @@ class Exchange:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
+
+
+def too_late(message: str) -> ServiceError:
+    """The error of a call whose time limit passed."""
+    return ServiceError(
+        grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, message
+    )
 
 
 def _cut() -> ServiceError:

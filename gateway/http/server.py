@@ -28,7 +28,7 @@ from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
 from gateway.http import connect, evaluate, grpc_web
 from gateway.http.bodies import ENCODINGS, BinaryCodec, Body, Codec, JsonCodec, UnreadableMessageError
 from gateway.http.connections import ConnectionServer, refusals, server_context
-from gateway.http.forwarding import Exchange, from_service_error
+from gateway.http.forwarding import Exchange, from_service_error, too_late
 from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
 from gateway.http.settings import ANY_ORIGIN, HttpSettings
 
@@ -285,7 +285,7 @@ class HttpServer:
         except TimeoutError:
             if response is not None and request.transport is not None:
                 request.transport.abort()
-            raise _too_late("the answer was not sent in time") from None
+            raise too_late("the answer was not sent in time") from None
 
     def _tenant(self, metadata: Metadata) -> str:
         caller = self._backend.find_caller(metadata)
@@ -436,12 +436,6 @@ def _unknown_method() -> ServiceError:
     )
 
 
-def _too_late(message: str) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, message
-    )
-
-
 async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> bytes:
     """The only message of a body.
 
@@ -456,7 +450,7 @@ async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> byte
                     raise UnreadableMessageError.of("the body has more than one message", _UNIMPLEMENTED)
                 found = message
     except TimeoutError:
-        raise _too_late(f"the body did not arrive within {timeout:g} s") from None
+        raise too_late(f"the body did not arrive within {timeout:g} s") from None
     if found is None:
         raise UnreadableMessageError.of("the body has no message", _UNIMPLEMENTED)
     return found
