@@ -36,6 +36,8 @@ async def evaluate(
         kind = "chat"
         base_url = "{server.base_url}"
         default_model = "test-model"
+        # Hangs would lower it to one call after the other.
+        concurrency.minimum = 16
         [generation.providers.local.retries]
         attempt_timeout_seconds = 1.0
         transient_attempts = 20

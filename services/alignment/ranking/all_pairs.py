@@ -27,7 +27,7 @@ SIMULTANEOUS = "sign flips, simultaneous over all pairs"
 MAX_UNITS = 1024
 """The most units whose signs are drawn one by one; more are summed in as many random blocks."""
 
-# With as many units all assignments of signs are gone through: 4,096.
+# With as many units all assignments of signs are gone through: 4,096, half of them as opposites of the others.
 _MAX_EXACT = 12
 # Cells of the largest matrix: also a fraction of a second between checkpoints.
 _CHUNK_CELLS = 1 << 20
@@ -98,8 +98,8 @@ def compare_all(
     for start in range(0, units, rows):
         resampling.checkpoint()
         own = contributions.of(np.eye(units)[start : start + rows])
-        squares += (own**2).sum(axis=0)
-        total += own.sum(axis=0)
+        squares += (own**2).sum(axis=1)
+        total += own.sum(axis=1)
     scale = np.sqrt(squares)
     largest = float(scale.max(initial=0.0))
     still = scale <= _ROUNDING * max(largest, float(np.abs(contributions.means).max(initial=0.0)))
@@ -109,12 +109,12 @@ def compare_all(
     alone, together, drawn = np.zeros(first.size), np.zeros(first.size), 0
     highest: list[Array] = []
     for signs in _signs(units, resampling, rows):
-        flipped = np.abs(contributions.of(signs)) / scale
-        alone += (flipped >= seen - _ROUNDING).sum(axis=0)
+        flipped = np.abs(contributions.of(signs)) / scale[:, np.newaxis]
+        alone += np.count_nonzero(flipped >= seen[:, np.newaxis] - _ROUNDING, axis=1)
         # The largest statistic of each pair and of those after it.
-        beyond = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-        together += (beyond >= seen[order] - _ROUNDING).sum(axis=0)
-        highest.append(flipped.max(axis=1, initial=0.0))
+        beyond = np.maximum.accumulate(flipped[order[::-1]])[::-1]
+        together += np.count_nonzero(beyond >= seen[order, np.newaxis] - _ROUNDING, axis=1)
+        highest.append(flipped.max(axis=0, initial=0.0))
         drawn += signs.shape[0]
     # Where signs are drawn, those that were seen count as one of them.
     extra = int(units > _MAX_EXACT)
@@ -165,21 +165,24 @@ class _Contributions:
         self._unequal: Index = np.flatnonzero(~equal)
 
     def of(self, weights: Array) -> Array:
-        """The weighted sums of contributions: weights x pairs."""
+        """The weighted sums of contributions: pairs x weights."""
         first, second = self.first, self.second
-        own = weights @ self._own
-        found: Array = own[:, first] - own[:, second]
+        own = self._own.T @ weights.T
+        found: Array = own[first] - own[second]
         for part in self._unequal.tolist():
-            shares = weights @ self._shares[:, :, part]
+            shares = self._shares[:, :, part].T @ weights.T
             middle = (self.means[first, part] + self.means[second, part]) / 2
-            found -= (shares[:, first] - shares[:, second]) * middle
+            found -= (shares[first] - shares[second]) * middle[:, np.newaxis]
         return found
 
 
 def _signs(units: int, resampling: Resampling, rows: int) -> Iterator[Array]:
-    """Matrices of signs, one assignment a row: all of them with few units, else as many as are asked for."""
+    """Matrices of signs, one assignment a row: all of them with few units, else as many as are asked for.
+
+    Of all, one of two opposites is left out: statistics have no sign, so that theirs are equal.
+    """
     exact = units <= _MAX_EXACT
-    count = 1 << units if exact else resampling.resamples
+    count = 1 << max(0, units - 1) if exact else resampling.resamples
     generator = np.random.default_rng(resampling.seed)
     chunk = max(1, min(rows, _CHUNK_CELLS // units))
     for start in range(0, count, chunk):
