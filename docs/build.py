@@ -3,7 +3,8 @@
     python docs/build.py OUT
 
 OUT gets the pages of ``docs/``; the reference of commands, settings and contracts, from the command tree, the
-classes of settings and the protos; and, below ``files/``, each file that a page links to, as a page.
+classes of settings and the protos; below ``files/``, each file that a page links to, as a page; and the style
+sheet, which gives the theme of the site the tokens of the report.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typer.core import TyperGroup
 
 from dramaturg.cli.lazy_group import LazyCommand
 from dramaturg.cli.main import app
+from dramaturg.report import tokens
 from dramaturg.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +47,47 @@ _LANGUAGES = {
     ".proto": "proto",
     ".go": "go",
 }
+STYLE = "tokens.css"
+"""The style sheet in the source of the site."""
+_THEME = {
+    "primary-fg-color": "panel",
+    "primary-fg-color--light": "panel",
+    "primary-fg-color--dark": "panel",
+    "primary-bg-color": "ink",
+    "primary-bg-color--light": "soft",
+    "accent-fg-color": "accent",
+    "accent-bg-color": "paper",
+    "default-bg-color": "paper",
+    "default-fg-color": "ink",
+    "default-fg-color--light": "soft",
+    "default-fg-color--lighter": "soft",
+    "default-fg-color--lightest": "line",
+    "typeset-a-color": "accent",
+    "typeset-mark-color": "marked",
+    "typeset-kbd-color": "panel",
+    "typeset-kbd-accent-color": "paper",
+    "typeset-kbd-border-color": "line",
+    "typeset-table-color": "line",
+    "typeset-table-color--light": "panel",
+    "code-bg-color": "panel",
+    "code-fg-color": "ink",
+    "code-hl-color": "accent",
+    "code-hl-color--light": "marked",
+    "code-hl-keyword-color": "accent",
+    "code-hl-function-color": "accent",
+    "code-hl-constant-color": "accent",
+    "code-hl-string-color": "pass",
+    "code-hl-number-color": "fail",
+    "code-hl-special-color": "fail",
+    "footer-bg-color": "panel",
+    "footer-bg-color--dark": "panel",
+    "footer-fg-color": "ink",
+    "footer-fg-color--light": "soft",
+    "footer-fg-color--lighter": "soft",
+    "text-font": "sans",
+    "code-font": "mono",
+}
+"""The token of each property of the theme of the site."""
 
 
 class Site:
@@ -63,7 +106,7 @@ class Site:
         """Writes all pages.
 
         Args:
-            generated: Pages that are not in ``docs/``: Markdown by path.
+            generated: What is not in ``docs/``: texts by path.
         """
         shutil.copytree(DOCS, self._out, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
         for name, text in generated.items():
@@ -364,10 +407,18 @@ def _comment(text: str | None) -> list[str]:
     return [textwrap.dedent(text).strip().replace("<", "&lt;"), ""]
 
 
+def style() -> str:
+    """The style sheet of the site: the tokens in both themes, and the properties of its theme."""
+    theme = "".join(f"  --md-{name}: var(--{token});\n" for name, token in _THEME.items())
+    links = ".md-typeset :is(p, li, td) > a:not(.md-button) { text-decoration: underline 1px; }\n"
+    return f"[data-md-color-scheme] {{\n{tokens.declarations()}{theme}}}\n{links}"
+
+
 def main() -> None:
     """Writes the source of the site."""
     pages = {"commands.md": commands(), "settings.md": settings(), "contracts.md": contracts()}
-    Site(Path(sys.argv[1]).resolve()).write({f"reference/{name}": text for name, text in pages.items()})
+    generated = {f"reference/{name}": text for name, text in pages.items()}
+    Site(Path(sys.argv[1]).resolve()).write({STYLE: style(), **generated})
 
 
 if __name__ == "__main__":

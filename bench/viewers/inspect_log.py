@@ -1,20 +1,29 @@
 """Writes candidates as a log of Inspect, one sample each. Runs under a Python that has inspect-ai.
 
+Its ``write_eval_log`` compares each sample with all before it; the recorder of its evaluations compares it
+with those that wait to be written.
+
 python bench/viewers/inspect_log.py rows.jsonl logs/scripts.eval
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 
-from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSample, EvalSpec, write_eval_log
+from inspect_ai.log import EvalConfig, EvalDataset, EvalPlan, EvalResults, EvalSample, EvalSpec, EvalStats
+from inspect_ai.log._condense import condense_sample
+from inspect_ai.log._recorders.create import create_recorder_for_location
 from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
 from inspect_ai.scorer import Score
 
+_WAITING = 500
+"""The most samples that wait to be written."""
 
-def main(rows: Path, log: Path) -> None:
+
+async def main(rows: Path, log: Path) -> None:
     """Reads rows of ``bench.report_page`` and writes the log."""
     with rows.open(encoding="utf-8") as lines:
         samples = [_sample(json.loads(line)) for line in lines]
@@ -25,8 +34,15 @@ def main(rows: Path, log: Path) -> None:
         dataset=EvalDataset(name="many", samples=len(samples)),
         config=EvalConfig(),
     )
+    recorder = create_recorder_for_location(str(log), str(log.parent))
+    await recorder.log_init(spec, str(log), clean=True)
+    await recorder.log_start(spec, EvalPlan())
+    for number, sample in enumerate(samples, start=1):
+        await recorder.log_sample(spec, condense_sample(sample))
+        if number % _WAITING == 0:
+            await recorder.flush(spec)
     results = EvalResults(total_samples=len(samples), completed_samples=len(samples))
-    write_eval_log(EvalLog(status="success", eval=spec, samples=samples, results=results), str(log))
+    await recorder.log_finish(spec, "success", EvalStats(), results, None)
 
 
 def _sample(row: dict[str, object]) -> EvalSample:
@@ -49,4 +65,4 @@ def _sample(row: dict[str, object]) -> EvalSample:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

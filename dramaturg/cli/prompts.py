@@ -157,8 +157,13 @@ def bench(
     rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
     services = {service for role in addresses for service in ROLES[role].services}
-    # The gateway that is started here must not end a request before its time.
-    settings = {"DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": str(timeout)}
+    # The services that are started here must not end a request before its time.
+    deadline = str(max(600.0, timeout + 60))
+    settings = {
+        "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": str(timeout),
+        "DRAMATURG_SERVER_DEFAULT_DEADLINE_SECONDS": deadline,
+        "DRAMATURG_SERVER_MAXIMUM_DEADLINE_SECONDS": deadline,
+    }
     settings |= {f"DRAMATURG_{_variable(name)}_PROMPTS_DIR": folder for name in services if folder}
     with environment(settings):
         options = JudgeOptions(model=model, repeat_index=repeat_index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from dramaturg.api.common.v1 import dialogue_pb2
@@ -79,8 +79,13 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
         for rated in result.ratings:
             if not rated.rating.HasField("value") and rated.model not in unusable:
                 self.abstentions[abstention_name(rated.rating.abstain_reason)] += 1
+        agreements: defaultdict[str, list[float]] = defaultdict(list)
+        for rated in result.ratings:
+            if rated.rating.HasField("measured_confidence"):
+                agreements[rated.model].append(rated.rating.measured_confidence)
         self.ratings += [
-            Rated(script, model, rating) for model, rating in reply_ratings(result.ratings).items()
+            Rated(script, model, rating, tuple(agreements[model]))
+            for model, rating in reply_ratings(result.ratings).items()
         ]
         for one in result.comparisons:
             outcome = _OUTCOMES.get(one.comparison.preference, "abstained")

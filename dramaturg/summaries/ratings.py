@@ -58,6 +58,8 @@ class Rated(NamedTuple):
     """The model that replied."""
     value: float | None
     """The rating. None: every judge abstained."""
+    agreements: Sequence[float] = ()
+    """How far the repeats of each judge that has some agree (``Rating.measured_confidence``)."""
 
 
 class Score(NamedTuple):
@@ -71,6 +73,8 @@ class Score(NamedTuple):
     """How many scripts the group has."""
     mean: Mean
     """The mean over those that were rated."""
+    agreements: Sequence[float] = ()
+    """Those of all replies."""
 
 
 class TaskScore(NamedTuple):
@@ -118,10 +122,11 @@ def scores(ratings: Sequence[Rated]) -> Sequence[Score]:
     for model in dict.fromkeys(rated.model for rated in ratings):
         mine = [rated for rated in ratings if rated.model == model]
         for group, holds in GROUPS.items():
-            values = [rated.value for rated in mine if holds(rated.script)]
-            if values:
-                judged = [value for value in values if value is not None]
-                found.append(Score(model, group, len(values), mean_of(judged, LOWEST, HIGHEST)))
+            held = [rated for rated in mine if holds(rated.script)]
+            if held:
+                judged = [rated.value for rated in held if rated.value is not None]
+                agreements = [one for rated in held for one in rated.agreements]
+                found.append(Score(model, group, len(held), mean_of(judged, LOWEST, HIGHEST), agreements))
     return found
 
 

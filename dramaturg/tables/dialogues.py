@@ -21,6 +21,7 @@ from dramaturg.tables.cells import (
 )
 from dramaturg.tables.common import ranking_lead
 from dramaturg.tables.model import ABSENT, Cell, Column, Scale, Section, Table, columns, matrix
+from dramaturg.tables.repeats import reply_repeats
 
 RATINGS: Scale = (1.0, 10.0)
 _SCALE = "1 to 10"
@@ -75,6 +76,7 @@ def sections(summary: Summary) -> Iterator[Section]:
             "Wins, ties and losses of the first model. Orders differ: comparisons with another preference in "
             "the other order. First presented: votes for the reply shown first; 50 % without bias.",
         )
+    yield from reply_repeats(found.ratings, found.pairs)
     if found.attributes:
         yield Section("Attributes", [_attributes(found)], "Scores from 0 to 1 of each attribute.")
     if found.unusable_replies:

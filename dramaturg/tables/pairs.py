@@ -46,6 +46,7 @@ from dramaturg.tables.model import (
     columns,
     matrix,
 )
+from dramaturg.tables.repeats import method_repeats
 
 _CORRELATION = (-1.0, 1.0)
 _OPEN_ROWS = 20
@@ -110,6 +111,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         )
     for names, rows in by_grouping(summary.options, found.methods):
         yield _group(names, rows)
+    yield from method_repeats(whole)
 
 
 def _variants(metrics: Sequence[str]) -> Table:

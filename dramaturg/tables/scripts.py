@@ -22,6 +22,7 @@ from dramaturg.tables.cells import (
 )
 from dramaturg.tables.common import missing_gold_answers, ranking_lead
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
+from dramaturg.tables.repeats import criteria_repeats
 from dramaturg.tables.verdicts import (
     ALL,
     by_model_table,
@@ -30,7 +31,6 @@ from dramaturg.tables.verdicts import (
     finding_sections,
     group_sections,
     panel_sections,
-    repeat_sections,
 )
 
 show_mean = percent_of
@@ -59,7 +59,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         )
     yield from group_sections(summary.options, figures)
     yield from panel_sections(summary.scripts.panels, "candidates")
-    yield from repeat_sections(figures)
+    yield from criteria_repeats(figures)
     yield from finding_sections(summary.scripts.findings, "candidates")
     yield from missing_gold_answers(summary.scripts.gold_answers)
     if summary.scripts.variants:

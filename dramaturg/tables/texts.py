@@ -19,6 +19,7 @@ from dramaturg.tables.cells import (
 )
 from dramaturg.tables.common import ranking_lead
 from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
+from dramaturg.tables.repeats import criteria_repeats
 from dramaturg.tables.verdicts import (
     by_model_table,
     commonest_fault,
@@ -26,7 +27,6 @@ from dramaturg.tables.verdicts import (
     finding_sections,
     group_sections,
     panel_sections,
-    repeat_sections,
 )
 
 show_mean = percent_of
@@ -58,7 +58,7 @@ def sections(summary: Summary) -> Iterator[Section]:
     for names, some in by_grouping(summary.options, found.scores):
         yield _group_scores(names, [one for one in some if one.all_models])
     yield from panel_sections(found.panels, "texts")
-    yield from repeat_sections([*found.verdicts, *found.scores])
+    yield from criteria_repeats([*found.verdicts, *found.scores])
     yield from finding_sections(found.findings, "texts")
 
 

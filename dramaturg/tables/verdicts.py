@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dramaturg.api.evaluation.v1.summary_pb2 import (
     FindingFigures,
     PanelFigures,
-    ScoreFigures,
     SummaryOptions,
     VerdictFigures,
 )
@@ -59,35 +58,6 @@ def panel_sections(figures: Iterable[PanelFigures], items: str) -> Iterator[Sect
     if scored:
         note += " Difference: highest less lowest score."
     yield Section("Panels", [table], note)
-
-
-def repeat_sections(figures: Iterable[VerdictFigures | ScoreFigures]) -> Iterator[Section]:
-    """The section of repeats; none where no judge was asked several times."""
-    whole = [one for one in figures if not one.tags and one.criterion]
-    if not any(one.repeated_count for one in whole):
-        return
-    pooled = "all models"
-    cells = {(one.criterion, pooled if one.all_models else one.model): one for one in whole}
-    models = list(dict.fromkeys(one.model for one in whole if not one.all_models))
-
-    def cell(criterion: str, model: str) -> Cell | None:
-        one = cells.get((criterion, model))
-        if one is None or not one.repeated_count:
-            return None
-        link = samples_link(measure=criterion, **({} if one.all_models else {"model": model}))
-        text = f"{percent_of(one.repeat_agreement)} (n {one.repeated_count:,})"
-        return Cell(text, one.repeat_agreement, judged=one.repeated_count, total=one.verdict_count, link=link)
-
-    criteria = dict.fromkeys(one.criterion for one in whole)
-    rows = [([Cell(criterion)], criterion) for criterion in criteria]
-    table = matrix(
-        "Agreement of repeats by criterion and model", ["criterion"], rows, [*models, pooled], cell
-    )
-    note = (
-        "The mean share of a judge's repeats with the outcome that counts; of scores, 1 less their standard "
-        "deviation as a share of half the scale. n: the verdicts with two or more repeats that judged."
-    )
-    yield Section("Repeats", [table], note)
 
 
 def finding_sections(figures: Sequence[FindingFigures], items: str) -> Iterator[Section]:

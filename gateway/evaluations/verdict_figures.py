@@ -14,9 +14,18 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     Verdict,
 )
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
-from dramaturg.api.evaluation.v1.summary_pb2 import FindingFigures, PanelFigures, ScoreFigures, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    FindingFigures,
+    PairMethodFigures,
+    PanelFigures,
+    RatingFigures,
+    ReplyPairFigures,
+    ScoreFigures,
+    VerdictFigures,
+)
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name, severity_name
 from dramaturg.results.sums import SumAccumulator
@@ -37,13 +46,15 @@ class RepeatCounter:
     count: int = 0
     total: float = 0.0
 
-    def add(self, verdict: Verdict) -> None:
-        """Adds a verdict, which counts if repeats were compared for it."""
-        if verdict.HasField("measured_confidence"):
+    def add(self, judgement: Verdict | Rating | pb.ComparePairResponse) -> None:
+        """Adds a judgement, which counts if repeats were compared for it."""
+        if judgement.HasField("measured_confidence"):
             self.count += 1
-            self.total += verdict.measured_confidence
+            self.total += judgement.measured_confidence
 
-    def write(self, figures: VerdictFigures | ScoreFigures) -> None:
+    def write(
+        self, figures: VerdictFigures | ScoreFigures | RatingFigures | ReplyPairFigures | PairMethodFigures
+    ) -> None:
         """Writes the figures."""
         figures.repeated_count = self.count
         if self.count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
@@ -50,17 +50,11 @@ class Tab:
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
 
-    def serious_faults(self) -> Sequence[str]:
-        """The serious and critical faults that axe-core finds."""
-        return self.violations({"serious", "critical"})
-
-    def violations(
-        self, impacts: Container[str] = ("minor", "moderate", "serious", "critical")
-    ) -> Sequence[str]:
-        """The faults of these impacts that axe-core finds."""
+    def violations(self) -> Sequence[str]:
+        """The faults that axe-core finds, of any impact."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         found = self.page.evaluate("axe.run()")["violations"]
-        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in impacts]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
 
 
 _running: list[Browser] = []

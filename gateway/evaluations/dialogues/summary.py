@@ -9,7 +9,6 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import (
     AttributeFigures,
-    RatingFigures,
     ReplyPairFigures,
     Summary,
     SummaryOptions,
@@ -22,7 +21,7 @@ from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.statistics import Statistics, estimate_of
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import OrderEffect
+from gateway.evaluations.verdict_figures import OrderEffect, RepeatCounter
 
 
 class DialoguesKindSummary(KindSummary):
@@ -60,6 +59,7 @@ class DialoguesFigures(KindFigures):
     def __init__(self, *, keep_aced: bool) -> None:
         self._replies = DialoguesAggregator(keep_aced=keep_aced)
         self._orders: defaultdict[tuple[str, str, str, str], OrderEffect] = defaultdict(OrderEffect)
+        self._repeats: defaultdict[tuple[str, str, str, str], RepeatCounter] = defaultdict(RepeatCounter)
 
     def add(self, parts: Sequence[DialogueResult]) -> None:
         for result in parts:
@@ -67,7 +67,9 @@ class DialoguesFigures(KindFigures):
             hard = self._replies.subset_of(result) in HARD
             for one in result.comparisons:
                 for group in ("all", "hard") if hard else ("all",):
-                    effect = self._orders[one.first_model, one.second_model, one.judge, group]
+                    key = one.first_model, one.second_model, one.judge, group
+                    effect = self._orders[key]
+                    self._repeats[key].add(one.comparison)
                     for vote in one.comparison.votes:
                         effect.add(vote.ballots)
 
@@ -75,16 +77,15 @@ class DialoguesFigures(KindFigures):
         del statistics
         replies, written = self._replies, summary.dialogues
         kept = replies.kept_ratings()
-        written.ratings.extend(
-            RatingFigures(
+        for one in scores(kept):
+            figures = written.ratings.add(
                 model=one.model,
                 group=one.group,
                 script_count=one.scripts,
                 mean=estimate_of(one.mean, one.scripts, (LOWEST, HIGHEST)),
                 tags=tags,
             )
-            for one in scores(kept)
-        )
+            RepeatCounter(len(one.agreements), sum(one.agreements)).write(figures)
         if tags:
             return
         written.tasks.extend(self._tasks(kept))
@@ -113,7 +114,7 @@ class DialoguesFigures(KindFigures):
         for key, count in self._replies.pairs().items():
             first, second, judge, group = key
             effect = self._orders[key]
-            yield ReplyPairFigures(
+            figures = ReplyPairFigures(
                 first_model=first,
                 second_model=second,
                 judge=judge,
@@ -127,6 +128,8 @@ class DialoguesFigures(KindFigures):
                 inconsistent_share=effect.inconsistent_share,
                 first_presented_share=effect.first_presented_share,
             )
+            self._repeats[key].write(figures)
+            yield figures
 
     def _attributes(self) -> Iterator[AttributeFigures]:
         for one in self._replies.attributes.figures():

@@ -20,7 +20,7 @@ from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.pairs.roles import RoleVotes
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import OrderEffect
+from gateway.evaluations.verdict_figures import OrderEffect, RepeatCounter
 
 BY_ROLES = "roles"
 """The method of DRPE."""
@@ -173,6 +173,7 @@ class _Method:
 
     judgements: dict[str, Judgement] = field(default_factory=dict)
     order: OrderEffect = field(default_factory=OrderEffect)
+    repeats: RepeatCounter = field(default_factory=RepeatCounter)
     role_counts: set[int] = field(default_factory=set)
     requested: int = 0
     systems: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -219,6 +220,7 @@ class PairsFigures(KindFigures):
         systems = result.first_model, result.second_model
         if all(systems) and len(set(systems)) > 1:
             method.systems[pair] = systems
+        method.repeats.add(one.comparison)
         for vote in one.comparison.votes:
             method.order.add(vote.ballots)
         if not one.method.startswith(BY_CRITERION):
@@ -282,6 +284,7 @@ class PairsFigures(KindFigures):
         )
         if longer:
             figures.longer_share = sum(longer) / len(longer)
+        method.repeats.write(figures)
         return figures
 
     def _accuracy_request(

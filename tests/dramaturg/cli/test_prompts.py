@@ -309,7 +309,8 @@ async def test_a_refused_key_or_model_ends_the_bench_at_its_first_request(
     assert len(server.bodies) <= 2
 
 
-async def test_the_time_limit_of_a_request_is_that_of_the_gateway_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", ["60", "3600"])
+async def test_the_time_limit_of_a_request_is_that_of_the_services_too(tmp_path: Path, seconds: str) -> None:
     async with OpenAIServer(careless, latency=2.0) as server:
         environment = {
             "OPENAI_BASE_URL": server.base_url,
@@ -317,7 +318,7 @@ async def test_the_time_limit_of_a_request_is_that_of_the_gateway_too(tmp_path: 
             "DRAMATURG_GENERATION_LEDGER": str(tmp_path / "ledger.sqlite3"),
             "DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS": "1",
         }
-        options = ("--judge", "challenge-judge", "--timeout", "60", "--json")
+        options = ("--judge", "challenge-judge", "--timeout", seconds, "--json")
         done = await dramaturg("research", "prompts", "bench", *options, environment=environment)
     assert done.code == 0, done.err
     assert done.json["errors"] == []

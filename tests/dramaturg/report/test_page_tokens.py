@@ -1,4 +1,7 @@
-"""The colours of outcomes are told apart by people with each kind of colour blindness, in both themes."""
+"""The tokens that report, console, plots and documentation share.
+
+The colours of outcomes are told apart by people with each kind of colour blindness, in both themes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from itertools import combinations
 
 import pytest
 
+from docs.build import style as site_style
 from dramaturg.report.charts import HEAT_STEPS, colour
 from dramaturg.report.page import stylesheet
 from dramaturg.report.tokens import SERIES
@@ -103,3 +107,10 @@ def test_a_file_has_the_colours_of_the_light_theme() -> None:
     for name, place in (("low", 0.0), ("high", 1.0)):
         assert f"--{name}: light-dark({colour(Cell('', heat=place), ends)}, " in stylesheet()
     assert HEAT_STEPS == 10
+
+
+@pytest.mark.parametrize("sheet", [stylesheet(), site_style()], ids=["report", "site"])
+def test_a_style_sheet_uses_what_it_declares(sheet: str) -> None:
+    declared, used = (set(re.findall(pattern, sheet)) for pattern in (r"--([\w-]+):", r"var\(--([\w-]+)"))
+    assert used
+    assert used <= declared

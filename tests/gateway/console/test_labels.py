@@ -239,7 +239,7 @@ def test_the_example_of_a_form_is_judged_as_it_stands(
         assert ("5 of 1 to 5" in seen.page.inner_text("section")) == (kind == "rubric")
         assert seen.page.input_value("[name=model]") == "small"
         if AXE.is_file():
-            assert not seen.serious_faults()
+            assert not seen.violations()
         assert not seen.faults
 
 
@@ -366,7 +366,7 @@ def test_decisions_graphs_and_scenarios_are_labelled_by_keyboard_alone(
             seen.page.wait_for_load_state()
             seen.page.keyboard.press("ArrowRight")
         if AXE.is_file():
-            assert not seen.serious_faults()
+            assert not seen.violations()
         seen.page.goto(address)
         assert "ann and bob:" in seen.page.inner_text("#agreement")
         tab_to(seen, f"a[href$='{sheet}']")

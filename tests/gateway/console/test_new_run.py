@@ -109,7 +109,7 @@ def test_a_csv_becomes_a_report_in_six_clicks(gateway: str, scheme: str, width: 
         assert seen.page.input_value("select[name='column.model']") == "model"
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
         if AXE.is_file():
-            assert not seen.serious_faults()
+            assert not seen.violations()
         visitor.click("#start")
         report = seen.page.frame_locator("iframe.report")
         # The report is there before the last sample, and read again with it.
@@ -170,7 +170,7 @@ def test_a_panel_is_registered_checked_and_removed(gateway: str) -> None:
         seen.page.wait_for_url("**/judges/rubric-judge/both")
         assert "majority, quorum 2 of 2: first, second" in seen.page.inner_text("dl.facts")
         if AXE.is_file():
-            assert not seen.serious_faults()
+            assert not seen.violations()
         seen.page.goto(f"{gateway}/console/judges/rubric-judge/second")
         seen.page.click("#check")
         seen.page.wait_for_selector("#result")

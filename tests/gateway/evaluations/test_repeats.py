@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_PANEL_SPLIT, Assessment, Verdict
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyComparison
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse, Rating
@@ -22,7 +26,10 @@ from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
+from gateway.evaluations.dialogues.summary import DialoguesFigures
+from gateway.evaluations.pairs.summary import PairsFigures
 from gateway.evaluations.repeats import combine_assessments, combine_comparisons, combine_ratings, set_repeat
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.verdict_figures import VerdictCounter
 from tests.gateway.evaluations.test_dialogues import asked as dialogue
 from tests.gateway.evaluations.test_dialogues import result as dialogue_result
@@ -42,6 +49,7 @@ NO = abstained("ok", verdict_pb2.ABSTAIN_REASON_TIMED_OUT, "late")
 YES, BAD = passed("ok", rationale="Fine.", confidence=0.9), failed("ok", rationale="Bad.")
 FIRST, SECOND, TIE = pairs_pb.PREFERENCE_FIRST, pairs_pb.PREFERENCE_SECOND, pairs_pb.PREFERENCE_TIE
 SCALE = CriterionScale(lowest=1, highest=5)
+UNASKED = Statistics(lambda _: pytest.fail("nothing is asked"))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +130,44 @@ def test_the_agreement_of_repeats_is_counted_by_model_and_criterion() -> None:
     assert found["a", "ok"].repeat_agreement == pytest.approx(0.8)
     assert not found["b", "ok"].HasField("repeat_agreement")
     assert (found["", "ok"].repeated_count, found["", "ok"].verdict_count) == (2, 3)
+
+
+def test_the_agreement_of_repeats_is_counted_by_model_of_ratings_and_by_judge_of_comparisons() -> None:
+    def result(*measured: float, models: Sequence[str] = ("a", "b")) -> DialogueResult:
+        made = DialogueResult(
+            comparisons=[ReplyComparison(judge="j", first_model=models[0], second_model=models[1])]
+        )
+        made.comparisons[0].comparison.preference = FIRST
+        for model, judge in product(models, ("j", "k")):
+            made.ratings.add(model=model, judge=judge).rating.value = 4
+        for rated, one in zip(made.ratings, measured, strict=False):
+            rated.rating.measured_confidence = one
+        if measured:
+            made.comparisons[0].comparison.measured_confidence = measured[0]
+        return made
+
+    figures, summary = DialoguesFigures(keep_aced=False), Summary()
+    figures.add([result(1.0, 0.5), result(0.75), result()])
+    figures.write({}, summary, UNASKED)
+    rated = {one.model: one for one in summary.dialogues.ratings if one.group == "all"}
+    assert (rated["a"].repeated_count, rated["a"].repeat_agreement) == (3, 0.75)
+    assert (rated["b"].repeated_count, rated["b"].HasField("repeat_agreement")) == (0, False)
+    (compared,) = summary.dialogues.pairs
+    assert (compared.repeated_count, compared.repeat_agreement) == (2, 0.875)
+
+
+def test_the_agreement_of_repeats_is_counted_by_method_of_pairs() -> None:
+    def result(measured: float | None) -> PairResult:
+        compared = pairs_pb.ComparePairResponse(preference=FIRST, measured_confidence=measured)
+        return PairResult(comparisons=[PairComparison(method="llm", judge="j", comparison=compared)])
+
+    figures, summary = PairsFigures(seed=0), Summary()
+    figures.add([("1", result(1.0)), ("2", result(0.5)), ("3", result(None))])
+    figures.write({}, summary, UNASKED)
+    found = {one.method: one for one in summary.pairs.methods}
+    assert (found["llm"].pair_count, found["llm"].repeated_count) == (3, 2)
+    assert found["llm"].repeat_agreement == 0.75
+    assert not found["longer"].HasField("repeat_agreement")
 
 
 async def test_a_judge_of_verdicts_is_asked_independently() -> None:
