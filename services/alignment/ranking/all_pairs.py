@@ -27,7 +27,7 @@ SIMULTANEOUS = "sign flips, simultaneous over all pairs"
 MAX_UNITS = 1024
 """The most units whose signs are drawn one by one; more are summed in as many random blocks."""
 
-# With as many units all assignments of signs are gone through: 4,096, half of them as opposites of the others.
+# Up to as many units all assignments of signs count, 4,096 at most: half of them as opposites of the others.
 _MAX_EXACT = 12
 # Cells of the largest matrix: also a fraction of a second between checkpoints.
 _CHUNK_CELLS = 1 << 20
