@@ -36,7 +36,7 @@ from tests.support.command_line import ROOT
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.gateway import scripts_request
 from tests.support.openai_server import Answer, OpenAIServer
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess
 from tests.support.scripted_model import judge
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(400)]
@@ -173,7 +173,7 @@ async def platform(
 
     async with OpenAIServer(echo, api_key=PROVIDER_KEY) as model:
         variables = {**environment, "OPENAI_BASE_URL": model.base_url}
-        process = ServiceProcess("dramaturg", folder, variables, "up", connect=connect)
+        process = ForkedService(folder, variables, "up", connect=connect)
         try:
             await process.start()
             yield process

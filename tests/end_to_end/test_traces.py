@@ -23,7 +23,7 @@ from gateway.evaluations.streams import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.ports import free_port
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess
 from tests.support.scripted_model import judge
 from tests.support.telemetry import Collector, Scrape, Span, collector, scrape
 
@@ -82,7 +82,7 @@ async def deployment(folder: Path, protocol: str) -> AsyncIterator[Deployment]:
         def process(name: str) -> ServiceProcess:
             metrics[name] = free_port()
             own = {"DRAMATURG_METRICS_PORT": str(metrics[name]), "OTEL_SERVICE_NAME": name}
-            made = ServiceProcess("dramaturg", folder, {**environment, **own}, "serve", name)
+            made = ForkedService(folder, {**environment, **own}, "serve", name)
             stack.push_async_callback(made.stop)
             return made
 

@@ -22,7 +22,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
 from tests.support.openai_server import Body, OpenAIServer
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
@@ -54,9 +54,7 @@ async def generation(server: OpenAIServer, folder: Path, ledger_url: str) -> Asy
         concurrency = {{ start = {CALLERS} }}
         """
     )
-    process = ServiceProcess(
-        "dramaturg", folder, {"DRAMATURG_CONFIG": str(configuration)}, "serve", "generation"
-    )
+    process = ForkedService(folder, {"DRAMATURG_CONFIG": str(configuration)}, "serve", "generation")
     await process.start()
     try:
         yield process

@@ -1,12 +1,14 @@
 """Runs ``dramaturg`` as forks of one process that has imported it: imports take longer than most commands.
 
 A command is asked for by a client, ``command_client.py``, which is the process that a test sees: it passes
-its arguments, environment and standard streams on, and ends as the command ends. The command is a process of
-its own with all that it has in a new interpreter, except that the modules of the project are imported.
+its arguments, environment and standard streams on, and ends as the command ends. ``Fork`` needs no client.
+The command is a process of its own with all that it has in a new interpreter, except that the modules of the
+project are imported.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import importlib
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,19 +35,78 @@ WITH_TORCH = ("services.edges.layers", "dramaturg_research.training")
 """What not even a command imports without need."""
 
 _lock = threading.Lock()
-_address: str | None = None
+_addresses: dict[Sequence[str], str] = {}
 
 
-def command() -> list[str]:
-    """What runs ``dramaturg``, with its arguments behind it; the first call starts the server."""
-    global _address
+def command(*modules: str) -> list[str]:
+    """What runs ``dramaturg``, with its arguments behind it; the first call starts the server.
+
+    Args:
+        modules: What the server imports besides.
+    """
+    return [sys.executable, "-I", "-S", str(CLIENT), _server(modules)]
+
+
+class Fork:
+    """A command that runs until it ends or the test does. It has the members of a process of asyncio.
+
+    Attributes:
+        pid: The number of its process.
+        returncode: The exit code, or less a signal that ended it; None while it runs.
+    """
+
+    def __init__(self, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._reader, self._writer = reader, writer
+        self._end = asyncio.create_task(self._read_end())
+
+    @classmethod
+    async def start(cls, arguments: Sequence[str], environment: Mapping[str, str], output: int) -> Fork:
+        """Starts ``dramaturg`` in the repository's root.
+
+        Args:
+            arguments: Its arguments.
+            environment: All its variables.
+            output: The number of the file that both its streams go to.
+        """
+        task = {"arguments": arguments, "environment": dict(environment), "folder": str(ROOT)}
+        connection = await asyncio.to_thread(_ask, json.dumps(task).encode(), output)
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        return cls(int(await reader.readline()), reader, writer)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the process."""
+        self._writer.write(bytes([number]))
+
+    async def wait(self) -> int:
+        """Waits for its end; returns the exit code."""
+        return await asyncio.shield(self._end)
+
+    async def _read_end(self) -> int:
+        self.returncode = int(await self._reader.readline() or 1)
+        self._writer.close()
+        return self.returncode
+
+
+def _ask(content: bytes, output: int) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_server())
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        socket.send_fds(connection, [b"%d\n" % len(content)], [nothing.fileno(), output, output])
+    connection.sendall(content)
+    return connection
+
+
+def _server(modules: Sequence[str] = ()) -> str:
+    """The address of the server that has imported modules besides, which the first call starts."""
     with _lock:
-        if _address is None:
-            _address = _start()
-    return [sys.executable, "-I", "-S", str(CLIENT), _address]
+        if modules not in _addresses:
+            _addresses[modules] = _start(modules)
+        return _addresses[modules]
 
 
-def _start() -> str:
+def _start(modules: Sequence[str]) -> str:
     folder = tempfile.TemporaryDirectory(prefix="dramaturg-commands-")
     address = f"{folder.name}/socket"
     listener = socket.socket(socket.AF_UNIX)
@@ -52,7 +114,7 @@ def _start() -> str:
     listener.listen(64)
     # It ends when nobody holds the other end of its standard input.
     server = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(listener.fileno())],
+        [sys.executable, "-m", __name__, str(listener.fileno()), *modules],
         cwd=ROOT,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
@@ -69,13 +131,19 @@ def _start() -> str:
     return address
 
 
-def _import_everything() -> None:
+def _import_everything(modules: Sequence[str]) -> None:
+    for name in modules:
+        importlib.import_module(name)
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__") and not module.name.startswith(WITH_TORCH):
                 importlib.import_module(module.name)
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
+    threads = sorted(thread.read_text() for thread in Path("/proc/self/task").glob("*/comm"))
+    # The allocator of pyarrow starts its own anew after a fork.
+    assert len([one for one in threads if one != "jemalloc_bg_thd\n"]) == 1, (
+        f"threads are not forked: {threads}"
+    )
     gc.collect()
     gc.freeze()
 
@@ -117,6 +185,8 @@ class _Commands:
             return dict(json.loads(begun))
         for stream in streams:
             os.close(stream)
+        with suppress(OSError):  # killed
+            client.sendall(b"%d\n" % process)
         ended = os.pidfd_open(process)
         self._processes[client] = process, ended
         self._selector.register(client, selectors.EVENT_READ, self._signal)
@@ -147,7 +217,7 @@ class _Commands:
         self._selector.unregister(ended)
         os.close(ended)
         with suppress(OSError):
-            client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
         client.close()
 
 
@@ -177,7 +247,7 @@ def _run(task: dict[str, Any]) -> None:
 if __name__ == "__main__":
     # Ctrl-C in a terminal reaches everybody; the tests end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_everything()
+    _import_everything(sys.argv[2:])
     asked = _Commands(socket.socket(fileno=int(sys.argv[1]))).serve()
     if asked is not None:
         _run(asked)

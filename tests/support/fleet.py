@@ -26,7 +26,7 @@ from tests.support.accounts import Accounts, marked, settle
 from tests.support.engines import lines, script_rows
 from tests.support.openai_server import OpenAIServer
 from tests.support.ports import free_port
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceAsyncStub
@@ -168,7 +168,7 @@ async def fleet(
         environment: dict[str, str] = {"DRAMATURG_CONFIG": str(folder / "dramaturg.toml")}
 
         def process(name: str, **variables: str) -> ServiceProcess:
-            made = ServiceProcess("dramaturg", folder, {**environment, **variables}, "serve", name)
+            made = ForkedService(folder, {**environment, **variables}, "serve", name)
             stack.push_async_callback(made.kill)
             return made
 

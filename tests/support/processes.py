@@ -15,9 +15,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.command_line import ROOT
+from tests.support.command_server import Fork
 from tests.support.ports import free_port
 
 START_SECONDS = 100.0
+
+
+Process = asyncio.subprocess.Process | Fork
 
 
 class ProcessEndedError(AssertionError):
@@ -26,7 +30,7 @@ class ProcessEndedError(AssertionError):
 
 async def until_serving(
     target: str,
-    process: asyncio.subprocess.Process,
+    process: Process,
     connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
 ) -> None:
     """Waits until a process serves.
@@ -75,16 +79,10 @@ class ServiceProcess:
         self.port = free_port()
         self.target = f"127.0.0.1:{self.port}"
         self.log = folder / f"{module}-{self.port}.log"
-        self._command: Sequence[str] = (
-            sys.executable,
-            "-m",
-            module,
-            *arguments,
-            "--port",
-            str(self.port),
-        )
+        self._module = module
+        self._arguments: Sequence[str] = (*arguments, "--port", str(self.port))
         self._environment = {**os.environ, **environment}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -100,13 +98,20 @@ class ServiceProcess:
     async def start(self) -> None:
         """Starts it and waits until it serves."""
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log
-            )
+            self._process = await self._spawn(log.fileno())
         try:
             await until_serving(self.target, self._process, connect=self._connect)
         except ProcessEndedError:
             raise AssertionError(self.log.read_text()) from None
+
+    async def _spawn(self, log: int) -> Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", self._module, *self._arguments),
+            cwd=ROOT,
+            env=self._environment,
+            stdout=log,
+            stderr=log,
+        )
 
     async def kill(self) -> None:
         """Kills it as the kernel does: nothing in it runs any more."""
@@ -125,6 +130,26 @@ class ServiceProcess:
         assert process is not None
         async with asyncio.timeout(START_SECONDS):
             return await process.wait()
+
+
+class ForkedService(ServiceProcess):
+    """A service that runs as ``dramaturg ... --port PORT``, whose modules are imported before it starts.
+
+    Tests of what a kill or many processes do need no second of imports for each start.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *arguments: str,
+        connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+    ) -> None:
+        """Starts nothing yet; the arguments are those of ``ServiceProcess``."""
+        super().__init__("dramaturg", folder, environment, *arguments, connect=connect)
+
+    async def _spawn(self, log: int) -> Process:
+        return await Fork.start(self._arguments, self._environment, log)
 
 
 def worker_processes() -> list[int]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,14 +14,13 @@ import pytest
 from dramaturg_research.training.trainer import CHECKPOINT_FOLDER
 from services.edges.card import read_card
 from services.edges.plan import Reading
+from tests.support import command_server
 from tests.support.command_line import ROOT
 from tests.support.edges import write_scripts, write_tiny_encoder
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")
 pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
-
-_PROGRAM = "from dramaturg.cli.main import app; app()"
 
 
 def start(material: Path, folder: Path, reading: Reading, members: int) -> subprocess.Popen[bytes]:
@@ -43,9 +40,8 @@ def start(material: Path, folder: Path, reading: Reading, members: int) -> subpr
     # At every batch, so that some are killed while a checkpoint is written.
     arguments += ["--checkpoint-every", "1"]
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *arguments],
+        [*command_server.command("torch", "sentence_transformers"), *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
