@@ -384,7 +384,7 @@ def test_details_of_the_leaderboard_are_folded(reports: dict[str, Path]) -> None
         # On the bar stand the interval and the bounds that abstentions leave.
         board = seen.page.locator("section[aria-labelledby=leaderboard]")
         assert [board.locator(f"svg .{name}").count() for name in ("mean", "whisker", "end")] == [3, 3, 3]
-        assert "Dark line with ends: from the lowest to the highest mean" in board.inner_text()
+        assert "Thin line with ends: from the lowest to the highest mean" in board.inner_text()
         assert float(high) <= 100
         details = seen.page.get_by_text(
             "Details: lowest, highest, difference to first, p, ranks, abstentions"
