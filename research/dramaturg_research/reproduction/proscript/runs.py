@@ -246,7 +246,7 @@ _OMISSIONS = (
 _UNREAD = {
     ORDERS: Omission(
         "Table 1 and Figure 5, people of this run",
-        "Nobody has ordered events, so the printed row of people stands alone. People complete copies of "
+        "There is no order of events, so the printed row of people stands alone. People complete copies of "
         "sheets/orders.jsonl.",
     ),
     VOTES: Omission(

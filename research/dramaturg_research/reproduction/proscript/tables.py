@@ -68,7 +68,7 @@ def table_1(
         predicted: By method; the model's own is "".
         session: The models.
         given: The scores of predictions that were made before, on the development part, by file.
-        people: The scores of people who ordered events of the development part. None: nobody did.
+        people: The scores of people who ordered events of the development part. None: there are none.
     """
     absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 2)
     printed = {name: line.split() for name, line in TABLE_1.items()}
