@@ -67,11 +67,13 @@ async def measure(
 ) -> dict[str, Measured]:
     """Measures the selected setups in turn, repeatedly; returns the median of each figure."""
     found: dict[str, list[Measured]] = {}
+    # Services take seconds to start: a look whether it works needs none.
+    quick = load is QUICK
     with collector() as spans:
         for _ in range(repeat):
             # The main kind comes first: its bodies are those of the setups without services.
             with model_server(load.latency) as url:
-                platform = setups.Platform(load, url, ledger, spans)
+                platform = setups.Platform(load, url, ledger, spans, forked=quick)
                 works: dict[str, Callable[[], Awaitable[Measured]]] = {
                     MAIN: partial(setups.run, platform),
                     TOGETHER: partial(setups.run, replace(platform, apart=False)),
@@ -86,9 +88,7 @@ async def measure(
             for name, kind in KINDS.items():
                 if name in wanted and name != MAIN:
                     with model_server(load.latency, kind.answer) as url:
-                        # Services of their own take seconds to start: a look whether it works needs none.
-                        apart = load is not QUICK
-                        platform = setups.Platform(load, url, ledger, spans, apart, kind)
+                        platform = setups.Platform(load, url, ledger, spans, kind=kind, forked=quick)
                         found.setdefault(name, []).append(await setups.run(platform))
     return {name: _median(found[name]) for name in (*KINDS, *SETUPS) if name in found}
 

@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT", "DRAMATURG_TEST_PREVIOUS"}
 """Variables that configure the tests themselves."""
 
+USUAL_SECONDS = 120.0
+"""The time limit of a test; many with a longer one take longest."""
+
 # Workers of the tests share the cores: threads of one would wait for those of the others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -32,6 +35,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts background processes so. Commands that the tests start would inherit
     # it, and Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests with the longest time limits first: no process of several ends alone with one."""
+
+    def limit(item: pytest.Item) -> float:
+        mark = item.get_closest_marker("timeout")
+        return max(USUAL_SECONDS, mark.args[0]) if mark else USUAL_SECONDS
+
+    items.sort(key=limit, reverse=True)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
 from dramaturg.service.installed import find_app, settings_type
 from tests.support.ports import free_port
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess
 
 _numbers = count()
 """Makes every sample another one."""
@@ -42,6 +42,8 @@ class Platform:
         collector: The address that spans are sent to; metrics are counted then. Empty: neither is.
         apart: Whether each service is a process, or all are one.
         kind: What is evaluated.
+        forked: Whether services are forks of a process that has imported them. They start at once, and their
+            memory is that of this process.
     """
 
     load: Load
@@ -50,6 +52,7 @@ class Platform:
     collector: str
     apart: bool = True
     kind: Kind = KINDS["scripts_8"]
+    forked: bool = False
 
 
 async def calls(platform: Platform) -> Measured:
@@ -183,7 +186,12 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
 
             async def start(*arguments: str, **settings: str) -> ServiceProcess:
                 metrics = {"DRAMATURG_METRICS_PORT": str(free_port())} if platform.collector else {}
-                process = ServiceProcess("dramaturg", folder, environment | metrics | settings, *arguments)
+                variables = environment | metrics | settings
+                process = (
+                    ForkedService(folder, variables, *arguments)
+                    if platform.forked
+                    else ServiceProcess("dramaturg", folder, variables, *arguments)
+                )
                 await process.start()
                 stack.push_async_callback(process.stop)
                 return process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.case import JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, SET_FILE, BenchSet
 from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
+from dramaturg.meta_evaluation.ready_rubrics import ReadyRubricSet
 from dramaturg.service.channel import open_channel
 from dramaturg.tables.model import Table, columns
 
@@ -52,6 +54,21 @@ _FIGURES: Mapping[str, str] = {
     "completion_tokens": "completion tokens",
     "cost_usd": "cost USD",
 }
+
+
+class LabelledSet(StrEnum):
+    """The labelled sets that are shipped."""
+
+    FIRST = "first"
+    HELD_OUT = "held-out"
+    READY_RUBRICS = "ready-rubrics"
+
+    def load(self) -> BenchSet | ReadyRubricSet:
+        """The set."""
+        if self is LabelledSet.READY_RUBRICS:
+            return ReadyRubricSet()
+        return BenchSet(HELD_OUT_FILE if self is LabelledSet.HELD_OUT else SET_FILE)
+
 
 app = typer.Typer()
 
@@ -115,9 +132,13 @@ def bench(
     ] = None,
     forced_choice: ForcedChoice = False,
     no_bias_caution: NoBiasCaution = False,
-    held_out: Annotated[
-        bool, typer.Option("--held-out", help="The second set, which no prompt is tuned on.")
-    ] = False,
+    labelled_set: Annotated[
+        LabelledSet,
+        typer.Option(
+            "--set",
+            help="The labelled set; no prompt is tuned on the second. The third is for builtin rubrics.",
+        ),
+    ] = LabelledSet.FIRST,
     repeat_index: Annotated[
         int,
         typer.Option(
@@ -132,7 +153,8 @@ def bench(
 
     The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
     languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it. A second set
-    of the same size, --held-out, has other material: prompts are changed with the first one alone.
+    of the same size, --set held-out, has other material: prompts are changed with the first one alone. A
+    third, --set ready-rubrics, has 58 texts and conversations for the ready rubrics, a row each.
 
     Where the first request finds no model, the others are not sent.
 
@@ -145,6 +167,8 @@ def bench(
         dramaturg research prompts bench --judge-model my-model --prompts german --compare mine.json
 
         dramaturg research prompts bench --judge critic=localhost:50099
+
+        dramaturg research prompts bench --set ready-rubrics --judge-model my-model
     """
     if prompt_set is not None and target is not None:
         fail("--prompts goes with services that are started here, not with --target")
@@ -152,8 +176,11 @@ def bench(
     before = _read(compare) if compare is not None else None
     if out is not None:
         check_writable(out)
-    bench_set = BenchSet(HELD_OUT_FILE if held_out else SET_FILE)
+    bench_set = labelled_set.load()
     cases = bench_set.cases(tuple(addresses))
+    if not cases:
+        fail(f"--judge: the set {labelled_set.value} has no cases of {', '.join(addresses)}")
+    addresses = {role: addresses[role] for role in dict.fromkeys(case.judge for case in cases)}
     rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
     services = {service for role in addresses for service in ROLES[role].services}
@@ -282,7 +309,7 @@ def _print(table: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     for found in map(from_json, table["judges"]):
         other = former.get(found.key)
         cells = [
-            ", ".join(found.prompts) or "(none)",
+            found.rubric or ", ".join(found.prompts) or "(none)",
             _beside(_version(other), _version(found) or ""),
             _beside(", ".join(other.models) if other else None, ", ".join(found.models)),
             *(_beside(_cell(other, name), _cell(found, name) or "") for name in _FIGURES),

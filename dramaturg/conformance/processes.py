@@ -22,6 +22,8 @@ PORT_VARIABLES = ("PORT", "DRAMATURG_SERVER_PORT")
 CONNECT_SECONDS = 5.0
 """How long a connection to the address of a server may take."""
 _POLL_SECONDS = 0.05
+# gRPC itself tries to connect again after a second, then later.
+_BACKOFF = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
 _OUTPUT_BYTES = 2000
 """The end of a server's output that is part of the error."""
 
@@ -131,7 +133,7 @@ async def _until_serving(server: ServerProcess, contract: str, timeout: float, o
     serving = health_pb2.HealthCheckResponse.SERVING
     loop = asyncio.get_running_loop()
     deadline, listens = loop.time() + timeout, False
-    async with grpc.aio.insecure_channel(server.target) as channel:
+    async with grpc.aio.insecure_channel(server.target, options=_BACKOFF) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         while loop.time() < deadline:
             if server.exit_code is not None:

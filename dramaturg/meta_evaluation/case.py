@@ -79,3 +79,5 @@ class Case:
     """The language of the material (ISO 639-1)."""
     injected: bool = False
     """Whether the material has an instruction to the judge or author."""
+    rubric: str = ""
+    """The ready rubric whose criteria are judged. Empty: others."""

@@ -59,31 +59,36 @@ class PromptRates(NamedTuple):
     """Tokens, calls and cost."""
     judgements: Sequence[Mapping[str, Any]]
     """The labelled items."""
+    rubric: str = ""
+    """The ready rubric whose criteria are judged. Empty: others."""
 
     @property
-    def key(self) -> tuple[str, str]:
-        """The judge and the names of its prompts, which versions have in common."""
-        return self.judge, "+".join(self.prompts)
+    def key(self) -> tuple[str, str, str]:
+        """The judge, the names of its prompts and the rubric, which versions have in common."""
+        return self.judge, "+".join(self.prompts), self.rubric
 
 
 def rates(answers: Sequence[CaseAnswer]) -> list[PromptRates]:
-    """Groups answers by judge and prompt version, in the order of the answers.
+    """Groups answers by judge, ready rubric and prompt version, in the order of the answers.
 
     Calls that failed belong to the judge's first prompt version, or to no version where there is none.
     """
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[CaseAnswer]] = {}
+    groups: dict[tuple[tuple[str, str], tuple[tuple[str, str], ...]], list[CaseAnswer]] = {}
     for answer in answers:
         versions = tuple(sorted({(one.name, one.sha256) for one in answer.provenance.prompts}))
-        groups.setdefault((answer.case.judge, versions), []).append(answer)
-    for (judge, versions), failed in list(groups.items()):
-        known = next((key for key in groups if key[0] == judge and key[1]), None)
+        groups.setdefault(((answer.case.judge, answer.case.rubric), versions), []).append(answer)
+    for (asked, versions), failed in list(groups.items()):
+        known = next((key for key in groups if key[0] == asked and key[1]), None)
         if not versions and known is not None:
             groups[known] += failed
-            del groups[judge, versions]
-    return [_rates(judge, dict(versions), grouped) for (judge, versions), grouped in groups.items()]
+            del groups[asked, versions]
+    return [
+        _rates(judge, rubric, dict(versions), grouped)
+        for ((judge, rubric), versions), grouped in groups.items()
+    ]
 
 
-def _rates(judge: str, prompts: Mapping[str, str], answers: Sequence[CaseAnswer]) -> PromptRates:
+def _rates(judge: str, rubric: str, prompts: Mapping[str, str], answers: Sequence[CaseAnswer]) -> PromptRates:
     judgements = [judgement for answer in answers for judgement in answer.judgements]
     calls = [call for answer in answers for call in answer.provenance.completions]
     usage = total_usage(answer.provenance.usage for answer in answers)
@@ -107,6 +112,7 @@ def _rates(judge: str, prompts: Mapping[str, str], answers: Sequence[CaseAnswer]
             "cost_usd": usage.cost_usd if usage.HasField("cost_usd") else None,
         },
         judgements=[describe(one) for one in judgements],
+        rubric=rubric,
     )
 
 
@@ -126,8 +132,11 @@ def from_json(value: Mapping[str, Any]) -> PromptRates:
     """
     try:
         members: dict[str, Any] = {
-            name: Share(*value[name]) if name in SHARES else value[name] for name in PromptRates._fields
+            name: Share(*value[name]) if name in SHARES else value[name]
+            for name in PromptRates._fields
+            if name != "rubric"
         }
+        members["rubric"] = value.get("rubric", "")
         return PromptRates(**members)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the rates of a prompt: {error}") from error

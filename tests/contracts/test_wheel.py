@@ -131,7 +131,7 @@ def installed(packages: set[str], folder: Path) -> Path:
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with the packages of a folder and none besides."""
-    environment = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-S", *arguments]
     return subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, check=False)
 

@@ -22,7 +22,7 @@ from gateway.app import App
 from gateway.settings import GatewaySettings
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass, scripts_request
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService
 
 LIMIT_SECONDS = 2.0
 
@@ -39,8 +39,7 @@ async def gateway(folder: Path, **answers: Any) -> AsyncIterator[grpc.aio.Channe
         ]
         configuration = folder / "dramaturg.toml"
         configuration.write_text("[gateway]\njudge_timeout_seconds = 1.9\n" + "".join(tables))
-        process = ServiceProcess(
-            "gateway",
+        process = ForkedService(
             folder,
             {
                 "DRAMATURG_CONFIG": str(configuration),
@@ -49,6 +48,8 @@ async def gateway(folder: Path, **answers: Any) -> AsyncIterator[grpc.aio.Channe
                 "DRAMATURG_RUNS_ENABLED": "true",
                 "DRAMATURG_RUNS_URL": f"sqlite:///{folder}/runs.sqlite3",
             },
+            "serve",
+            "gateway",
         )
         await process.start()
         try:

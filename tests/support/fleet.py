@@ -26,7 +26,7 @@ from tests.support.accounts import Accounts, marked, settle
 from tests.support.engines import lines, script_rows
 from tests.support.openai_server import OpenAIServer
 from tests.support.ports import free_port
-from tests.support.processes import ForkedService, ServiceProcess
+from tests.support.processes import ForkedService, ServiceProcess, plain
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceAsyncStub
@@ -108,7 +108,7 @@ class Fleet:
         async with asyncio.timeout(SECONDS):
             while True:
                 for gateway in self.gateways:
-                    async with grpc.aio.insecure_channel(gateway.target) as channel:
+                    async with plain(gateway.target) as channel:
                         try:
                             return await ask(RunServiceStub(channel))
                         except grpc.aio.AioRpcError as error:

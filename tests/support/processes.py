@@ -19,6 +19,12 @@ from tests.support.command_server import Fork
 from tests.support.ports import free_port
 
 START_SECONDS = 100.0
+_BACKOFF = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 50)]
+
+
+def plain(target: str) -> grpc.aio.Channel:
+    """A channel that tries to connect again at once: gRPC itself waits a second, then more."""
+    return grpc.aio.insecure_channel(target, options=_BACKOFF)
 
 
 Process = asyncio.subprocess.Process | Fork
@@ -31,7 +37,7 @@ class ProcessEndedError(AssertionError):
 async def until_serving(
     target: str,
     process: Process,
-    connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+    connect: Callable[[str], grpc.aio.Channel] = plain,
 ) -> None:
     """Waits until a process serves.
 
@@ -64,7 +70,7 @@ class ServiceProcess:
         folder: Path,
         environment: Mapping[str, str],
         *arguments: str,
-        connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+        connect: Callable[[str], grpc.aio.Channel] = plain,
     ) -> None:
         """Starts nothing yet.
 
@@ -143,7 +149,7 @@ class ForkedService(ServiceProcess):
         folder: Path,
         environment: Mapping[str, str],
         *arguments: str,
-        connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+        connect: Callable[[str], grpc.aio.Channel] = plain,
     ) -> None:
         """Starts nothing yet; the arguments are those of ``ServiceProcess``."""
         super().__init__("dramaturg", folder, environment, *arguments, connect=connect)

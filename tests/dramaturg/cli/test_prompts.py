@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dramaturg.formats.rubric import ready_rubrics
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from tests.support.command_line import dramaturg
 from tests.support.openai_server import Answer, Body, OpenAIServer
@@ -57,9 +58,9 @@ def careless(body: Body) -> Any:
         return {"strategy": "other", "utterance": next(replies)}
     if "considerations" in form:
         return {"considerations": "", "steps": ["Begin."]}
-    if "warmth" in form:
+    if scales := {"warmth", "tone"} & set(form):
         scored = {"reason": "Fine.", "verdict": "scored", "score": 5}
-        return {name: {"reason": "Fine.", "verdict": "pass"} for name in form} | {"warmth": scored}
+        return {name: {"reason": "Fine.", "verdict": "pass"} for name in form} | dict.fromkeys(scales, scored)
     return approve(body)
 
 
@@ -267,6 +268,7 @@ async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path)
         (("--judge", "critic="), "is ROLE or ROLE=HOST:PORT"),
         (("--prompts", ".", "--target", "127.0.0.1:1"), "--prompts goes with services that are started here"),
         (("--compare", "pyproject.toml"), "is no table of prompts bench"),
+        (("--set", "ready-rubrics", "--judge", "critic"), "the set ready-rubrics has no cases of critic"),
     ],
 )
 async def test_what_cannot_be_done_is_refused(options: tuple[str, ...], problem: str) -> None:
@@ -276,9 +278,23 @@ async def test_what_cannot_be_done_is_refused(options: tuple[str, ...], problem:
 
 async def test_the_held_out_set_is_another_one(tmp_path: Path) -> None:
     async with OpenAIServer(careless) as server:
-        done = await bench(server, tmp_path, "--held-out", "--judge", "challenge-judge", "--json")
+        done = await bench(server, tmp_path, "--set", "held-out", "--judge", "challenge-judge", "--json")
     assert done.code == 0, done.err
     assert done.json["set"] == BenchSet(HELD_OUT_FILE).sha256
+
+
+async def test_each_ready_rubric_has_a_row_of_its_own(tmp_path: Path) -> None:
+    kept = tmp_path / "table.json"
+    async with OpenAIServer(careless) as server:
+        done = await bench(server, tmp_path, "--set", "ready-rubrics", "--json", "-o", kept)
+        again = await bench(server, tmp_path, "--set", "ready-rubrics", "--compare", kept)
+    assert (done.code, again.code) == (0, 0), done.err + again.err
+    found = {one["rubric"]: one for one in done.json["judges"]}
+    assert list(found) == list(ready_rubrics())
+    for name, one in found.items():
+        assert one["detected"][0] == one["false_alarms"][0] == one["abstained"][0] == 0, one
+        assert min(one["detected"][1], one["false_alarms"][1]) > 0
+        assert name in again.out
 
 
 @pytest.mark.parametrize("judge", ["critic", "pair-judge"])

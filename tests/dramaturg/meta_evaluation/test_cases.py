@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections import Counter
 
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
+from dramaturg.formats.rubric import ready_rubrics
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.case import JUDGES, PREFERENCE, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
+from dramaturg.meta_evaluation.ready_rubrics import ReadyRubricSet
 
 CASES = BenchSet().cases()
 
@@ -79,3 +81,15 @@ def test_of_equal_texts_neither_is_better() -> None:
         "bridge/injection",
         "bridge/injection+roles",
     ]
+
+
+def test_each_criterion_of_each_ready_rubric_has_a_text_that_meets_it_and_one_that_does_not() -> None:
+    cases = ReadyRubricSet().cases()
+    assert len({case.id for case in cases}) == len(cases)
+    labelled = {(case.rubric, criterion, fault) for case in cases for criterion, fault in case.faults.items()}
+    assert labelled == {
+        (name, criterion.id, fault)
+        for name, rubric in ready_rubrics().items()
+        for criterion in rubric.criteria
+        for fault in (True, False)
+    }

@@ -26,15 +26,13 @@ from gateway.runs.records import ACTIVE
 from tests.support.command_line import dramaturg
 from tests.support.engines import judges_of, lines, script_rows, scripts_spec
 from tests.support.gateway import agents
-from tests.support.processes import ServiceProcess
+from tests.support.processes import ForkedService
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @asynccontextmanager
-async def gateways(
-    folder: Path, url: str, count: int, **settings: str
-) -> AsyncIterator[list[ServiceProcess]]:
+async def gateways(folder: Path, url: str, count: int, **settings: str) -> AsyncIterator[list[ForkedService]]:
     """Gateways as processes of their own, which share a store and judges."""
     async with judges_of(agents()) as entries:
         configuration = folder / "dramaturg.toml"
@@ -52,7 +50,7 @@ async def gateways(
             "DRAMATURG_RUNS_LEASE_RENEWAL_SECONDS": "1",
             **settings,
         }
-        made = [ServiceProcess("gateway", folder, environment) for _ in range(count)]
+        made = [ForkedService(folder, environment, "serve", "gateway") for _ in range(count)]
         try:
             for process in made:
                 await process.start()

@@ -71,11 +71,16 @@ def make_figures(
         shown = {name: gold[name] for name in ("with gold", "without gold")}
         title = "Figure 4: Agreement with people by gold answer, as printed"
         yield _criteria_bars("figure-4", title, shown, _AGREEMENT, printed_from=0)
-        yield _sizes(summaries.get(AGENTS), recovered["fig5_heat_size_by_metric"])
         line = recovered["fig6_line_plot.svg"]
         shown = {name: line[name] for name in ("ABSEval", "Single Agent")}
         title = "Figure 7: Agreement with people by mechanism, as printed"
         yield _criteria_bars("figure-7", title, shown, _AGREEMENT, printed_from=0)
+    sizes = _sizes(
+        summaries.get(AGENTS),
+        recovered["fig5_heat_size_by_metric"] if recovered is not None else {"order": ()},
+    )
+    if sizes.series:
+        yield sizes
     if summaries:
         yield from _topic_maps(summaries[AGENTS], list(own))
         yield _overall(summaries[AGENTS])

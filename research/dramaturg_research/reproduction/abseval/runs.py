@@ -124,8 +124,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     ranks: Table | None = None
     try:
         agreement = await _agreement(service, session) if ablated is not None else {}
-        if accuracies is not None:
-            made.tables.append(await table_2(service, accuracies, session, agreement))
+        made.tables.append(await table_2(service, accuracies, session, agreement))
         made.tables += [table_3(agreement), table_4(perturbed, faults.notes)]
         made.tables.append(await table_5(service, session, summaries, rates, printed))
         if len(rates.get(AGENTS, {})) > 1 and not session.dry_run:
@@ -156,6 +155,14 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     if ranks is not None:
         made.figures.append(ranks_figure(ranks))
     made.figures.sort(key=lambda figure: int(_NUMBER.findall(figure.name)[0]))
+    for name, values, parts in zip(
+        RECOVERED,
+        (heat_map, accuracies),
+        ("Figure 9", "Figures 2, 4, 5 and 7, Table 2 from Figure 7"),
+        strict=True,
+    ):
+        if values is None:
+            made.omissions.append(Omission(f"{parts}, as printed", f"{name} is not among the data."))
     made.omissions += _OMISSIONS
     return made
 

@@ -126,10 +126,10 @@ def _rank_cell(rank: float | None, printed: str = "") -> Cell:
     return number(rank, 0 if rank is None or rank == int(rank) else 1, printed)
 
 
-async def table_2(
-    service: AlignmentServiceAsyncStub, recovered: Mapping[str, Any], session: Session, agreement: Agreement
-) -> Table:
-    """The squared errors against people, above the printed ones and those that follow from Figure 7."""
+async def _printed_errors(
+    service: AlignmentServiceAsyncStub, recovered: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Estimate]]:
+    """The squared errors that follow from Figure 7, by mechanism and over "all" and "six" criteria."""
     line = recovered["fig6_line_plot.svg"]
     names, errors = line["metrics"], {}
     for mechanism, member in (("ABSEval", "ABSEval"), ("Single-LLM", "Single Agent")):
@@ -147,6 +147,17 @@ async def table_2(
         errors[mechanism] = {
             group.subset: group.policies[0].macro_mean_squared_error for group in groups if not group.tags
         }
+    return errors
+
+
+async def table_2(
+    service: AlignmentServiceAsyncStub,
+    recovered: Mapping[str, Any] | None,
+    session: Session,
+    agreement: Agreement,
+) -> Table:
+    """The squared errors against people, above the printed ones and those that follow from Figure 7."""
+    errors = {} if recovered is None else await _printed_errors(service, recovered)
     rows = [
         Row([words(_judges(session, role)), words(mechanism), *_squared_errors(agreement[variant])])
         for variant, mechanism, role in (
@@ -163,7 +174,9 @@ async def table_2(
                 number(float(printed), _DIGITS),
                 words(ABSENT),
                 *(
-                    estimate(errors[mechanism][subset], 4) if model == TABLE_2[0][0] else number(None, 4)
+                    estimate(errors[mechanism][subset], 4)
+                    if errors and model == TABLE_2[0][0]
+                    else number(None, 4)
                     for subset in ("all", "six")
                 ),
             ]
