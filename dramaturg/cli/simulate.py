@@ -30,6 +30,8 @@ from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
 SCRIPTS = "scripts.jsonl"
 """The file of the test scripts: rows of the kind "dialogues", in the order of the dialogues."""
+PERSONA_TAG = "persona"
+"""The tag with the number of a dialogue's persona, from 1."""
 app = typer.Typer()
 
 
@@ -67,6 +69,15 @@ def simulate(
     own: SimulationOptions,
     job: Simulation,
     dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
+    personas: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Persons whom the user agent plays, one a line, by turns of a task's dialogues.",
+        ),
+    ] = None,
     judge: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service of a role: author or challenge-judge."),
@@ -98,6 +109,12 @@ def simulate(
     except ValueError as error:
         fail(str(error))
 
+    people: Sequence[str] = ()
+    if personas is not None:
+        people = [line.strip() for line in personas.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if not people:
+            fail(f"{personas}: has no persona")
+
     def apply(request: SimulateDialogueRequest) -> None:
         set_judges(request.judges, judges, models)
         own.apply(request)
@@ -111,19 +128,25 @@ def simulate(
             apply=apply,
             options=summary_options(group_by),
             conclude=lambda: _write_scripts(folder),
-            spread=lambda row: _number(row, dialogues),
+            spread=lambda row: _number(row, dialogues, people),
             spread_count=dialogues,
         ),
     )
 
 
-def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:
-    """As many copies of a row as its task has dialogues, each with its number."""
+def _number(
+    row: Row[SimulateDialogueRequest], count: int, people: Sequence[str]
+) -> Sequence[SimulateDialogueRequest]:
+    """As many copies of a row as its task has dialogues, each with its number and its persona, if any."""
     copies = []
     for index in range(count):
         copy = SimulateDialogueRequest()
         copy.CopyFrom(row.request)
         copy.dialogue_index += index
+        if people:
+            place = copy.dialogue_index % len(people)
+            copy.persona = people[place]
+            copy.tags[PERSONA_TAG] = str(place + 1)
         copies.append(copy)
     return copies
 
