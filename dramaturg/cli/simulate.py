@@ -30,6 +30,8 @@ from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
 SCRIPTS = "scripts.jsonl"
 """The file of the test scripts: rows of the kind "dialogues", in the order of the dialogues."""
+USER_TAG = "user"
+"""The tag with the model that plays the user, where there are several."""
 PERSONA_TAG = "persona"
 """The tag with the number of a dialogue's persona, from 1."""
 app = typer.Typer()
@@ -48,8 +50,14 @@ class SimulationOptions:
 
     simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = ""
     """The model that simulates."""
-    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = ""
-    """The model that plays the user."""
+    user: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model that plays the user; repeatable: by turns of a task's dialogues.",
+        ),
+    ] = None
+    """The models that play the user, by turns."""
     turns: Annotated[
         int | None,
         typer.Option(min=1, max=50, help="Maximum number of turns. Default: that of the row, else 4."),
@@ -59,7 +67,6 @@ class SimulationOptions:
     def apply(self, request: SimulateDialogueRequest) -> None:
         """Sets them in a request."""
         request.simulator_model = self.simulator or request.simulator_model
-        request.user_model = self.user or request.user_model
         request.max_turn_count = self.turns or request.max_turn_count
 
 
@@ -111,7 +118,11 @@ def simulate(
 
     people: Sequence[str] = ()
     if personas is not None:
-        people = [line.strip() for line in personas.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            lines = personas.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            fail(f"{personas}: is not UTF-8")
+        people = [line.strip() for line in lines if line.strip()]
         if not people:
             fail(f"{personas}: has no persona")
 
@@ -128,23 +139,28 @@ def simulate(
             apply=apply,
             options=summary_options(group_by),
             conclude=lambda: _write_scripts(folder),
-            spread=lambda row: _number(row, dialogues, people),
+            spread=lambda row: _number(row, dialogues, own.user or (), people),
             spread_count=dialogues,
         ),
     )
 
 
 def _number(
-    row: Row[SimulateDialogueRequest], count: int, people: Sequence[str]
+    row: Row[SimulateDialogueRequest], count: int, users: Sequence[str], people: Sequence[str]
 ) -> Sequence[SimulateDialogueRequest]:
-    """As many copies of a row as its task has dialogues, each with its number and its persona, if any."""
+    """As many copies of a row as its task has dialogues, each with its number, user model and persona."""
     copies = []
     for index in range(count):
         copy = SimulateDialogueRequest()
         copy.CopyFrom(row.request)
         copy.dialogue_index += index
+        if users:
+            copy.user_model = users[copy.dialogue_index % len(users)]
+        if len(users) > 1:
+            copy.tags[USER_TAG] = copy.user_model
         if people:
-            place = copy.dialogue_index % len(people)
+            # Each model plays each person before one comes again.
+            place = copy.dialogue_index // max(1, len(users)) % len(people)
             copy.persona = people[place]
             copy.tags[PERSONA_TAG] = str(place + 1)
         copies.append(copy)

@@ -154,6 +154,12 @@ def test_dialogues_have_the_personas_by_turns(rows: Path, tmp_path: Path) -> Non
     requests = [Parse(line, SimulateDialogueRequest()) for line in made.read_text().splitlines()]
     assert [one.persona for one in requests] == ["a nurse", "a pilot", "a nurse"] * 2
     assert [one.tags["persona"] for one in requests] == ["1", "2", "1"] * 2
+    result = run(rows, "--dialogues", 4, "--personas", people, "--user", "x", "--user", "y", "--rows", made)
+    assert result.exit_code == 0, result.output
+    requests = [Parse(line, SimulateDialogueRequest()) for line in made.read_text().splitlines()]
+    expected = [("x", "a nurse"), ("y", "a nurse"), ("x", "a pilot"), ("y", "a pilot")]
+    assert [(one.user_model, one.persona) for one in requests] == expected * 2
+    assert [one.tags["user"] for one in requests] == ["x", "y"] * 4
     asked: list[str] = []
 
     async def listen(request: NextUserTurnRequest) -> NextUserTurnResponse:
@@ -166,6 +172,8 @@ def test_dialogues_have_the_personas_by_turns(rows: Path, tmp_path: Path) -> Non
         result = run(rows, *options, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert set(asked) == {"a nurse", "a pilot"}
+    people.write_bytes(b"\xff")
+    assert run(rows, "--dialogues", 1, "--personas", people, "--rows", made).exit_code == 2
     people.write_text("\n")
     assert run(rows, "--dialogues", 1, "--personas", people, "--rows", made).exit_code == 2
 
