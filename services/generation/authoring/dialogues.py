@@ -88,7 +88,7 @@ class UserAgent:
             "next_user_turn",
             fixed=(ANSWER_PLACEHOLDER,),
             content=("task", "dialogue", "strategies", "request"),
-            parts=[*(_part(strategy) for strategy in STRATEGIES), "redirection"],
+            parts=[*(_part(strategy) for strategy in STRATEGIES), "persona", "redirection"],
         )
 
     async def next_turn(self, request: pb.NextUserTurnRequest) -> pb.NextUserTurnResponse:
@@ -106,6 +106,9 @@ class UserAgent:
         }
         values = {name: excerpt.text for name, excerpt in shown.items()}
         values["strategies"] = self._strategies(task)
+        if request.persona.strip():
+            person = fence("persona", request.persona, limit=2000).text
+            values["strategies"] += f"\n\n{self._prompt.parts['persona']}\n{person}"
         if request.rejected:
             rejected = Excerpt(tuple(fence("rejected request", one, limit=2000) for one in request.rejected))
             values["strategies"] += f"\n\n{self._prompt.parts['redirection']}\n{rejected.text}"

@@ -62,6 +62,16 @@ async def test_a_rejected_request_is_shown_to_the_user_agent() -> None:
     assert "rejected" not in plain["messages"][-1]["content"]
 
 
+async def test_the_user_agent_plays_a_person() -> None:
+    _, [plain] = await next_turn(said("ls"))
+    _, [body] = await next_turn(said("ls"), persona="A nurse in a hurry.")
+    shown = body["messages"][-1]["content"]
+    assert "You are this person" in shown
+    assert fenced("persona", "A nurse in a hurry.") in shown
+    assert body["messages"][:-1] == plain["messages"][:-1]
+    assert "person" not in plain["messages"][-1]["content"]
+
+
 async def test_the_user_agent_sees_the_dialogue_turn_by_turn_and_four_strategies() -> None:
     utterances = [*OPENING, *dialogue("ls", "")]
     response, [body] = await next_turn(said(" cd /tmp "), utterances=utterances)
