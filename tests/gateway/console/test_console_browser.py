@@ -136,6 +136,11 @@ def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None
             seen.page.get_by_role("link", name="judgements.csv").press("Enter")
         assert Path(download.value.path()).read_text(encoding="utf-8").startswith("sample_index,")
         seen.page.locator("#rerun summary").press("Enter")
+        # Its longest choice is not cut off.
+        assert seen.page.locator("#rerun select").evaluate(
+            "(one) => { const free = one.cloneNode(true); free.style.maxWidth = 'none'; one.after(free);"
+            " const fits = free.offsetWidth <= one.offsetWidth; free.remove(); return fits; }"
+        )
         seen.page.select_option("#rerun select", "all")
         seen.page.focus("#start-rerun")
         seen.page.keyboard.press("Enter")
