@@ -30,6 +30,10 @@ from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
 SCRIPTS = "scripts.jsonl"
 """The file of the test scripts: rows of the kind "dialogues", in the order of the dialogues."""
+USER_TAG = "user"
+"""The tag with the model that plays the user, where there are several."""
+PERSONA_TAG = "persona"
+"""The tag with the number of a dialogue's persona, from 1."""
 app = typer.Typer()
 
 
@@ -46,8 +50,14 @@ class SimulationOptions:
 
     simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = ""
     """The model that simulates."""
-    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = ""
-    """The model that plays the user."""
+    user: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model that plays the user; repeatable: by turns of a task's dialogues.",
+        ),
+    ] = None
+    """The models that play the user, by turns."""
     turns: Annotated[
         int | None,
         typer.Option(min=1, max=50, help="Maximum number of turns. Default: that of the row, else 4."),
@@ -57,7 +67,6 @@ class SimulationOptions:
     def apply(self, request: SimulateDialogueRequest) -> None:
         """Sets them in a request."""
         request.simulator_model = self.simulator or request.simulator_model
-        request.user_model = self.user or request.user_model
         request.max_turn_count = self.turns or request.max_turn_count
 
 
@@ -67,6 +76,15 @@ def simulate(
     own: SimulationOptions,
     job: Simulation,
     dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
+    personas: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Persons whom the user agent plays, one a line, by turns of a task's dialogues.",
+        ),
+    ] = None,
     judge: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service of a role: author or challenge-judge."),
@@ -98,6 +116,16 @@ def simulate(
     except ValueError as error:
         fail(str(error))
 
+    people: Sequence[str] = ()
+    if personas is not None:
+        try:
+            lines = personas.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            fail(f"{personas}: is not UTF-8")
+        people = [line.strip() for line in lines if line.strip()]
+        if not people:
+            fail(f"{personas}: has no persona")
+
     def apply(request: SimulateDialogueRequest) -> None:
         set_judges(request.judges, judges, models)
         own.apply(request)
@@ -111,19 +139,30 @@ def simulate(
             apply=apply,
             options=summary_options(group_by),
             conclude=lambda: _write_scripts(folder),
-            spread=lambda row: _number(row, dialogues),
+            spread=lambda row: _number(row, dialogues, own.user or (), people),
             spread_count=dialogues,
         ),
     )
 
 
-def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:
-    """As many copies of a row as its task has dialogues, each with its number."""
+def _number(
+    row: Row[SimulateDialogueRequest], count: int, users: Sequence[str], people: Sequence[str]
+) -> Sequence[SimulateDialogueRequest]:
+    """As many copies of a row as its task has dialogues, each with its number, user model and persona."""
     copies = []
     for index in range(count):
         copy = SimulateDialogueRequest()
         copy.CopyFrom(row.request)
         copy.dialogue_index += index
+        if users:
+            copy.user_model = users[copy.dialogue_index % len(users)]
+        if len(users) > 1:
+            copy.tags[USER_TAG] = copy.user_model
+        if people:
+            # Each model plays each person before one comes again.
+            place = copy.dialogue_index // max(1, len(users)) % len(people)
+            copy.persona = people[place]
+            copy.tags[PERSONA_TAG] = str(place + 1)
         copies.append(copy)
     return copies
 

@@ -108,7 +108,8 @@ class TableColumns:
             name = "" if job.file == "-" else Path(job.file).name
             file = Path(folder) / f"{name.partition('.')[0] or 'rows'}.jsonl"
             write_messages(file, made)
-            yield replace(job, file=str(file), format=Format.JSONL)
+            named = name if job.name is None else job.name
+            yield replace(job, file=str(file), format=Format.JSONL, name=named)
 
 
 def _refuse(file: str, conversion: table.Conversion) -> None:

@@ -26,6 +26,8 @@ class Drawn:
     mean: float
     lower: float | None
     upper: float | None
+    ends: tuple[float, float] | None = None
+    """The figure with every abstention at either end of the scale. None: there are none."""
     zero: float | None = None
     """The position of 0. None: it is not within the scale."""
 
@@ -40,7 +42,8 @@ def drawn(cell: Cell) -> Drawn | None:
         return 100 * min(1.0, max(0.0, (value - low) / (high - low)))
 
     lower, upper = map(position, cell.bounds) if cell.bounds else (None, None)
-    return Drawn(position(cell.value), lower, upper, position(0) if low < 0 < high else None)
+    ends = (position(cell.extremes[0]), position(cell.extremes[1])) if cell.extremes else None
+    return Drawn(position(cell.value), lower, upper, ends, position(0) if low < 0 < high else None)
 
 
 def shown_columns(table: Table) -> tuple[Sequence[int], Sequence[int]]:
@@ -113,6 +116,11 @@ def heat_ends(table: Table) -> Sequence[Cell]:
     cells = [one for row in table.rows for one in row.cells if one.heat is not None]
     low, high = (find(cells, key=lambda one: one.heat or 0.0, default=None) for find in (min, max))
     return () if low is None or high is None or low.heat == high.heat else (low, high)
+
+
+def has_extremes(table: Table) -> bool:
+    """Whether the bounds of a figure under its abstentions are drawn."""
+    return any(cell.extremes for row in table.rows for cell in row.cells)
 
 
 def describe(cell: Cell) -> str:
@@ -283,6 +291,7 @@ FILTERS: Sequence[Callable[..., object]] = (
     drawn,
     drawn_map,
     drawn_table,
+    has_extremes,
     has_few,
     heat_ends,
     heat_range,

@@ -30,6 +30,7 @@ from dramaturg.report.files import files_of
 from dramaturg.report.sample_data import SampleIndex, blocks, pack
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
+from dramaturg.results.abstentions import NOT_ASKED
 from dramaturg.results.coverage import coverage
 from dramaturg.results.files import read_results
 from dramaturg.tables import lead, sections
@@ -200,7 +201,10 @@ def _block(line: str) -> str:
 def _tiles(summary: Summary) -> Sequence[Tile]:
     samples, failed = summary.sample_count, summary.failed_sample_count
     share = coverage(samples - failed, samples, summary.judgement_count, summary.abstentions_by_reason)
-    abstained = sum(summary.abstentions_by_reason.values())
+    not_asked = sum(summary.abstentions_by_reason.get(reason, 0) for reason in NOT_ASKED)
+    abstained = sum(summary.abstentions_by_reason.values()) - not_asked
+    asked = summary.judgement_count - not_asked
+    left_out = f"; {not_asked:,} do not count as asked for" if not_asked else ""
     ranked, tied = standing(summary)
     if tied:
         note = f"not told apart from {len(tied):,} of {len(ranked) - 1:,} others"
@@ -214,7 +218,7 @@ def _tiles(summary: Summary) -> Sequence[Tile]:
         Tile(
             "coverage",
             percent(share, 1),
-            f"{abstained:,} of {summary.judgement_count:,} judgements abstained",
+            f"{abstained:,} of {asked:,} judgements abstained{left_out}",
         ),
         Tile("cost", format_cost(usage), f"{usage.provider_call_count:,} model calls"),
     ]

@@ -138,7 +138,9 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
-    drawn = [(one.mean, one.lower, one.upper) for one in entries if one.HasField("lower")]
+    drawn = [
+        (one.mean, one.lower, one.upper, *(_extremes(one) or ())) for one in entries if one.HasField("lower")
+    ]
     scale = fitted(scale, [value for one in drawn for value in one])
     compared = [Column(name, folded=True) for name in ("difference to first", "p", "ranks")]
     heads = [
@@ -203,8 +205,9 @@ def _entry_row(
             bounds,
             ends_of(*bounds, show) if bounds else "",
             scale,
-            entry.judged_count,
-            entry.judgement_count,
+            judged=entry.judged_count,
+            total=entry.judgement_count,
+            extremes=_extremes(entry) if bounds else None,
         ),
         *(Cell(show(end), end) for end in (optional(entry, "mean_lowest"), optional(entry, "mean_highest"))),
         Cell(f"{entry.judged_count:,} of {entry.judgement_count:,}", link=link),
@@ -212,6 +215,12 @@ def _entry_row(
         *([*_difference_cells(differences.get(entry.model), show), ranks] if differences else []),
         Cell(abstained, link=samples_link(model=entry.model, outcome="abstain") if abstained else ""),
     ]
+
+
+def _extremes(entry: LeaderboardEntry) -> tuple[float, float] | None:
+    """The means with every abstention at either end of the scale. None: there are no abstentions."""
+    lowest, highest = optional(entry, "mean_lowest"), optional(entry, "mean_highest")
+    return None if lowest is None or highest is None or lowest == highest else (lowest, highest)
 
 
 def _difference_cells(

@@ -5,6 +5,7 @@ The differences and tests are those of ``alignment.v1.CompareRunsResponse``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,6 +72,13 @@ class Flip:
     after: str
     direction: str
     """WORSE, BETTER or CHANGED."""
+    model: str = ""
+    """The author of the subject. Empty: it is not known."""
+
+    @property
+    def judged(self) -> tuple[str, str, str, str]:
+        """What one judgement differs in, if each model has one subject in the sample."""
+        return self.run, self.sample, self.aspect, self.model
 
 
 @dataclass(frozen=True)
@@ -188,10 +196,11 @@ def sections(comparison: Comparison) -> Iterator[Section]:
 def _flips(caption: str, flips: Sequence[Flip], folded: str = "") -> Table:
     names = ("sample", "of")
     table = Table(caption, columns(*names, texts=("by", "result", "baseline", "now")), heads=2, folded=folded)
+    differing = Counter(one.judged for one in flips)
     for one in flips:
         table.add_row(
             Cell(one.sample, link=samples_link(id=one.sample, **{f"tag.{one.direction}": one.aspect})),
-            name_cell(one.subject),
+            name_cell(one.model if one.model and differing[one.judged] == 1 else one.subject),
             one.aspect,
             one.run,
             words(one.before),

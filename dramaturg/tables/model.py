@@ -38,6 +38,8 @@ class Cell:
     """The ends as text, e.g. "50 to 75 %"."""
     scale: Scale | None = None
     """The scale on which the figure and its interval are drawn. None: they are not drawn."""
+    extremes: tuple[float, float] | None = None
+    """The figure with every abstention at one end of the scale, and at the other. None: that is not known."""
     judged: int | None = None
     """How many items the figure rests on. None: that is not known."""
     total: int | None = None

@@ -160,11 +160,12 @@ def by_model_table(whole: Sequence[VerdictFigures], models: Sequence[str]) -> Ta
 
 def group_sections(options: SummaryOptions, figures: Sequence[VerdictFigures]) -> Iterator[Section]:
     """The verdicts by each grouping: of all, by model if there are several, and by criterion."""
+    models = list(dict.fromkeys(one.model for one in figures if not one.all_models))
     for names, rows in by_grouping(options, figures):
-        yield _group(names, rows)
+        yield _group(names, rows, models)
 
 
-def _group(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Section:
+def _group(names: Sequence[str], rows: Sequence[VerdictFigures], models: Sequence[str]) -> Section:
     whole = [one for one in rows if one.all_models and not one.criterion]
     by_model = {
         (group_key(one.tags, names), one.model): one
@@ -186,9 +187,10 @@ def _group(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Section:
 
     title = ", ".join(names)
     tables = [_verdicts(f"Verdicts by {title}", names, whole, lambda one, _: group_cells(names, one.tags))]
-    models = list(dict.fromkeys(model for _, model in by_model))
-    if len(models) > 1:
-        tables.append(matrix(f"PASS of judged by {title} and model", names, keyed, models, of_model))
+    found = {model for _, model in by_model}
+    if len(found) > 1:
+        columns_shown = [model for model in models if model in found]
+        tables.append(matrix(f"PASS of judged by {title} and model", names, keyed, columns_shown, of_model))
     criteria = list(dict.fromkeys(criterion for _, criterion in pooled))
     tables.append(matrix(f"PASS of judged by {title} and criterion", names, keyed, criteria, of_criterion))
     note = "The share of PASS among PASS and FAIL, of all criteria by model and of all models by criterion."

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.kinds import find_summary_kind
 from dramaturg.report.comparison import render_comparison
+from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
@@ -86,9 +87,10 @@ async def compare(visit: Visit) -> web.StreamResponse:
         (await calls(calls.runs.GetSummary, pb.GetSummaryRequest(run_id=one))).summary for one in ids
     ]
     names = dict(zip(ids, _names(runs), strict=True))
-    made = _comparison(found, names, dict(zip(names.values(), summaries, strict=True)))
-    changed = {one.sample for one in made.flips}
+    changed = {one.sample_id for one in found.flips}
     samples = {name: await _samples(visit, run_id, changed) for run_id, name in names.items()}
+    models = await asyncio.to_thread(_models, samples[names[ids[1]]])
+    made = _comparison(found, names, dict(zip(names.values(), summaries, strict=True)), models)
     title = f"{names[ids[1]]} against {names[ids[0]]}"
     text = await asyncio.to_thread(
         lambda: "".join(render_comparison(title, made, samples, MAX_SAMPLES, total=len(changed)))
@@ -97,7 +99,10 @@ async def compare(visit: Visit) -> web.StreamResponse:
 
 
 def _comparison(
-    found: pb.CompareRunsResponse, names: Mapping[str, str], summaries: Mapping[str, Summary]
+    found: pb.CompareRunsResponse,
+    names: Mapping[str, str],
+    summaries: Mapping[str, Summary],
+    models: Mapping[tuple[str, str], str],
 ) -> Comparison:
     response = found.comparison
     for one in response.comparisons:
@@ -113,6 +118,7 @@ def _comparison(
             one.baseline_outcome,
             one.outcome,
             _direction(one.baseline_outcome, one.outcome),
+            models.get((one.sample_id, one.subject), ""),
         )
         for one in found.flips
     ]
@@ -177,12 +183,17 @@ async def _samples(visit: Visit, run_id: str, wanted: set[str]) -> Sequence[RunS
 
 
 def _of(samples: Sequence[RunSample], wanted: set[str]) -> Sequence[RunSample]:
-    kept = []
-    for sample in samples:
-        shown = view(sample)
-        if (shown.sample_id or shown.title) in wanted:
-            kept.append(sample)
-    return kept
+    return [sample for sample in samples if _key(view(sample)) in wanted]
+
+
+def _models(samples: Sequence[RunSample]) -> Mapping[tuple[str, str], str]:
+    """The authors of subjects, by the ids of their samples and their own."""
+    shown = map(view, samples)
+    return {(_key(one), subject.title): subject.model for one in shown for subject in one.subjects}
+
+
+def _key(shown: SampleView) -> str:
+    return shown.sample_id or shown.title
 
 
 ROUTES = (

@@ -96,13 +96,15 @@ async def _read(visit: Visit, run: Run, turns: asyncio.Semaphore) -> MainResult 
     if not ranked:
         return MainResult(models=models)
     first = ranked[0]
-    name = f"{first.model} " if first.model and len(ranked) > 1 else ""
+    name = f"{first.model} " if first.model and len(models) > 1 else ""
     of = f"first of {len(ranked)} models" if len(ranked) > 1 else ""
+    if len(ranked) == 1 < len(models):
+        of = f"alone ranked of {len(models)} models"
     return MainResult(f"{name}{show(first.mean)}", _interval(first, show), of, models)
 
 
 def _interval(entry: LeaderboardEntry, show: Callable[[float | None], str]) -> str:
-    return f"[{ends_of(entry.lower, entry.upper, show)}]" if entry.HasField("lower") else ""
+    return f"[{ends_of(entry.lower, entry.upper, show)}]" if entry.HasField("lower") else "no interval"
 
 
 _RESULTS = MainResults()

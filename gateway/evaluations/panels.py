@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Outcome, PanelVote, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.judge.conversations import Unit
+from dramaturg.judge.verdicts import unit_place
 from dramaturg.results.names import outcome_name, reason_name
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -153,7 +155,32 @@ def _confidence(verdict: Verdict) -> float | None:
 
 
 def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, title: str = "Panel") -> Verdict:
-    """The verdict of a rule on the votes of those that did not abstain; else an abstention."""
+    """The verdict of a rule on the votes of those that did not abstain, else an abstention.
+
+    Turns and calls that the criterion judges one by one are decided by the same rule, each by itself.
+    """
+    verdict = _count_votes(ballots, rule, quorum, title)
+    for place in sorted({unit_place(unit) for one in ballots for unit in one.verdict.units}):
+        votes = [replace(one, verdict=_on_unit(one.verdict, place)) for one in ballots]
+        counted = _count_votes(votes, rule, quorum, title)
+        verdict.units.add(
+            turn_index=place.turn_index,
+            call_index=place.call_index,
+            outcome=counted.outcome,
+            abstain_reason=counted.abstain_reason,
+            rationale=counted.rationale,
+        )
+    return verdict
+
+
+def _on_unit(verdict: Verdict, place: Unit) -> Verdict:
+    """A judge's verdict on a turn or call; its abstention from the whole where it judged none."""
+    given = next((unit for unit in verdict.units if unit_place(unit) == place), verdict)
+    return Verdict(outcome=given.outcome, abstain_reason=given.abstain_reason)
+
+
+def _count_votes(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, title: str) -> Verdict:
+    """The verdict of a rule, without units."""
     decided = [one for one in ballots if one.verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN]
     panel = Verdict(
         criterion=ballots[0].verdict.criterion,

@@ -126,8 +126,10 @@ class FakeFinder(roles_grpc.RoleServiceServicer):
     ) -> None:
         self._generated = generated
         self._clustered = clustered
+        self.requests: list[Any] = []
 
     async def GenerateRoles(self, request: Any, context: Any) -> roles_pb.GenerateRolesResponse:
+        self.requests.append(request)
         if isinstance(self._generated, Exception):
             raise self._generated
         return self._generated

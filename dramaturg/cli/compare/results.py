@@ -59,7 +59,7 @@ def write_comparison(
     )
     response = call_alignment(target, lambda stub: stub.CompareRuns(request))
     flips = [
-        Flip(flipped.name, *key, before.outcome(), after.outcome(), _direction(before, after))
+        Flip(flipped.name, *key, before.outcome(), after.outcome(), _direction(before, after), after.model)
         for flipped, key, before, after in outcome_flips(runs)
     ]
     made = Comparison(

@@ -587,7 +587,9 @@ const named = document.querySelectorAll('th a[href*="id="]');
 const titles = new Map(named.length ? data.samples.map(([, title, id]) => [id || title, title]) : []);
 for (const link of named) {
   const title = titles.get(new URLSearchParams(link.hash.slice(1)).get("id"));
-  if (title) link.replaceChildren(make("bdi", {}, title));
+  if (!title) continue;
+  link.replaceChildren(make("bdi", {}, title));
+  link.closest("th").classList.remove("short");
 }
 
 /* j and k go to the next and the previous sample, except while something is written. */
@@ -618,7 +620,7 @@ function stored(value) {
   try {
     if (value !== undefined) localStorage.setItem(STORED, value);
     return localStorage.getItem(STORED) || "";
-  } catch { return ""; }
+  } catch { return new URLSearchParams(location.search).get("theme") || ""; }
 }
 function choose(value) {
   if (value) document.documentElement.dataset.theme = value; else delete document.documentElement.dataset.theme;
@@ -627,14 +629,14 @@ theme.closest("label").hidden = false;
 const kept = stored();
 if (["light", "dark"].includes(kept)) theme.value = kept;
 choose(theme.value);
-theme.addEventListener("change", () => { stored(theme.value); choose(theme.value); });
+theme.addEventListener("change", () => { stored(theme.value); choose(theme.value); if (parent !== window) tell(); });
 
 if (!read()) { mirror(); find(); }
 
-/* A page that frames this one has its title, and keeps its place. */
+/* A page that frames this one has its title, and keeps its place and its theme. */
+function tell() { parent.postMessage({ place: location.hash, top: scrollY, theme: theme.value }, "*"); }
 if (parent !== window) {
   document.querySelector("h1").classList.add("hidden");
-  const tell = () => parent.postMessage({ place: location.hash, top: scrollY }, "*");
   for (const name of ["hashchange", "scroll"]) addEventListener(name, tell, { passive: true });
 }
 })();

@@ -11,6 +11,7 @@ from dramaturg.report.views.common import finding, panel_disagreement, provenanc
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 
+_ONE_TEXT = "judged as one text without steps, which results do not keep"
 _POSSIBLE = {
     verdict_pb2.OUTCOME_PASS: "can be carried out",
     verdict_pb2.OUTCOME_FAIL: "cannot be carried out",
@@ -73,6 +74,7 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
         ],
         notes=[
             *(["no script: " + reason_name(candidate.failure_reason)] if candidate.failure_reason else []),
+            *([_ONE_TEXT] if candidate.reading == verdict_pb2.READING_TEXT else []),
             *panels,
             *_step_notes(candidate),
         ],

@@ -156,6 +156,13 @@ document.querySelectorAll("[data-copy]").forEach((one) => {
   one.after(" ", button);
 });
 
+// The theme that is chosen in a report is that of the console, and of its next reports.
+const root = document.documentElement, THEMES = ["", "light", "dark"], STORED = "dramaturg-theme";
+function dress(theme) {
+  if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+}
+try { dress(THEMES.find((one) => one === localStorage.getItem(STORED))); } catch { /* storage is refused */ }
+
 // The report is framed. Its place is kept in the address of the page, and it is read again as the run goes on.
 const AGAIN = 10000;
 function keepReport(frame) {
@@ -170,12 +177,17 @@ function keepReport(frame) {
     if (frame.hidden || now === shown || waits) return;
     shown = now;
     last = Date.now();
-    frame.src = `${address}at=${encodeURIComponent(now)}${place}`;
+    frame.src = `${address}at=${encodeURIComponent(now)}&theme=${root.dataset.theme || ""}${place}`;
   }
   addEventListener("message", (event) => {
     const told = event.data?.place;
     if (event.source !== frame.contentWindow || typeof told !== "string" || !/^(#|$)/.test(told)) return;
     top = Number(event.data.top) || 0;
+    const theme = event.data.theme;
+    if (THEMES.includes(theme) && theme !== (root.dataset.theme || "")) {
+      dress(theme);
+      try { localStorage.setItem(STORED, theme); } catch { /* storage is refused */ }
+    }
     if (told === place) return;
     place = told;
     history.replaceState(null, "", place || location.pathname + location.search);

@@ -191,7 +191,14 @@ def _check_criteria(roles: RolePlan) -> Iterator[Violation]:
             yield Violation(
                 f"roles.criteria[{index}]", f"is no role: its {found[0].field} {found[0].description}"
             )
-    for name in ("objective_set", "objective_roles", "subjective_roles", "coarse_count", "fine_count"):
+    for name in (
+        "objective_set",
+        "objective_roles",
+        "subjective_roles",
+        "coarse_count",
+        "fine_count",
+        "topic",
+    ):
         if getattr(roles, name):
             yield Violation(f"roles.{name}", "must be empty or 0 where criteria are given")
 

@@ -153,7 +153,7 @@ async def _generate(
 ) -> Sequence[str]:
     """Adds generated roles; returns the reasons for the absence of some."""
     request = GenerateRolesRequest(
-        source=plan.request.source,
+        source=plan.request.roles.topic or plan.request.source,
         coarse_count=plan.coarse_count,
         fine_count=plan.fine_count,
         options=judge_options(finder, plan.request),

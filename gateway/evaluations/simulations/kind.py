@@ -355,6 +355,7 @@ class Simulation(Evaluation):
             utterances=self._utterances,
             options=options,
             rejected=() if rejected is None else (rejected,),
+            persona=request.persona,
         )
         answer = await ask(
             self._plan.author, self._scope, self._author.NextUserTurn, asked, NextUserTurnResponse

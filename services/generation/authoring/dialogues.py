@@ -87,8 +87,8 @@ class UserAgent:
         self._prompt: Prompt = library.load(
             "next_user_turn",
             fixed=(ANSWER_PLACEHOLDER,),
-            content=("task", "dialogue", "strategies", "request"),
-            parts=[*(_part(strategy) for strategy in STRATEGIES), "redirection"],
+            content=("task", "dialogue", "strategies"),
+            parts=[*(_part(strategy) for strategy in STRATEGIES), "persona", "request", "redirection"],
         )
 
     async def next_turn(self, request: pb.NextUserTurnRequest) -> pb.NextUserTurnResponse:
@@ -102,13 +102,21 @@ class UserAgent:
         shown = {
             "task": task_excerpt(task, request.utterances, self._limits),
             "dialogue": dialogue_excerpt(request.utterances, self._limits),
-            "request": _optional("form of a request", task.request_type),
         }
         values = {name: excerpt.text for name, excerpt in shown.items()}
-        values["strategies"] = self._strategies(task)
-        if request.rejected:
-            rejected = Excerpt(tuple(fence("rejected request", one, limit=2000) for one in request.rejected))
-            values["strategies"] += f"\n\n{self._prompt.parts['redirection']}\n{rejected.text}"
+        further = {
+            "persona": _optional("persona", request.persona),
+            "request": _optional("form of a request", task.request_type),
+            "redirection": Excerpt(
+                tuple(fence("rejected request", one, limit=2000) for one in request.rejected)
+            ),
+        }
+        values["strategies"] = "\n\n".join(
+            [
+                self._strategies(task),
+                *(f"{self._prompt.parts[part]}\n{one.text}" for part, one in further.items() if one.fences),
+            ]
+        )
         answer = await self._author.asker.ask(
             self._prompt,
             values,
@@ -117,7 +125,7 @@ class UserAgent:
                 request.options, temperature=USER_TEMPERATURE, max_output_tokens=USER_MAX_OUTPUT_TOKENS
             ),
         )
-        for excerpt in shown.values():
+        for excerpt in (*shown.values(), *further.values()):
             answer.provenance.parameters.update(excerpt.parameters)
         response = pb.NextUserTurnResponse(provenance=answer.provenance)
         if answer.abstention is not None:

@@ -146,6 +146,38 @@ def test_dialogues_are_the_rows_of_a_run(rows: Path, tmp_path: Path) -> None:
     assert {one.simulator_model for one in requests} == {"sim"}
 
 
+def test_dialogues_have_the_personas_by_turns(rows: Path, tmp_path: Path) -> None:
+    people, made = tmp_path / "people.txt", tmp_path / "dialogues.jsonl"
+    people.write_text("a nurse\n\na pilot\n")
+    result = run(rows, "--dialogues", 3, "--personas", people, "--rows", made)
+    assert result.exit_code == 0, result.output
+    requests = [Parse(line, SimulateDialogueRequest()) for line in made.read_text().splitlines()]
+    assert [one.persona for one in requests] == ["a nurse", "a pilot", "a nurse"] * 2
+    assert [one.tags["persona"] for one in requests] == ["1", "2", "1"] * 2
+    result = run(rows, "--dialogues", 4, "--personas", people, "--user", "x", "--user", "y", "--rows", made)
+    assert result.exit_code == 0, result.output
+    requests = [Parse(line, SimulateDialogueRequest()) for line in made.read_text().splitlines()]
+    expected = [("x", "a nurse"), ("y", "a nurse"), ("x", "a pilot"), ("y", "a pilot")]
+    assert [(one.user_model, one.persona) for one in requests] == expected * 2
+    assert [one.tags["user"] for one in requests] == ["x", "y"] * 4
+    asked: list[str] = []
+
+    async def listen(request: NextUserTurnRequest) -> NextUserTurnResponse:
+        asked.append(request.persona)
+        return await next_request(request)
+
+    author = {**ROLES["author"], "NextUserTurn": listen}
+    with gateway_in_a_thread({**ROLES, "author": author}) as target:
+        options = ("--target", target, "--dialogues", 2, "--turns", 2, "--limit", 1, "--personas", people)
+        result = run(rows, *options, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert set(asked) == {"a nurse", "a pilot"}
+    people.write_bytes(b"\xff")
+    assert run(rows, "--dialogues", 1, "--personas", people, "--rows", made).exit_code == 2
+    people.write_text("\n")
+    assert run(rows, "--dialogues", 1, "--personas", people, "--rows", made).exit_code == 2
+
+
 def test_wrong_usage_is_refused(rows: Path) -> None:
     result = run(rows, "--target", "127.0.0.1:1", "--judge-model", "gpt")
     assert (result.exit_code, "ROLE=MODEL" in result.stderr) == (2, True)

@@ -41,6 +41,8 @@ def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
         assert all(f"fill: {one}" in drawn for one, _ in SERIES[:2])
         charts = {file.name for file in written}
         assert {f"models-by-rank-intervals{suffix}" for suffix in (".svg", ".png", ".pdf")} <= charts
+        ranked = (tmp_path / "models-by-rank-intervals.svg").read_text(encoding="utf-8")
+        assert ">Models by rank (n = 16)<" in ranked
 
 
 def test_csv_has_figures_intervals_and_coverage_in_full_precision(tmp_path: Path) -> None:

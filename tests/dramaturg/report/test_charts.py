@@ -26,6 +26,12 @@ def test_an_interval_is_clipped_to_its_scale() -> None:
     assert drawn(Cell("–", scale=(0.0, 1.0))) is None
 
 
+def test_the_bounds_that_abstentions_leave_are_drawn_on_the_scale() -> None:
+    mark = drawn(Cell("5.5", 5.5, (4.0, 7.0), scale=(1.0, 10.0), extremes=(1.0, 20.0)))
+    assert mark is not None
+    assert mark.ends == (0.0, 100.0)
+
+
 def test_bars_are_relative_to_the_largest_count() -> None:
     table = Table("reasons", columns("reason", figures=[Column("count", bars=True)]))
     table.add_row("a", count(4))

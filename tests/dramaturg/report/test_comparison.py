@@ -71,6 +71,8 @@ def test_the_decision_comes_first_then_the_setup_and_the_changes_in_both_directi
         "1 changed to or from an abstention; the difference of −"
     )
     assert lead[1].endswith("The setup changed too.")
+    # The author stands there, not the id of its text.
+    assert "<bdi>writer</bdi>" in html[html.index(">Got worse</h2>") : html.index(">Got better</h2>")]
     change = "new: the judge &#39;strict&#39; of critic has the version &#39;llm-critic 2&#39;"
     setup, worse, better, abstained = (
         html.index(f">{title}</h2>")
@@ -118,6 +120,27 @@ def test_texts_are_compared_by_verdicts_and_scores(tmp_path: Path) -> None:
     html = page.read_text(encoding="utf-8")
     assert "judgements got worse and 1 better" in html
     assert f"2 of {scale.scale.lowest} to {scale.scale.highest}" in html
+
+
+def test_a_long_title_of_a_sample_covers_no_other_column(report: Path, tmp_path: Path) -> None:
+    page = tmp_path / "long.html"
+    long = "Plan day 0 of a trip on foot that takes as long as its name and a little more"
+    results = []
+    for name in ("old", "new"):
+        lines = (report.parent / name / "results.jsonl").read_text(encoding="utf-8")
+        results.append(tmp_path / name)
+        results[-1].mkdir()
+        (results[-1] / "results.jsonl").write_text(
+            lines.replace("Plan day 0 of a trip on foot", long), encoding="utf-8"
+        )
+    done = CliRunner().invoke(app, ["report", *map(str, results), "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    with visit(page) as seen:
+        named = seen.page.locator("section[aria-labelledby=got-worse] th", has_text=long)
+        assert named.evaluate(
+            "(one) => one.querySelector('a').getBoundingClientRect().right"
+            " <= one.getBoundingClientRect().right"
+        )
 
 
 def test_changes_lead_to_samples_in_a_browser(report: Path) -> None:

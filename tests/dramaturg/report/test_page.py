@@ -271,3 +271,4 @@ def test_judgements_that_are_not_asked_for_do_not_lower_the_coverage() -> None:
     summary.abstentions_by_reason.update({"NOT_SUPPORTED": 6, "TIMED_OUT": 1})
     html = "".join(render(Heading("A page"), summary, []))
     assert "<dt>coverage</dt><dd><bdi>37.5 %</bdi>" in html
+    assert ">1 of 4 judgements abstained; 6 do not count as asked for</span>" in html

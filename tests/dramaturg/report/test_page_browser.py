@@ -333,6 +333,7 @@ def test_a_table_is_downloaded_as_csv_latex_and_a_chart(reports: dict[str, Path]
         assert r"\begin{tabular}" in held["models-by-rank.tex"]
         chart = ElementTree.fromstring(held["models-by-rank.svg"])
         assert len(chart.findall("{http://www.w3.org/2000/svg}circle")) == 3
+        assert len(chart.findall("{http://www.w3.org/2000/svg}path")) == 3
         assert seen.page.get_by_role("button", name="SVG of Judges").count() == 0
         assert not seen.faults
 
@@ -353,6 +354,12 @@ def test_a_heat_map_says_how_many_it_rests_on_in_the_order_of_levels(reports: di
         assert [one.strip() for one in levels] == ["easy", "medium", "hard", "N/A"]
         for cell in table.locator("td.heat").all_inner_texts():
             assert re.fullmatch(r"\d+\.\d %.* ?n \d+", cell.replace("\n", " ")), cell
+        # Models stand in one order.
+        orders = [
+            seen.page.get_by_role("table", name=name).locator("thead th").all_inner_texts()[1:]
+            for name in ("PASS of judged by criterion and model", "PASS of judged by steps and model")
+        ]
+        assert orders[0] == orders[1]
         colours = "all => all.map((one) => getComputedStyle(one).backgroundColor)"
         few = seen.page.eval_on_selector_all("td.h10.s2", colours)
         assert few
@@ -374,6 +381,10 @@ def test_details_of_the_leaderboard_are_folded(reports: dict[str, Path]) -> None
         assert heads[4:] == ["judged", "coverage"]
         low, high = re.findall(r"[\d.]+", heads[3].replace("95 %", ""))
         assert float(low) > 50
+        # On the bar stand the interval and the bounds that abstentions leave.
+        board = seen.page.locator("section[aria-labelledby=leaderboard]")
+        assert [board.locator(f"svg .{name}").count() for name in ("mean", "whisker", "end")] == [3, 3, 3]
+        assert "Thin line with ends: from the lowest to the highest mean" in board.inner_text()
         assert float(high) <= 100
         details = seen.page.get_by_text(
             "Details: lowest, highest, difference to first, p, ranks, abstentions"

@@ -12,6 +12,7 @@ from itertools import combinations
 import pytest
 
 from docs.build import style as site_style
+from docs.hooks import on_page_content
 from dramaturg.report.charts import HEAT_STEPS, colour
 from dramaturg.report.page import stylesheet
 from dramaturg.report.tokens import SERIES
@@ -107,6 +108,11 @@ def test_a_file_has_the_colours_of_the_light_theme() -> None:
     for name, place in (("low", 0.0), ("high", 1.0)):
         assert f"--{name}: light-dark({colour(Cell('', heat=place), ends)}, " in stylesheet()
     assert HEAT_STEPS == 10
+
+
+def test_an_empty_corner_of_a_table_of_the_site_heads_nothing() -> None:
+    rows = '<tr><th></th><th style="text-align: right;"></th><th>name</th></tr>'
+    assert on_page_content(rows) == '<tr><td></td><td style="text-align: right;"></td><th>name</th></tr>'
 
 
 @pytest.mark.parametrize("sheet", [stylesheet(), site_style()], ids=["report", "site"])

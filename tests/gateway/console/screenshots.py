@@ -226,6 +226,24 @@ ALL = {
     **{f"evaluate-{kind}": f"evaluate/{kind}" for kind in KINDS},
 }
 """Every page, by the name of its picture. ``{set}`` is the label set of ``label_set``."""
+REPORTS = {
+    "report": "runs/after/report",
+    "sample": "runs/after/report#outcome=fail&open=first",
+    "report-of-pairs": "runs/pairs/report",
+    "report-of-a-comparison": "compare/report?baseline=before&run=after",
+}
+"""Reports without the console around them."""
+
+
+def _save_whole(seen: Tab, file: Path) -> None:
+    """The whole page. What is out of sight is not drawn, and frames are drawn in the viewport alone."""
+    size = dict(seen.page.viewport_size)
+    for _ in range(3):  # what comes into sight gets its height
+        size["height"] = max(HEIGHT, seen.page.evaluate("document.documentElement.scrollHeight"))
+        seen.page.set_viewport_size(size)
+        seen.page.wait_for_timeout(200)
+    seen.page.screenshot(path=file)
+    seen.page.set_viewport_size({**size, "height": HEIGHT})
 
 
 def look(folder: Path) -> None:
@@ -241,11 +259,11 @@ def look(folder: Path) -> None:
             made = label_set(seen).partition("/console/")[2]
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):
             with _tab(scheme, console.url, width, HEIGHT) as seen:
-                for title, path in ALL.items():
+                for title, path in {**ALL, **REPORTS}.items():
                     seen.page.goto(f"/console/{path.format(set=made)}")
                     if seen.page.locator("iframe.report").count():
                         _wait_for_report(seen)
-                    seen.page.screenshot(path=folder / f"{title}-{scheme}-{width}.png", full_page=True)
+                    _save_whole(seen, folder / f"{title}-{scheme}-{width}.png")
 
 
 if __name__ == "__main__":

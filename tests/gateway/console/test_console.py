@@ -29,11 +29,13 @@ from dramaturg.api.evaluation.v1.judge_monitor_pb2 import JudgeMonitor
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
 from dramaturg.service.auth import audit
 from dramaturg.service.settings import SettingsError
-from dramaturg.testing import in_thread
+from dramaturg.testing import in_thread, serve
 from gateway.console.comparison import named_reason
 from gateway.console.judges import judge_view
 from gateway.console.pages import render
 from gateway.console.runs import in_words
+from gateway.settings import JudgeEntry
+from services.alignment.app import App as AlignmentApp
 from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
 from tests.gateway.evaluations.test_judge_comparisons import ABSTAIN, FAIL, PASS, candidate, sample
@@ -467,6 +469,14 @@ def test_a_certificate_is_shown_with_what_has_changed_since() -> None:
         authenticates=False,
     )
     assert '<div class="fail">stale</div><div class="note text">version 1, now 2</div>' in page
+
+
+async def test_judges_that_are_configured_and_serve_are_counted_in_a_fold(tmp_path: Path) -> None:
+    async with AlignmentApp().open() as contracts, serve(*contracts) as alignment:
+        entry = JudgeEntry(role="alignment", name="statistics", target=alignment.target)
+        async with serve_console(tmp_path, [entry]) as console, Browserless(console) as visitor:
+            shown = await (await visitor.get("/console/judges")).text()
+    assert "<summary>1 configured judge, all serving</summary>" in shown
 
 
 async def test_a_run_without_shadows_says_so(served: Consoled) -> None:

@@ -108,6 +108,25 @@ def test_the_page_of_a_run_is_its_report_also_while_it_goes_on(console: Consoled
         assert not seen.faults
 
 
+def test_the_theme_of_a_report_is_kept_by_the_console(served: Consoled) -> None:
+    finished_run(served.store, many("scripts", 4))
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/runs/run")
+        report = seen.page.frame_locator("iframe.report")
+        report.locator("#theme").select_option("dark")
+        seen.until("document.documentElement.dataset.theme === 'dark'")
+        seen.page.reload()
+        report.locator("#status", has_text="samples").wait_for()
+        assert report.locator("#theme").input_value() == "dark"
+        assert report.locator("html").get_attribute("data-theme") == "dark"
+        seen.page.goto(f"{served.url}/console/judges")
+        seen.until("document.documentElement.dataset.theme === 'dark'")
+        seen.page.goto(f"{served.url}/console/runs/run")
+        report.locator("#theme").select_option("")
+        seen.until("document.documentElement.dataset.theme === undefined")
+        assert not seen.faults
+
+
 def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None:
     finished_run(served.store, many("scripts", 4))
     with tab(served) as seen:
@@ -117,6 +136,11 @@ def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None
             seen.page.get_by_role("link", name="judgements.csv").press("Enter")
         assert Path(download.value.path()).read_text(encoding="utf-8").startswith("sample_index,")
         seen.page.locator("#rerun summary").press("Enter")
+        # Its longest choice is not cut off.
+        assert seen.page.locator("#rerun select").evaluate(
+            "(one) => { const free = one.cloneNode(true); free.style.maxWidth = 'none'; one.after(free);"
+            " const fits = free.offsetWidth <= one.offsetWidth; free.remove(); return fits; }"
+        )
         seen.page.select_option("#rerun select", "all")
         seen.page.focus("#start-rerun")
         seen.page.keyboard.press("Enter")
@@ -220,6 +244,8 @@ def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None
         assert heads[:2] == ["What changed in the setup", "Got worse"]
         assert "9.9.9" in seen.page.inner_text("section[aria-labelledby=setup]")
         assert seen.page.inner_text("#status") == "12 samples"
+        authors = seen.page.locator("section[aria-labelledby=got-worse] tbody th:nth-child(2):visible")
+        assert set(authors.all_inner_texts()) == {"writer-large"}
         seen.page.locator("section[aria-labelledby=got-worse] tbody a").first.press("Enter")
         seen.until("document.getElementById('status').textContent === '1 of 12 samples'")
         seen.page.locator(".matrix .name a").first.press("Enter")

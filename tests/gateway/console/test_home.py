@@ -52,3 +52,15 @@ async def test_a_failure_of_one_visitor_is_not_shown_to_the_next() -> None:
         assert found.models == ["writer"]
         assert found.text
     assert asked == ["run"]
+
+
+async def test_the_model_that_alone_is_ranked_is_named() -> None:
+    run = Run(id="run", state=RUN_STATE_SUCCEEDED, spec=RunSpec())
+    run.spec.scripts.SetInParent()
+    run.progress.judgement_count = 7
+    entries = [LeaderboardEntry(model="writer", rank=1, mean=0.5), LeaderboardEntry(model="silent")]
+    served, _ = visitor(pb.GetLeaderboardResponse(entries=entries))
+    found = (await MainResults().of(served, [run]))["run"]
+    assert found is not None
+    assert found.text.startswith("writer 50")
+    assert (found.interval, found.of) == ("no interval", "alone ranked of 2 models")

@@ -21,6 +21,14 @@ NO_PAGES = re.compile(r"/part$|/report$|/\(\?P<name>")
 """The addresses of parts of pages, of reports in a frame, and of files."""
 
 
+CUT_HINTS = """[...document.querySelectorAll("input[placeholder]")].filter((one) => {
+  const context = document.createElement("canvas").getContext("2d"), style = getComputedStyle(one);
+  context.font = style.font;
+  const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return one.checkVisibility() && context.measureText(one.placeholder).width > room;
+}).map((one) => one.placeholder)"""
+
+
 @pytest.fixture
 def filled(tmp_path: Path) -> Iterator[Consoled]:
     """A console with runs, labels and judges."""
@@ -55,6 +63,8 @@ def test_each_page_opens_without_a_fault(filled: Consoled, scheme: str, width: i
                 assert one.get_attribute("data-confirm"), address
                 assert one.evaluate("(one) => one.closest('.apart') !== null"), address
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, address
+            # No hint in a field is cut off.
+            assert seen.page.evaluate(CUT_HINTS) == [], address
             # No table has a part that is out of view.
             assert seen.page.evaluate(
                 "[...document.querySelectorAll('.wide')].every(one => one.scrollWidth <= one.clientWidth)"

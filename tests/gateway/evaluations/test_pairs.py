@@ -178,6 +178,18 @@ async def test_without_generated_roles_the_objective_ones_judge(
     assert whole.comparisons[0].comparison.preference == SECOND
 
 
+async def test_roles_of_a_topic_are_asked_for_the_topic() -> None:
+    finder = FakeFinder(GenerateRolesResponse(roles=[READER]))
+    async with serve_fakes(everyone(FIRST), finder) as target:
+        for source in ("One.", "Another."):
+            asked = request(source=source, roles=RolePlan(topic="cooking"))
+            assert types(result(await events(target, asked)))[3:] == ["Driver"]
+    # Equal requests are one call, by the ledger.
+    first, second = finder.requests
+    assert first == second
+    assert first.source == "cooking"
+
+
 async def test_without_clustering_all_roles_judge() -> None:
     finder = FakeFinder(GenerateRolesResponse(roles=[READER, READER]), RuntimeError("no vectors"))
     async with serve_fakes(everyone(FIRST), finder) as target:

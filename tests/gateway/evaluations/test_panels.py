@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Outcome, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Outcome, UnitVerdict, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
-from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.judge.verdicts import abstained, failed, finding, is_unit_sound, of_units, passed, scored
 from gateway.evaluations.panels import decide
 from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
@@ -62,6 +62,39 @@ def test_more_than_half_of_those_that_did_not_abstain_decide(votes: list[str | i
 def test_the_findings_of_the_majority_stand_once() -> None:
     verdict = decide([assess(ballot(vote)) for vote in (FAIL, FAIL, PASS)], ABSEVAL)[0]
     assert len(verdict.findings) == 1
+
+
+def of_calls(*votes: str) -> Verdict:
+    """A verdict on the calls of the second turn."""
+    return of_units(
+        "executable",
+        [
+            UnitVerdict(
+                turn_index=1,
+                call_index=call,
+                outcome=Outcome.Value(f"OUTCOME_{vote}"),
+                abstain_reason=REASONS[0] if vote == ABSTAIN else verdict_pb2.ABSTAIN_REASON_UNSPECIFIED,
+            )
+            for call, vote in enumerate(votes)
+        ],
+    )
+
+
+def test_turns_and_calls_are_decided_by_the_rule_of_the_panel_each_by_itself() -> None:
+    judged = [
+        of_calls(PASS, FAIL, PASS),
+        of_calls(FAIL, FAIL, ABSTAIN),
+        ballot(REASONS[1]),
+        of_calls(PASS, PASS, PASS),
+    ]
+    verdict = decide([assess(one) for one in judged], ABSEVAL)[0]
+    assert [(one.turn_index, one.call_index) for one in verdict.units] == [(1, 0), (1, 1), (1, 2)]
+    outcomes = [Outcome.Name(one.outcome).removeprefix("OUTCOME_") for one in verdict.units]
+    assert (outcome(verdict), outcomes) == (FAIL, [PASS, FAIL, PASS])
+    assert all(map(is_unit_sound, verdict.units))
+    # The judge that abstained from the whole votes on no call.
+    strict = decide([assess(one) for one in judged], ABSEVAL, seats("majority", 4, (1, 1, 1, 1)))[0]
+    assert [one.abstain_reason for one in strict.units] == [REASONS[1], REASONS[1], REASONS[0]]
 
 
 def test_one_judges_verdict_is_left_as_it_is() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from tests.support.drawn import drawn_lines
 from tests.support.openai_server import Answer, Body
 from tests.support.readers import entries, prompt_of, shown
 from tests.support.reproductions import read_csv, released_pairs, reproduce_with
@@ -160,5 +161,13 @@ def test_correlations_follow_from_the_papers_equations(data_dir: Path, tmp_path:
     row = read_csv(tmp_path / "out" / "table-1.csv")[0]
     for column, roles in (("MDRPE", methods["fixed-roles"]), ("DRPE", methods["roles k=5"])):
         assert float(row[column]) == pytest.approx(stats.pearsonr(scores(roles, pairs), human)[0], abs=1e-9)
+    # Figure 7: the scores by the number of subjective roles; ManualDRPE has three at most.
+    points = (
+        [[*OBJECTIVE, *readers[:count]] for count in (0, 2, 4, 6)],
+        [[*MANUAL[:count], *OBJECTIVE] for count in (0, 2, 3)],
+    )
+    for line, sets in zip(drawn_lines(tmp_path / "out" / "figure-7.svg"), points, strict=True):
+        heights = [stats.pearsonr(scores(roles, pairs), human)[0] for roles in sets]
+        assert line == pytest.approx(heights, abs=1e-3)
     expected = stats.pearsonr(alone, human)[0]
     assert float(row["LLM"]) == pytest.approx(expected, abs=1e-9)

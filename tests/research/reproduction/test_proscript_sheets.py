@@ -14,9 +14,16 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.client import DramaturgClient
+from dramaturg.datasets.json_lines import LineError
 from dramaturg_research.reproduction.paper import DataError, Reproduction
 from dramaturg_research.reproduction.proscript.people import read_sheets
-from dramaturg_research.reproduction.proscript.sheets import HUMAN, steps_text, write_sheets
+from dramaturg_research.reproduction.proscript.sheets import (
+    HUMAN,
+    read_orders,
+    steps_text,
+    write_orders,
+    write_sheets,
+)
 from dramaturg_research.reproduction.session import Session
 from tests.support.reproductions import Grid, read_csv, reproduce
 
@@ -194,4 +201,25 @@ def test_a_wrong_entry_is_named(tmp_path: Path, name: str, content: str, problem
             await read_sheets(session, stub, out, completed, Reproduction("", ""))
 
     with pytest.raises(DataError, match=problem):
+        asyncio.run(read())
+
+
+def test_an_order_of_an_unknown_script_is_named(tmp_path: Path) -> None:
+    cake = graph("mix", "bake")
+    write_orders(tmp_path, tmp_path / "sheets", {5: cake}, 0)
+    (row,) = read_lines(tmp_path / "sheets" / "orders.jsonl")
+    assert (row["id"], row["order"]) == ("5", "")
+    before = (tmp_path / "sheets" / "orders.jsonl").read_bytes()
+    write_orders(tmp_path, tmp_path / "sheets", {5: cake, 6: cake}, 1)
+    assert (tmp_path / "sheets" / "orders.jsonl").read_bytes() == before
+    completed = tmp_path / "completed"
+    completed.mkdir()
+    (completed / "orders-1.jsonl").write_text(json.dumps({**row, "id": "6", "order": "step0 -> step1"}))
+
+    async def read() -> None:
+        # Nothing is asked of the service.
+        async with grpc.aio.insecure_channel("localhost:1") as channel:
+            await read_orders(GraphServiceStub(channel), tmp_path, completed, [cake] * 7)
+
+    with pytest.raises(LineError, match="'6'"):
         asyncio.run(read())

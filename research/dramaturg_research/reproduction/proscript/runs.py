@@ -20,6 +20,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.baselines import draw_baselines
 from dramaturg.graphs.file_scores import FileScores, score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
@@ -30,7 +31,15 @@ from dramaturg_research.formats.proscript import DEGREE, convert_rows
 from dramaturg_research.reproduction.cells import count, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
-from dramaturg_research.reproduction.proscript.sheets import HUMAN, REVISIONS, VOTES, write_sheets
+from dramaturg_research.reproduction.proscript.sheets import (
+    HUMAN,
+    ORDERS,
+    REVISIONS,
+    VOTES,
+    read_orders,
+    write_orders,
+    write_sheets,
+)
 from dramaturg_research.reproduction.proscript.tables import (
     Predicted,
     degrees,
@@ -84,12 +93,13 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     test = _read(place / TEST) if (place / TEST).exists() else []
     try:
         drawn = await _random_pairs(service, session.selected(rows), session.seed)
-        random = await _score_random(service, drawn)
+        random = await _score(service, drawn)
         drawn_test = await _random_pairs(service, session.selected(test), session.seed) if test else []
-        random_test = await _score_random(service, drawn_test) if test else None
+        random_test = await _score(service, drawn_test) if test else None
         random_distances = [] if session.dry_run else await _measure_random(service, drawn)
         released = await released_predictions(service, place)
         given = {file.name: await _score_file(service, file, place / DEV) for file in session.predictions}
+        people = await _score_people(session, service, [row.reference for row in rows])
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     edges: Summary | None = None
@@ -111,21 +121,24 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         }
         nearest = {} if session.dry_run else await _nearest(session, rows)
         made.tables += [
-            table_1(predicted, session, given),
+            table_1(predicted, session, given, people),
             table_2(written, random_distances, session, nearest),
         ]
         if session.out is not None and not session.dry_run:
             scripts = await _scripts(session)
             write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
     else:
-        made.tables += [table_1(predicted, session, given), table_2({}, random_distances, session, {})]
+        made.tables += [
+            table_1(predicted, session, given, people),
+            table_2({}, random_distances, session, {}),
+        ]
         made.omissions.append(
             Omission("The rows of models in Tables 1 and 2", "No model is named (--offline).")
         )
     made.tables.append(degrees(_parts(place, [row.reference for row in rows])))
     if released is not None:
         made.tables.append(released)
-    made.figures += [figure_3(place / DEV), figure_5(edges, random, session)]
+    made.figures += [figure_3(place / DEV), figure_5(edges, random, session, people)]
     made.omissions += _OMISSIONS
     found: frozenset[str] = frozenset()
     if session.out is not None:
@@ -134,8 +147,26 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             found = await read_sheets(session, service, session.out, sheets, made)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
+    if people is not None:
+        found |= {ORDERS}
     made.omissions += [omission for sheet, omission in _UNREAD.items() if sheet not in found]
     return made
+
+
+async def _score_people(
+    session: Session, service: GraphServiceAsyncStub, references: Sequence[ScriptGraph]
+) -> pb.ScoreEdgesResponse | None:
+    """Writes the sheet of shuffled events and scores the completed ones. None: there are none."""
+    if session.out is None or session.dry_run:
+        return None
+    sheets = session.sheets or session.out / SHEETS
+    drawn = session.selected(range(len(references)))
+    write_orders(session.out, sheets, {index: references[index] for index in drawn}, session.seed)
+    try:
+        pairs = await read_orders(service, session.out, sheets, references)
+    except LineError as error:
+        raise DataError(str(error)) from error
+    return await _score(service, pairs) if pairs else None
 
 
 async def _predict(
@@ -213,6 +244,11 @@ _OMISSIONS = (
     ),
 )
 _UNREAD = {
+    ORDERS: Omission(
+        "Table 1 and Figure 5, people of this run",
+        "There is no order of events, so the printed row of people stands alone. People complete copies of "
+        "sheets/orders.jsonl.",
+    ),
     VOTES: Omission(
         "Figure 7, votes on pairs of scripts",
         "There is no vote, so the printed shares stand alone. A run with models writes "
@@ -285,9 +321,7 @@ async def _random_pairs(
     ]
 
 
-async def _score_random(
-    service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]
-) -> pb.ScoreEdgesResponse:
+async def _score(service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]) -> pb.ScoreEdgesResponse:
     choices = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED, by=["degree"])
     return await score_pairs(service, choices, pairs)
 

@@ -1,4 +1,4 @@
-"""The sheets of proScript for people: votes on pairs of scripts, and revisions of scripts.
+"""The sheets of proScript for people: orders of shuffled events, votes on pairs of scripts, and revisions.
 
 A reproduction draws the sheets from its runs and reads the completed copies. The keys, which name the author
 of each script, are files of their own.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
-from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.datasets.spreadsheet import read_table, write_table
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 HUMAN = "Human"
 """The released scripts, as an approach."""
-VOTES, REVISIONS = "votes", "revisions"
+ORDERS, VOTES, REVISIONS = "orders", "votes", "revisions"
 """The sheets. Every file whose name begins so is read: ``votes.csv``, ``votes-2.csv``."""
-VOTES_KEY, REVISIONS_KEY = "votes-key.csv", "revisions-key.csv"
-"""The authors of the scripts of a sheet."""
+ORDERS_KEY, VOTES_KEY, REVISIONS_KEY = "orders-key.csv", "votes-key.csv", "revisions-key.csv"
+"""The references of the events of a sheet, or the authors of its scripts."""
 PAIR_COUNT, REVISED_COUNT = 150, 250
 """Section 6.3: the pairs of each comparison, and the scenarios of the development part to revise."""
+ORDERED_COUNT = 250
+"""The scripts whose events people order. The paper states none."""
 TYPES = (
     "incorrect order",
     "missing event",
@@ -60,7 +62,7 @@ class Revision(NamedTuple):
 def steps_text(graph: ScriptGraph) -> str:
     """The events in an order of the script, then the edges, a line each (proScript, Figure 6)."""
     order = {event: place for place, event in enumerate(_ordered(graph))}
-    texts = {event.id: " ".join(event.text.replace(";", ",").split()) or event.id for event in graph.events}
+    texts = {event.id: _plain(event) for event in graph.events}
     edges = sorted((order[edge.source_id], order[edge.target_id]) for edge in graph.edges)
     lines = [f"step{place}: {texts[event]}" for event, place in order.items()]
     return ";\n".join([*lines, *(f"step{one} -> step{other}" for one, other in edges)])
@@ -107,6 +109,81 @@ def write_sheets(out: Path, sheets: Path, scripts: Scripts, seed: int) -> None:
         lines = (json.dumps({**row, "revised": "", "type": ""}, ensure_ascii=False) for row in rows)
         (sheets / f"{REVISIONS}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         write_table(out / REVISIONS_KEY, ("id", "approach", "script"), key)
+
+
+def write_orders(out: Path, sheets: Path, references: Mapping[int, ScriptGraph], seed: int) -> None:
+    """Writes the sheet of shuffled events and its key, unless the key exists.
+
+    Args:
+        out: The folder of the key.
+        sheets: The folder of the sheet.
+        references: The scripts to draw from, by their place in the data.
+        seed: The seed of the scripts and of the order of their events.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    if (out / ORDERS_KEY).exists():
+        return
+    sheets.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(f"{ORDERS} {seed}")  # noqa: S311
+    key: Rows = []
+    lines = []
+    for index in draw.sample(list(references), min(ORDERED_COUNT, len(references))):
+        events = list(references[index].events)
+        draw.shuffle(events)
+        key.append({"id": str(index), "events": " ".join(event.id for event in events)})
+        scenario = references[index].scenario
+        row = {"id": str(index), "scenario": scenario, "steps": _steps(events), "order": ""}
+        lines.append(f"{json.dumps(row, ensure_ascii=False)}\n")
+    (sheets / f"{ORDERS}.jsonl").write_text("".join(lines), encoding="utf-8")
+    write_table(out / ORDERS_KEY, ("id", "events"), key)
+
+
+def _steps(events: Sequence[Event]) -> str:
+    return ";\n".join(f"step{place}: {_plain(event)}" for place, event in enumerate(events))
+
+
+def _plain(event: Event) -> str:
+    return " ".join(event.text.replace(";", ",").split()) or event.id
+
+
+async def read_orders(
+    service: GraphServiceAsyncStub, out: Path, sheets: Path, references: Sequence[ScriptGraph]
+) -> Sequence[pb.GraphPair]:
+    """The orders of all completed sheets, each with its reference. A row without an order is none.
+
+    Raises:
+        LineError: An entry cannot be read.
+    """
+    key_file = out / ORDERS_KEY
+    if not key_file.exists():
+        return []
+    key = read_key(key_file, "events")
+    pairs: list[pb.GraphPair] = []
+    for file in completed_sheets(sheets, ORDERS):
+        for line, row in json_objects(file):
+            found, order = str(row.get("id") or ""), str(row.get("order") or "")
+            if not order.strip():
+                continue
+            if found not in key or int(found) >= len(references):
+                raise LineError(file, line, f"the id {found!r} is not in {key_file}")
+            reference, ids = references[int(found)], key[found]["events"].split()
+            known = {event.id: event for event in reference.events}
+            if set(ids) != set(known):
+                raise LineError(file, line, f"{key_file} has other events of {found!r} than the data")
+            # The steps of the key: those of the sheet may have been edited.
+            text = f"{_steps([known[one] for one in ids])};\n{order}"
+            parsed = await service.ParseGraph(pb.ParseGraphRequest(text=text, dialect=pb.GRAPH_DIALECT_STEPS))
+            if len(parsed.graph.events) != len(ids) or not parsed.graph.edges:
+                raise LineError(
+                    file, line, '"order" has no edges between these steps, such as step0 -> step1'
+                )
+            graph = ScriptGraph(scenario=reference.scenario, events=reference.events)
+            for edge in parsed.graph.edges:
+                graph.edges.add(source_id=ids[int(edge.source_id)], target_id=ids[int(edge.target_id)])
+            pairs.append(pb.GraphPair(id=str(len(pairs)), predicted=graph, reference=reference))
+    return pairs
 
 
 Rows = list[dict[str, str]]

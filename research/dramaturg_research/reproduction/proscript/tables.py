@@ -41,6 +41,8 @@ _ORIENTATION_NOTE = (
     "share of the predicted edges that are right. By the convention they are the other way round."
 )
 _HIGH_DEGREE = 4
+PEOPLE = "people"
+"""The row of people who ordered shuffled events."""
 
 
 class Predicted(NamedTuple):
@@ -54,13 +56,19 @@ class Predicted(NamedTuple):
     random_test: pb.ScoreEdgesResponse | None
 
 
-def table_1(predicted: Mapping[str, Predicted], session: Session, given: Mapping[str, FileScores]) -> Table:
-    """The scores of random graphs, of each model by each method, and of files, above those of the paper.
+def table_1(
+    predicted: Mapping[str, Predicted],
+    session: Session,
+    given: Mapping[str, FileScores],
+    people: pb.ScoreEdgesResponse | None,
+) -> Table:
+    """The scores of random graphs, of models by each method, of files and people, above those of the paper.
 
     Args:
         predicted: By method; the model's own is "".
         session: The models.
         given: The scores of predictions that were made before, on the development part, by file.
+        people: The scores of people who ordered events of the development part. None: there are none.
     """
     absent = [number(None, _DIGITS)] * 3 * (len(_SPLITS) - 2)
     printed = {name: line.split() for name, line in TABLE_1.items()}
@@ -95,6 +103,10 @@ def table_1(predicted: Mapping[str, Predicted], session: Session, given: Mapping
             asked = scores.response.summary.pair_count
             answered = f"{asked - len(scores.unanswered)} of {asked}"
             notes.append(f"{name}: {answered} scripts have a prediction; the others have no edges.")
+    if people is not None:
+        cells = [percent(value, _DIGITS) for value in _macro_scores(people)]
+        rows.append(Row([words(PEOPLE), *cells, *[number(None, _DIGITS)] * 3, *absent]))
+        notes.append(f"{PEOPLE}: {people.summary.pair_count} orders of shuffled events, each for itself.")
     rows += [
         Row(
             [words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)],
@@ -270,21 +282,22 @@ def figure_3(file: Path) -> BarChart:
     )
 
 
-def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Session) -> LineChart:
-    """F1 of each model and of random graphs by maximum degree."""
-    scripts: Counter[str] = Counter()
-    sums: defaultdict[str, float] = defaultdict(float)
-    for group in random.groups:
-        degree, pairs = pooled_degree(group.value), group.summary.pair_count
-        scripts[degree] += pairs
-        # Macro means are over scripts.
-        sums[degree] += group.summary.macro.f1 * pairs
-    groups = {degree: sums[degree] / count for degree, count in sorted(scripts.items())}
-    counts = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(scripts.items()))
+def figure_5(
+    edges: Summary | None,
+    random: pb.ScoreEdgesResponse,
+    session: Session,
+    people: pb.ScoreEdgesResponse | None,
+) -> LineChart:
+    """F1 of each model, of people and of random graphs by maximum degree."""
+    scripts, groups = _by_degree(random)
+    counts = ", ".join(f"{count} of degree {degree}" for degree, count in scripts.items())
     series: dict[str, list[float | None]] = {}
     for model in session.models if edges else ():
         found = [of_model(edges, model, degree) for degree in groups]
         series[model] = [_f1_cells(one)[0].value for one in found]
+    if people is not None:
+        _, ordered = _by_degree(people)
+        series[PEOPLE] = [100 * ordered[degree] if degree in ordered else None for degree in groups]
     series["random"] = [100 * value for value in groups.values()]
     return LineChart(
         "figure-5",
@@ -296,3 +309,17 @@ def figure_5(edges: Summary | None, random: pb.ScoreEdgesResponse, session: Sess
         limits=(0, 100),
         notes=[f"Scripts: {counts}. The paper prints no values for its models."],
     )
+
+
+def _by_degree(scores: pb.ScoreEdgesResponse) -> tuple[Mapping[str, int], Mapping[str, float]]:
+    """The number of scripts and their mean F1 by maximum degree, from 4 together."""
+    scripts: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
+    for group in scores.groups:
+        degree, pairs = pooled_degree(group.value), group.summary.pair_count
+        scripts[degree] += pairs
+        # Macro means are over scripts.
+        sums[degree] += group.summary.macro.f1 * pairs
+    return dict(sorted(scripts.items())), {
+        degree: sums[degree] / scripts[degree] for degree in sorted(scripts)
+    }

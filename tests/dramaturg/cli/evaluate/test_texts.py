@@ -97,6 +97,7 @@ async def test_a_detached_run_goes_on_and_the_same_command_finds_it(
     assert f"next: dramaturg runs watch {run} --target {target}" in begun.err
     watched = await dramaturg("runs", "watch", run, "--json")
     assert (watched.json["state"], watched.json["succeeded"]) == ("SUCCEEDED", 3)
+    assert watched.json["name"] == "answers.csv"
 
 
 async def test_the_tables_name_models_criteria_scales_and_panels(

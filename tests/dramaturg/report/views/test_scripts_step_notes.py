@@ -23,6 +23,12 @@ def test_each_note_says_whether_the_step_can_be_carried_out_and_why() -> None:
     ]
 
 
+def test_a_script_that_was_judged_as_one_text_says_so() -> None:
+    result = ScriptsResult(candidates=[CandidateResult(candidate_id="a", reading=verdict_pb2.READING_TEXT)])
+    (subject,) = view(0, result).subjects
+    assert list(subject.notes) == ["judged as one text without steps, which results do not keep"]
+
+
 def test_equal_notes_of_one_judge_are_said_once_for_all_of_their_steps() -> None:
     possible = [StepNote(step_index=place, outcome=verdict_pb2.OUTCOME_PASS) for place in (0, 1, 3)]
     notes = [*possible, StepNote(step_index=2, outcome=verdict_pb2.OUTCOME_FAIL)]

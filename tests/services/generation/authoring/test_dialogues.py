@@ -62,6 +62,16 @@ async def test_a_rejected_request_is_shown_to_the_user_agent() -> None:
     assert "rejected" not in plain["messages"][-1]["content"]
 
 
+async def test_the_user_agent_plays_a_person() -> None:
+    _, [plain] = await next_turn(said("ls"))
+    _, [body] = await next_turn(said("ls"), persona="A nurse in a hurry.")
+    shown = body["messages"][-1]["content"]
+    assert "You are this person" in shown
+    assert fenced("persona", "A nurse in a hurry.") in shown
+    assert body["messages"][:-1] == plain["messages"][:-1]
+    assert "person" not in plain["messages"][-1]["content"]
+
+
 async def test_the_user_agent_sees_the_dialogue_turn_by_turn_and_four_strategies() -> None:
     utterances = [*OPENING, *dialogue("ls", "")]
     response, [body] = await next_turn(said(" cd /tmp "), utterances=utterances)
@@ -83,7 +93,8 @@ async def test_the_user_agent_sees_the_dialogue_turn_by_turn_and_four_strategies
     assert shown.startswith("\n\n".join(parts) + "\n\nHow you go on")
     for strategy in ("improvement: ", "next-step: ", "new-request: ", "other: "):
         assert f"\n{strategy}" in shown
-    assert "The form of a request:\n(none)\n" in shown
+    assert "The form of a request" not in shown
+    assert "(none)" not in shown
     assert (body["temperature"], body["max_tokens"]) == (1.2, 300)
     assert '"next-step" | "new-request"' in body["messages"][0]["content"]
     provenance = response.provenance
@@ -101,7 +112,7 @@ async def test_a_task_s_own_strategy_and_form_of_request_take_their_place() -> N
     shown = body["messages"][-1]["content"]
     assert response.utterance == Utterance(speaker=USER, text="Paris", strategy="Answer the question.")
     assert fenced("strategy", "Answer the question.") in shown
-    assert fenced("form of a request", "your answer") in shown
+    assert "The form of a request:\n" + fenced("form of a request", "your answer") in shown
     assert fenced("task description", "Ask me.") in shown
     assert "new-request" not in shown
     assert "strategy" not in body["response_format"]["json_schema"]["schema"]["properties"]
