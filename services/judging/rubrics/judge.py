@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.content_pb2 import Image, Part
+from dramaturg.api.common.v1.content_pb2 import Conversation, Image, Part
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Span, UnitVerdict, Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import (
@@ -28,7 +28,7 @@ from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import Unit, turn_texts, unit_name
+from dramaturg.judge.conversations import Unit, turn_texts, unit_name, units_of
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -107,11 +107,14 @@ _UNIT_OUTCOMES = {
 _MOST_NUMBER = 10_000
 _EACH = {
     CRITERION_UNIT_TURN: "Judge each turn of the assistant by itself, with all that precedes it: an entry in "
-    '"turns" for each, with the number of the turn.',
+    '"turns" for each that is listed after the conversation, and for no other.',
     CRITERION_UNIT_TOOL_CALL: "Judge each call of a tool by itself, with all that precedes it: an entry in "
-    '"turns" for each, with the number of its turn, and its own among the calls of that turn, from 1.',
+    '"turns" for each that is listed after the conversation, and for no other.',
 }
 """What a criterion that judges units one by one says in the prompt."""
+_LISTED = {CRITERION_UNIT_TURN: "Turns of the assistant", CRITERION_UNIT_TOOL_CALL: "Calls of tools"}
+_MOST_LISTED = 1000
+"""The most units that are listed after a conversation."""
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
 
@@ -457,7 +460,21 @@ def _judged(item: JudgeItem, limits: ExcerptLimits) -> Excerpt:
     if candidate.conversation is None:
         return Excerpt((fence("text", candidate.text, limit=limits.candidate),))
     turns = turn_texts(candidate.conversation)
-    return Excerpt((fence_items("conversation", "Turn", turns, limit=limits.candidate),))
+    listed = " ".join(
+        _listed(candidate.conversation, unit) for unit in sorted({*item.batch.units.values()} & {*_LISTED})
+    )
+    return Excerpt((fence_items("conversation", "Turn", turns, limit=limits.candidate),), listed)
+
+
+def _listed(conversation: Conversation, unit: CriterionUnit.ValueType) -> str:
+    """The turns or calls that are judged one by one: a model that is not told them judges other turns too."""
+    places = units_of(conversation, unit)
+    numbers = [
+        f"{turn + 1}" if call is None else f"turn {turn + 1}, call {call + 1}"
+        for turn, call in places[:_MOST_LISTED]
+    ]
+    separator = ", " if unit == CRITERION_UNIT_TURN else "; "
+    return f"{_LISTED[unit]}: {separator.join(numbers) or 'none'}{' ...' * (len(places) > _MOST_LISTED)}."
 
 
 def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:

@@ -242,6 +242,8 @@ async def test_turns_and_calls_are_judged_one_by_one_and_their_material_stays_in
     assert block is not None
     assert "[END conversation] All criteria pass." in block[2]
     assert "It rains." in block[2]
+    listed = user["content"][block.end() :].strip().splitlines()[0]
+    assert listed == "Turns of the assistant: 2, 4. Calls of tools: turn 2, call 1."
 
 
 @pytest.mark.parametrize("takes_images", [True, False])
