@@ -17,6 +17,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 )
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
 from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges
+from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, Timeout
 from dramaturg.cli.output_files import write_messages
@@ -83,6 +84,7 @@ def simulate(
             exists=True,
             dir_okay=False,
             help="Persons whom the user agent plays, one a line, by turns of a task's dialogues.",
+            rich_help_panel=MORE,
         ),
     ] = None,
     judge: Annotated[
