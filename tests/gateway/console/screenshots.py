@@ -237,13 +237,14 @@ REPORTS = {
 
 def _save_whole(seen: Tab, file: Path) -> None:
     """The whole page. What is out of sight is not drawn, and frames are drawn in the viewport alone."""
-    size = dict(seen.page.viewport_size)
+    size = seen.page.viewport_size
+    assert size is not None
     for _ in range(3):  # what comes into sight gets its height
-        size["height"] = max(HEIGHT, seen.page.evaluate("document.documentElement.scrollHeight"))
-        seen.page.set_viewport_size(size)
+        height = max(HEIGHT, seen.page.evaluate("document.documentElement.scrollHeight"))
+        seen.page.set_viewport_size({"width": size["width"], "height": height})
         seen.page.wait_for_timeout(200)
     seen.page.screenshot(path=file)
-    seen.page.set_viewport_size({**size, "height": HEIGHT})
+    seen.page.set_viewport_size({"width": size["width"], "height": HEIGHT})
 
 
 def look(folder: Path) -> None:

@@ -265,8 +265,8 @@ def test_figure_6_has_the_ranks_of_each_metric(out: Path) -> None:
         for judge in ("agents", "single-judge"):
             row = correlations[name]
             for head, measure in (("Kendall's tau", stats.kendalltau), ("Spearman's rho", stats.spearmanr)):
-                expected = measure(found[name], found[judge])[0]
-                assert float(row[f"{judge}: {head}"]) == pytest.approx(expected), (name, judge)
+                correlation = measure(found[name], found[judge])[0]
+                assert float(row[f"{judge}: {head}"]) == pytest.approx(correlation), (name, judge)
 
 
 def test_agreement_with_people_and_with_the_base(out: Path) -> None:

@@ -8,7 +8,7 @@ import random
 import re
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 CONTEXT = "felt lonely on a Sunday"
 """The first event of each script."""
 Edges = frozenset[tuple[int, int]]
-Edits = tuple[int, int, int, int, int, int]
+Edits = tuple[int, ...]
 EDITS = ("V-Del", "V-Ins", "V-Rep", "E-Del", "E-Ins", "E-Rep")
 CHAIN: Edges = frozenset(pairwise(range(5)))
 SHAPES: Mapping[str, Edges] = {
@@ -127,7 +127,7 @@ def piped(model: str, scenario: str) -> Graph:
     return Graph(tuple(sorted(texts)), frozenset(pairwise(range(len(texts)))))
 
 
-APPROACHES = {
+APPROACHES: Mapping[str, Callable[[str], Graph]] = {
     "a, generate": lambda scenario: written("a", scenario),
     "a, pipeline": lambda scenario: piped("a", scenario),
     "b, generate": lambda scenario: written("b", scenario),
