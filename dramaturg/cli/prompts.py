@@ -154,7 +154,8 @@ def bench(
     The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
     languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it. A second set
     of the same size, --set held-out, has other material: prompts are changed with the first one alone. A
-    third, --set ready-rubrics, has 58 texts and conversations for the ready rubrics, a row each.
+    third, --set ready-rubrics, has 59 texts and conversations for the ready rubrics; the table has a row for
+    each rubric.
 
     Where the first request finds no model, the others are not sent.
 
@@ -308,8 +309,9 @@ def _print(table: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     former = {one.key: one for one in map(from_json, before["judges"])} if before is not None else {}
     for found in map(from_json, table["judges"]):
         other = former.get(found.key)
+        prompts = ", ".join(found.prompts) or "(none)"
         cells = [
-            found.rubric or ", ".join(found.prompts) or "(none)",
+            f"{prompts} ({found.rubric})" if found.rubric else prompts,
             _beside(_version(other), _version(found) or ""),
             _beside(", ".join(other.models) if other else None, ", ".join(found.models)),
             *(_beside(_cell(other, name), _cell(found, name) or "") for name in _FIGURES),
