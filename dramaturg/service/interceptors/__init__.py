@@ -87,11 +87,12 @@ def server_interceptor(
             Admission(settings.max_concurrent_calls, retry_after=retry_after, weigh=weigh),
             Deadlines(floor=settings.minimum_deadline_seconds),
             # Each is a step of every call: a server that has no gate or no large response goes without.
-            *([Gates(gates, weigh)] if gates else ()),
+            *([Gates(gates, weigh, guard)] if gates else ()),
             Validation(settings.max_message_bytes),
             *([LargeResponses(large)] if large else ()),
         ),
         settings.max_message_bytes,
         further,
         unlimited,
+        gates,
     )
