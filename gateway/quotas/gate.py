@@ -134,9 +134,11 @@ class Quotas:
         tenant = current().tenant
         self.calls.note(tenant)
         quota = self._settings.of(tenant)
-        if not quota.limits_nothing:
-            return self._held(tenant, quota, method, items, context)
-        return OPEN_GATE.passing(method, items, context)
+        return (
+            OPEN_GATE.passing(method, items, context)
+            if quota.limits_nothing
+            else self._held(tenant, quota, method, items, context)
+        )
 
     def set_large(self, methods: Iterable[str]) -> None:
         """Sets the full names of the methods with large responses."""

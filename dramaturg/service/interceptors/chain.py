@@ -94,6 +94,10 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         method = str(details.method)
         if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
             return await continuation(details)
+        # The task ends with the answer that it sends.
+        if method not in self._unlimited and (task := asyncio.current_task()) is not None:
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
         if not self._guard.authenticate(method, details.invocation_metadata or ()):
             # The log has no words of a caller without an identity.
             named = method if self._guard.knows(method) else _UNKNOWN
@@ -128,13 +132,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         for interceptor in reversed(self._interceptors):
             chain = partial(interceptor.intercept, proceed=chain)
 
-        lasting = method in self._unlimited
-
         async def serve(request: Any, context: Context) -> Any:
-            # The task ends with the answer that it sends, and not with this function.
-            if not lasting and (task := asyncio.current_task()) is not None:
-                self._calls.add(task)
-                task.add_done_callback(self._calls.discard)
             call = Call(method, context, *((request, None) if requests else request))
             call.unread = unread
             if responses:
