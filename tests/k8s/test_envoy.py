@@ -1,7 +1,7 @@
 """Calls through a real Envoy, configured as Envoy Gateway does it for the route and the policy of the chart.
 
-Of a route without a policy, Envoy ends each call after 15 seconds. Of ``requestTimeout: 0s``, Envoy Gateway makes a
-route with the time limit 0 and without a limit for silent streams.
+Of a route without a policy, Envoy ends each call after 15 seconds. Of ``requestTimeout: 0s``, Envoy Gateway
+makes a route without a time limit, also for silent streams.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class SilentRuns(ScriptedRuns):
 
 
 @pytest.mark.slow
-async def test_the_policy_of_the_chart_lets_a_slow_model_answer(tmp_path: Path) -> None:
+async def test_the_policy_of_the_chart_lets_a_slow_model_answer(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Without it the same call fails, which a proxy of another class does unless it is told otherwise."""
     async with OpenAIServer(approve, latency=MODEL_SECONDS) as model:
         slow = {"name": "slow", "kind": "chat", "base_url": model.base_url, "default_model": "test-model"}
@@ -69,7 +71,7 @@ async def test_the_policy_of_the_chart_lets_a_slow_model_answer(tmp_path: Path) 
             await wait_until_ready(replica, process)
             allowed, refused = await asyncio.gather(
                 *(
-                    evaluated(tmp_path / name, f"{ADDRESS}:50051", limits({"policy": name}))
+                    evaluated(tmp_path_factory.mktemp(name), f"{ADDRESS}:50051", limits({"policy": name}))
                     for name in ("envoy-gateway", "none")
                 ),
                 return_exceptions=True,
@@ -156,7 +158,6 @@ async def proxy(place: Path, target: str, route: Mapping[str, str]) -> AsyncIter
         "address": _address("127.0.0.1", port),
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
     }
-    place.mkdir(exist_ok=True)
     file = place / "envoy.json"
     file.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
     with (place / "envoy.log").open("wb") as log:
