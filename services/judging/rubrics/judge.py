@@ -102,6 +102,7 @@ _UNIT_OUTCOMES = {
     FAIL: verdict_pb2.OUTCOME_FAIL,
     UNSURE: verdict_pb2.OUTCOME_ABSTAIN,
 }
+_UNIT_REASONS = {UNSURE: verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE}
 _LISTS = {CRITERION_UNIT_TURN: "assistant turns", CRITERION_UNIT_TOOL_CALL: "tool calls"}
 """The labels of the lists of units after a conversation."""
 _EACH = (
@@ -233,7 +234,7 @@ class UnitsSection:
                     turn_index=place.turn_index,
                     call_index=place.call_index,
                     outcome=_UNIT_OUTCOMES[outcome],
-                    abstain_reason=verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE if outcome == UNSURE else None,
+                    abstain_reason=_UNIT_REASONS.get(outcome, verdict_pb2.ABSTAIN_REASON_UNSPECIFIED),
                     rationale=reason,
                 )
             )
