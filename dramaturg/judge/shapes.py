@@ -56,11 +56,16 @@ class Number:
 
     hint: str
     """A description of the number."""
+    most: int | None = None
+    """The highest number that a model may write, from 1. Any other number is accepted, so that one invalid
+    number does not invalidate the rest of an answer. None: unlimited.
+    """
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        del accepted
-        return {"type": "integer"}
+        if accepted or self.most is None:
+            return {"type": "integer"}
+        return {"type": "integer", "minimum": 1, "maximum": self.most}
 
     def sketch(self, indent: str = "") -> str:
         """The hint, bare."""
