@@ -143,8 +143,7 @@ class JudgeApp:
                 temperature=settings.temperature,
             )
             contract = spec.llm(Model(asker, library, settings))
-            contract.identity.prompt_token_counts.update(library.token_counts)
-            contract.identity.prompts.update(library.digests)
+            library.describe(contract.identity)
             yield [replace(contract, models=asker)]
 
 
