@@ -83,6 +83,8 @@ class Choice:
     """A description of the choice. Empty: the sketch lists the strings."""
     accepts_any: bool = False
     """Whether any string is enough, so that one invalid choice does not invalidate the rest of an answer."""
+    optional: bool = False
+    """Whether an answer without it is accepted."""
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
@@ -129,7 +131,7 @@ class ListOf:
 
 
 def _is_optional(shape: Shape) -> bool:
-    return isinstance(shape, Text | ListOf | Record) and shape.optional
+    return isinstance(shape, Text | Choice | ListOf | Record) and shape.optional
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,12 +52,14 @@ from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import (
     FAIL,
+    GRADED,
     MALFORMED,
     OUTCOME,
     PASS,
     UNSURE,
     Section,
     stated_outcome,
+    stated_severity,
     stated_text,
 )
 from dramaturg.judge.settings import OfflineSettings
@@ -69,12 +71,6 @@ from services.judging.reasoned_number import Scale
 from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
 
 _OFFLINE_REASON = "Without a language model, only criteria with a rule are judged."
-_UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
-_SEVERITIES = {
-    "minor": verdict_pb2.SEVERITY_MINOR,
-    "major": verdict_pb2.SEVERITY_MAJOR,
-    "critical": verdict_pb2.SEVERITY_CRITICAL,
-}
 
 SCORED = "scored"
 """The word for a criterion that has a score."""
@@ -90,7 +86,7 @@ _QUOTES = ListOf(
             "part": Choice(PARTS, accepts_any=True),
             "quote": Text("words of that part that show it, copied exactly"),
             "problem": Text("what is wrong with them", optional=True),
-            "severity": Choice(tuple(_SEVERITIES), accepts_any=True),
+            **GRADED,
         }
     ),
     optional=True,
@@ -180,13 +176,12 @@ def _quoted_faults(stated: Any, turns: Sequence[int]) -> Iterator[Finding]:
         if not quote:
             continue
         part = one.get("part")
-        severity = one.get("severity")
         yield finding(
             _NOT_MET,
             stated_text(one, "problem"),
             steps=turns,
             spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
-            severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
+            severity=stated_severity(one),
         )
 
 
