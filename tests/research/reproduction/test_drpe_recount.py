@@ -145,8 +145,8 @@ def supports(
 ) -> list[float | None]:
     """By pair the support of the first text: its share of votes, or its score less that of the second.
 
-    A role's vote counts for a text if it is for this text in every order shown; else it is for neither. A pair of
-    which an answer is missing has no support.
+    A role's vote counts for a text if it is for this text in every order shown; else it is for neither. A
+    pair of which an answer is missing has no support.
     """
     found = list[float | None]()
     for first, second, _ in study:
