@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigu
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
 from dramaturg.plots.figures import BarChart, Bounds
-from dramaturg.results.means import mean_of
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
-from dramaturg_research.reproduction.cells import count, estimate, number, percent, words
+from dramaturg_research.reproduction.cells import count, estimate, number, percent, share, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -73,6 +71,7 @@ _TABLE_4 = {
 }
 # Section 2.4 and section 4.2: scripts by group.
 _SCRIPT_COUNTS = ("225", "93", "182", "38", "55", "275", "500")
+_HARD_COUNT = 275
 _TABLE_1 = (
     ("GPT-4-turbo v.s. GPT-4o", "40.36", "35.64", "24.00", "16.36"),
     ("GPT-4-turbo v.s. Llama-3-70B-Chat", "38.91", "40.73", "20.36", "18.55"),
@@ -222,12 +221,19 @@ def _table_1(summary: Summary | None) -> Table:
     pairs = [one for one in summary.dialogues.pairs if one.group == "hard"] if summary is not None else []
     rows = [_pair_row(one) for one in pairs]
     rows += [
-        Row([words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)], ruled=not index)
+        Row(
+            [
+                words(f"{name} (paper)"),
+                *(number(float(value), _DIGITS) for value in values),
+                count(_HARD_COUNT),
+            ],
+            ruled=not index,
+        )
         for index, (name, *values) in enumerate(_TABLE_1)
     ]
     return Table(
         "Table 1: Comparisons on the hard part, in percent",
-        [Column("Pair of Models"), Column("Win"), Column("Tie"), Column("Lose"), Column("Win - Lose")],
+        [Column("Pair of Models"), *map(Column, ("Win", "Tie", "Lose", "Win - Lose", "n"))],
         rows,
         name="table-1",
         notes=[
@@ -239,33 +245,14 @@ def _table_1(summary: Summary | None) -> Table:
 
 def _pair_row(one: ReplyPairFigures) -> Row:
     counts = (one.win_count, one.tie_count, one.lose_count)
-    judged = sum(counts)
-    shares = [[1] * part + [0] * (judged - part) for part in counts]
-    differences = [1] * one.win_count + [0] * one.tie_count + [-1] * one.lose_count
+    difference = one.difference if one.HasField("difference") else None
     return Row(
         [
             words(f"{one.first_model} v.s. {one.second_model}"),
-            *(_percent(values, 0, one) for values in shares),
-            _percent(differences, -1, one),
+            *(share(part, counts, _DIGITS) for part in counts),
+            percent(difference, _DIGITS),
+            count(sum(counts)),
         ]
-    )
-
-
-def _percent(values: Sequence[int], lowest: int, one: ReplyPairFigures) -> Cell:
-    """The mean of values up to 1 in percent, with its interval and the number of comparisons."""
-    mean = mean_of(values, lowest, 1)
-    cell = percent(mean.value, _DIGITS)
-    if mean.lower is None or mean.upper is None:
-        return cell
-    bounds = (100 * mean.lower, 100 * mean.upper)
-    ends = f"{bounds[0]:.{_DIGITS}f} to {bounds[1]:.{_DIGITS}f}"
-    return replace(
-        cell,
-        text=f"{cell.text} ({ends}, n {mean.n})",
-        bounds=bounds,
-        ends=ends,
-        judged=mean.n,
-        total=mean.n + one.abstained_count,
     )
 
 
