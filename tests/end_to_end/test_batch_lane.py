@@ -56,7 +56,7 @@ async def platform(
     folder.mkdir(exist_ok=True)
     (folder / "prices.toml").write_text(PRICES)
     (folder / "dramaturg.toml").write_text(
-        f'[generation.batches]\ngather_seconds = {gather}\npoll_seconds = 0.1\n[generation.providers.p]\n{table}\n'
+        f"[generation.batches]\ngather_seconds = {gather}\npoll_seconds = 0.1\n[generation.providers.p]\n{table}\n"
         f'default_model = "m"\nprices = "{folder / "prices.toml"}"\n'
     )
     monkeypatch.setenv("KEY", KEY)

@@ -82,7 +82,6 @@ class Asked:
     marked: bool
     """Whether the instructions end with a mark of the prompt cache."""
 
-
     @property
     def chat(self) -> Body:
         """The same as a request for a chat completion, as far as scripted models read it."""

@@ -179,9 +179,7 @@ async def fleet(
         script_judge = process("script-judge")
         served = [process("gateway", DRAMATURG_RUNS_ENABLED="true") for number in range(gateways)]
         made = Fleet(model, generation, synthesize, script_judge, served)
-        (folder / "dramaturg.toml").write_text(
-            configure(_configuration(made, folder, store, lease, slots))
-        )
+        (folder / "dramaturg.toml").write_text(configure(_configuration(made, folder, store, lease, slots)))
         await asyncio.gather(*(one.start() for one in (generation, synthesize, script_judge, *served)))
         yield made
 

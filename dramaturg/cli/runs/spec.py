@@ -50,7 +50,7 @@ BatchHours = Annotated[
         min=0.01,
         max=720,
         metavar="HOURS",
-        help="Make model calls by the batch API of the provider, at its lower price; live after so many hours.",
+        help="Make model calls by the batch API of the provider, at its lower price; live after HOURS.",
         rich_help_panel=MORE,
     ),
 ]
@@ -122,7 +122,7 @@ def make_policy(sample_timeout: float) -> RunPolicy:
 
 
 def set_lane(spec: RunSpec, batch_hours: float | None) -> None:
-    """Has the model calls of a run wait for batches for so many hours. None: they are made live."""
+    """Has the model calls of a run wait for batches for some hours. None: they are made live."""
     if batch_hours is not None:
         spec.batch_then_live.deadline.FromNanoseconds(round(batch_hours * 3600e9))
 

@@ -324,24 +324,19 @@ class RunOrchestrator:
             return
         # Nothing is in flight, so each pending sample belongs to no batch.
         left = await self._threads(self._store.samples.next_pending, self._id, -1, 1)
-        waiting = await self._waiting(run)
+        pending = partial(self._store.samples.next_pending, put_off=True)
+        waits = left or await self._threads(pending, self._id, -1, 1)
         if left and not exhausted:
             self._after = -1
-        elif waiting and not exhausted:
+        elif waits and not exhausted:
             self._after = -1
             await self._listener.wait(self._poll_seconds)
-        elif left or waiting:
+        elif waits:
             await self._end(
                 Conclusion(run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_BUDGET_REACHED, exhausted)
             )
         else:
             await self._conclude()
-
-    async def _waiting(self, run: RunRecord) -> int:
-        """The number of samples that wait for batches of model calls."""
-        if not run.spec.HasField("batch_then_live"):
-            return 0
-        return await self._threads(self._store.samples.waiting, self._id)
 
     async def _batches_in_flight(self, run: RunRecord) -> Sequence[Batch]:
         """The batches that wait or are in progress. Records those that failed, and deletes them."""

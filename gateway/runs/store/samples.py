@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -70,13 +71,23 @@ class Samples(Repository):
         )
 
     @reading
-    def next_pending(self, connection: sa.Connection, run_id: str, after: int, limit: int) -> Sequence[int]:
-        """The indices of pending samples above ``after``, ascending, without those that wait for batches."""
+    def next_pending(
+        self, connection: sa.Connection, run_id: str, after: int, limit: int, *, put_off: bool = False
+    ) -> Sequence[int]:
+        """The indices of pending samples above ``after``, ascending.
+
+        Args:
+            connection: That of the transaction.
+            run_id: The run.
+            after: The index.
+            limit: The most indices.
+            put_off: Whether samples that are to be evaluated later, since they wait for batches, are included.
+        """
         values = {
             "its_run": runs.number_of(connection, run_id),
             "after": after,
             "most": limit,
-            "now": self._database.now(connection),
+            "now": sys.maxsize if put_off else self._database.now(connection),
         }
         return connection.execute(_NEXT_PENDING, values).scalars().all()
 
@@ -138,7 +149,7 @@ class Samples(Repository):
 
     @reading
     def waiting(self, connection: sa.Connection, run_id: str) -> int:
-        """The number of samples that wait for batches."""
+        """The number of samples that wait for batches and are not started."""
         return connection.execute(_WAITING, {"its_run": runs.number_of(connection, run_id)}).scalar_one()
 
     @reading
@@ -234,7 +245,10 @@ _PENDING_AMONG = (
 # As the database has it, in microseconds.
 _DUE = sa.type_coerce(run_samples.c.due, sa.BigInteger)
 _WAITING = sa.select(sa.func.count()).where(
-    _MINE, run_samples.c.state == SAMPLE_STATE_PENDING, run_samples.c.due.is_not(None)
+    _MINE,
+    run_samples.c.state == SAMPLE_STATE_PENDING,
+    run_samples.c.executor.is_(None),
+    run_samples.c.due.is_not(None),
 )
 _PUT_OFF = (
     run_samples.update()

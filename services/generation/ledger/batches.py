@@ -270,7 +270,7 @@ class BatchStore:
         self._database.write_repeatable(lambda connection: connection.execute(change))
 
     def due(self, providers: Collection[tuple[str, str]], now: float, seconds: float) -> Sequence[Batch]:
-        """The batches of these providers that nobody looked at for some seconds. They count as looked at.
+        """The batches of these providers that no process looked at for some seconds. They count as looked at.
 
         Args:
             providers: The names and addresses.
@@ -380,7 +380,7 @@ class BatchStore:
 
     def _ready(self, now: float, gather_seconds: float) -> Sequence[sa.ColumnElement[bool]]:
         columns = self._requests.c
-        # Asked for again: whoever asked is still there.
+        # Asked for again: its caller still waits.
         return (
             columns.state == RequestState.WAITING,
             columns.created_at <= now - gather_seconds,
