@@ -112,7 +112,8 @@ async def test_a_run_by_batches_finds_what_a_live_one_finds_at_half_the_price(
     (_, live, lively, none), (server, run, samples, most) = found
     assert (run.state, run.progress.succeeded_count) == (run_pb2.RUN_STATE_SUCCEEDED, SAMPLES), run
     assert comparable(samples) == comparable(lively)
-    assert (none, most) == (0, SAMPLES) and all(one.attempt_count == 1 for one in samples)
+    assert (none, most) == (0, SAMPLES)
+    assert all(one.attempt_count == 1 for one in samples)
     assert Counter(map(str, server.asked)).most_common(1)[0][1] == 1, "a call was bought twice"
     firsts = len(server.asked) - len(server.batched)
     full = live.progress.usage

@@ -81,7 +81,7 @@ class Samples(Repository):
             run_id: The run.
             after: The index.
             limit: The most indices.
-            put_off: Whether samples that are to be evaluated later, since they wait for batches, are included.
+            put_off: Whether samples that wait for batches, and are evaluated later, are included.
         """
         values = {
             "its_run": runs.number_of(connection, run_id),
