@@ -25,7 +25,7 @@ SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find pr
 CODE := dramaturg services gateway research tests bench examples docs hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help rendered demo docs test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel dist lock sbom snapshot breaking model clean
+.PHONY: help rendered demo docs test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel dist lock sbom snapshot breaking model mutants clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -159,6 +159,17 @@ up: $(VENV)/.platform ## Starts every service and the gateway in one process.
 
 bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+N ?= 200
+PARTS ?= gateway services
+mutants: $(VENV)/.dev .tools/mutants/.installed ## Breaks N=200 places of PARTS="gateway services" and counts how often the tests notice.
+	@$(BIN)/python -m bench.mutants $(PARTS) --count $(N)
+
+.tools/mutants/.installed: | $(UV)
+	@$(PYTHON) -m venv --without-pip .tools/mutants/venv
+	@$(INSTALL) .tools/mutants/venv/bin/python cosmic-ray
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --target .tools/mutants/packages coverage pytest-cov
+	@touch $@
 
 # With buildah: make images BUILD="buildah build".
 BUILD ?= docker build

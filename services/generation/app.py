@@ -121,7 +121,7 @@ class App:
             ]
             # Both authors load their prompts from one library.
             for contract in contracts[1:]:
-                contract.identity.prompt_token_counts.update(prompts.token_counts)
+                prompts.describe(contract.identity)
             yield [replace(contract, models=servicer) for contract in contracts]
 
 

@@ -49,16 +49,21 @@ def answer(asked: Asked) -> Said:
     return Said(judge(asked.chat))
 
 
+def _configure(table: str, folder: Path, gather: float) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "prices.toml").write_text(PRICES)
+    (folder / "dramaturg.toml").write_text(
+        f"[generation.batches]\ngather_seconds = {gather}\npoll_seconds = 0.1\n"
+        f"[generation.providers.p]\n{table}\n"
+        f'default_model = "m"\nprices = "{folder / "prices.toml"}"\n'
+    )
+
+
 @asynccontextmanager
 async def platform(
     table: str, folder: Path, monkeypatch: pytest.MonkeyPatch, gather: float = 0.3
 ) -> AsyncIterator[DramaturgClient]:
-    folder.mkdir(exist_ok=True)
-    (folder / "prices.toml").write_text(PRICES)
-    (folder / "dramaturg.toml").write_text(
-        f"[generation.batches]\ngather_seconds = {gather}\npoll_seconds = 0.1\n[generation.providers.p]\n{table}\n"
-        f'default_model = "m"\nprices = "{folder / "prices.toml"}"\n'
-    )
+    _configure(table, folder, gather)
     monkeypatch.setenv("KEY", KEY)
     monkeypatch.setenv("DRAMATURG_CONFIG", str(folder / "dramaturg.toml"))
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", str(folder / "ledger.sqlite3"))
@@ -144,16 +149,18 @@ async def test_a_cancelled_run_sends_nothing_more(tmp_path: Path, monkeypatch: p
 async def test_a_run_that_cannot_wait_for_batches_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with OpenAIServer(approve, models=("m",)) as server:
-        async with platform(f'base_url = "{server.base_url}"', tmp_path, monkeypatch) as client:
-            for made, said in (
-                (spec(), "has models whose provider has no batch API here: p/m"),
-                (spec(budget=RunBudget(max_cost_usd=1)), "cannot be kept with batch_then_live"),
-                (spec(hours=0), "batch_then_live.deadline"),
-            ):
-                with pytest.raises(ServiceError, match=said) as refused:
-                    await client.runs.create(made)
-                assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    async with (
+        OpenAIServer(approve, models=("m",)) as server,
+        platform(f'base_url = "{server.base_url}"', tmp_path, monkeypatch) as client,
+    ):
+        for made, said in (
+            (spec(), "has models whose provider has no batch API here: p/m"),
+            (spec(budget=RunBudget(max_cost_usd=1)), "cannot be kept with batch_then_live"),
+            (spec(hours=0), "batch_then_live.deadline"),
+        ):
+            with pytest.raises(ServiceError, match=said) as refused:
+                await client.runs.create(made)
+            assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert not server.bodies
 
 

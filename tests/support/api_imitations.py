@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -115,9 +116,16 @@ def _of_url(url: str) -> tuple[str, bytes]:
     return head, b64decode(data)
 
 
-def _of_blob(blob: Body) -> tuple[str, bytes]:
-    # Google reads JSON of protocol buffers, with names in either spelling.
-    return blob.get("mimeType") or blob["mime_type"], b64decode(blob["data"], altchars="-_")
+def _camel(value: Any) -> Any:
+    """A body with names in camel case. Google reads JSON of protocol buffers: names have either spelling."""
+    if isinstance(value, list):
+        return [_camel(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    names = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in value}
+    return {
+        names[name]: one if names[name].endswith("Schema") else _camel(one) for name, one in value.items()
+    }
 
 
 class Imitation(Protocol):
@@ -299,7 +307,6 @@ class Responses(Imitation):
 
     def asked(self, body: Body, request: web.Request) -> Asked:
         form = (body.get("text") or {}).get("format") or {}
-        assert body["store"] is False
         wants = "message.output_text.logprobs" in body.get("include", ())
         return Asked(
             body["model"],
@@ -396,7 +403,7 @@ class Messages(Imitation):
             body.get("seed"),
             config.get("effort"),
             (config.get("format") or {}).get("schema"),
-            bool(tools) and body["tool_choice"] == {"type": "tool", "name": tools[0]["name"]},
+            bool(tools) and body.get("tool_choice") == {"type": "tool", "name": tools[0]["name"]},
             None,
             any(block.get("cache_control") == {"type": "ephemeral"} for block in blocks),
         )
@@ -460,19 +467,22 @@ class Gemini(Imitation):
         return {"error": {"code": fault.status, "message": fault.message, "status": status}}, {}
 
     def asked(self, body: Body, request: web.Request) -> Asked:
+        body = _camel(body)
         config = body.get("generationConfig") or {}
         system = (body.get("systemInstruction") or {}).get("parts") or ()
         schema = config.get("responseJsonSchema")
         roles = {"model": "assistant"}
-        # Google reads JSON of protocol buffers, with names in either spelling; the package sends both.
-        thinking = config.get("thinkingConfig") or {}
-        level = thinking.get("thinkingLevel", thinking.get("thinking_level"))
+        level = (config.get("thinkingConfig") or {}).get("thinkingLevel")
         return Asked(
             request.match_info["model"],
             "".join(part["text"] for part in system),
             *_messages(
                 [(roles.get(said["role"], said["role"]), said["parts"]) for said in body["contents"]],
-                lambda part: _of_blob(part["inlineData"]) if "inlineData" in part else None,
+                lambda part: (
+                    (blob["mimeType"], b64decode(blob["data"], altchars="-_"))
+                    if (blob := part.get("inlineData"))
+                    else None
+                ),
             ),
             config.get("temperature"),
             config.get("topP"),
@@ -564,7 +574,7 @@ class Converse(Imitation):
             None,
             output.get("effort"),
             json.loads(form["schema"]) if form else None,
-            bool(tools) and "tool" in body["toolConfig"]["toolChoice"],
+            bool(tools) and "tool" in body["toolConfig"].get("toolChoice", {}),
             None,
             {"cachePoint": {"type": "default"}} in blocks,
         )
@@ -753,7 +763,8 @@ class OpenAIBatches:
         return web.json_response(batch)
 
     def _end(self, batch: Body, status: str, is_done: Callable[[int], bool]) -> None:
-        output, errors = [], []
+        output: list[str] = []
+        errors: list[str] = []
         for number, line in enumerate(self.files[batch["input_file_id"]].splitlines()):
             asked = json.loads(line)
             made: Body = {"id": str(number), "custom_id": asked["custom_id"], "response": None, "error": None}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.provenance_pb2 import PromptReference
 from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.run_service_pb2 import CreateRunRequest, GetRunRequest, ListSamplesRequest
@@ -229,7 +230,9 @@ def comparable(samples: Sequence[RunSample]) -> list[bytes]:
 
 
 def _strip(message: Message) -> None:
-    """Takes out latencies, usages and cached flags at any depth."""
+    """Takes out latencies, usages, cached flags and the texts of prompts at any depth."""
+    if isinstance(message, PromptReference):
+        message.ClearField("text")
     for descriptor, value in message.ListFields():
         if descriptor.name in {"latency", "usage", "cached"}:
             message.ClearField(descriptor.name)

@@ -207,6 +207,7 @@ class SampleEvaluator:
     def __init__(self, evaluations: Evaluations, outage_timeout_seconds: float) -> None:
         self._evaluations = evaluations
         self._outage = OutageTracker(outage_timeout_seconds)
+        self.prompt_text = evaluations.registry.prompt_text
 
     async def evaluate(
         self,

@@ -24,6 +24,7 @@ from gateway.runs import metrics
 from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.engine.outcomes import (
     OutcomeWriter,
+    PromptTexts,
     UsageTracker,
     crash_outcome,
     flatten_outcome,
@@ -282,6 +283,7 @@ class LocalRunExecution:
         self._gateways = gateways
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
+        self._prompts = PromptTexts(evaluator.prompt_text)
         self._usage = UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
@@ -441,6 +443,7 @@ class LocalRunExecution:
 
     async def _record(self, outcome: SampleOutcome, queue: SampleQueue, *, held: Usage | None = None) -> None:
         self._usage.add(outcome.usage, held)
+        self._prompts.add(outcome.sample)
         queue.left.discard(outcome.sample.index)
         await self._writer.put(outcome)
         if not self._halted and (reason := self._fail_fast.record(outcome.sample)):

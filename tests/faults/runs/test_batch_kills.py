@@ -81,7 +81,7 @@ async def test_a_kill_changes_no_result_and_buys_nothing_twice(
         victim = {"gateway": made.gateways[0], "generation": made.generation}[name]
         for count in range(KILLS):
             # At different steps: before the first batch, while batches are made and collected.
-            await until(lambda count=count: len(server.batches.created) >= count, 60)  # type: ignore[misc,union-attr]
+            await until(lambda count=count: len(server.batches.created) >= count, 60)  # type: ignore[misc]
             await asyncio.sleep(moments.uniform(0, 0.6))
             await made.kill(victim)
             await victim.start()
