@@ -235,9 +235,8 @@ async def test_a_truncated_answer_is_asked_for_again_by_a_batch(ledger_url: str,
 async def test_a_live_call_takes_the_answer_of_a_batch(ledger_url: str, tmp_path: Path) -> None:
     async with lane(ledger_url, tmp_path) as made:
         await made.all(QUESTIONS)
-        while not made.asked()["shared"]:
-            assert await made.once("shared") is None
-            await asyncio.sleep(0.05)
+        assert [await made.once("shared") for _ in range(2)] == [None, None]
+        await until(lambda: made.asked()["shared"] > 0)
         await made.all(["later"])  # by a later batch
         live = await made.service.generate("shared", json_format=False)
     assert (live.usage.cost_usd, made.asked()["shared"]) == (7, 1)
