@@ -16,10 +16,10 @@ from gateway.quotas.settings import Quota
 from gateway.settings import GatewaySettings, JudgeEntry, PanelTable, RetryTable, RoleEntry, ShadowTable
 from services.generation.settings import GenerationSettings
 from tests.k8s.charts import HOOK, RENDERED, files, production
-from tests.k8s.charts import values as values_of
 from tests.k8s.configured import load_judges, load_settings
-from tests.k8s.rendered import CHART, K8S, folder, merged, render
-from tests.k8s.test_schemas import NEWEST, OLDEST, assert_valid
+from tests.k8s.rendered import CHART, K8S, folder, render
+from tests.k8s.test_schemas import assert_valid
+from tests.support.kubernetes import NEWEST, OLDEST
 
 
 @pytest.mark.parametrize("name", RENDERED)
@@ -68,18 +68,6 @@ def test_the_chart_can_be_a_dependency() -> None:
     for pod in render(values).pods():
         assert pod.container["image"] == "registry.example.com/dramaturg:0.1.0"
         assert pod.spec["imagePullSecrets"] == [{"name": "pull"}]
-
-
-def test_everything_is_an_object_of_the_release_and_no_name_changes_with_the_revision() -> None:
-    """So a rollback to the first revision applies, and `helm uninstall` leaves nothing."""
-    values = merged([values_of("production"), {"store": {"cluster": {"enabled": False}}}])
-    first, later = render(values), render(values, upgrade=True)
-    assert first.objects == later.objects
-    hooks = [found for found in first.objects if HOOK in found["metadata"].get("annotations", {})]
-    assert [(found["kind"], found["metadata"]["name"]) for found in hooks] == [("Pod", "test")]
-    assert "hook-succeeded" in hooks[0]["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
-    # A Job cannot be changed: a new image would stop an apply halfway.
-    assert not first.of("Job")
 
 
 def test_the_variables_stand_before_their_use() -> None:
@@ -134,6 +122,7 @@ def test_every_value_is_checked() -> None:
         {"services": {"critic": {"replica": 3}}},
         {"size": "large"},
         {"services": {"critic": {"extraEnv": [{"value": "1"}]}}},
+        {"services": {"critic": {"extraInitContainers": [{"name": "proxy"}]}}},
         {"tracing": {"ratio": 2}},
         {"defaults": {"replicas": {"minimum": 0}}},
         {"judges": [{"role": "critic"}]},
@@ -327,6 +316,10 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
         "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "priorityClassName": "batch",
+        "runtimeClassName": "gvisor",
+        "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["model.example.com"]}],
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["192.0.2.2"]},
         "topologySpreadConstraints": [
             {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
         ],
@@ -338,6 +331,7 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
         "extraEnvFrom": [{"secretRef": {"name": "more"}}],
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "extraInitContainers": [{"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}],
     }
     rendering = render(
         {"defaults": given, "services": {"graph": more, "roles": {"nodeSelector": {"pool": "small"}}}}
@@ -352,6 +346,7 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
     assert container["envFrom"] == more["extraEnvFrom"]
     assert more["extraVolumes"][0] in template["spec"]["volumes"]
     assert more["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert template["spec"]["initContainers"] == more["extraInitContainers"]
     account = rendering.one("ServiceAccount", "graph")
     assert account["metadata"]["annotations"] == more["serviceAccount"]["annotations"]
     assert_valid(rendering, NEWEST)

@@ -20,7 +20,6 @@ from tests.k8s.rendered import (
     every_rendering,
     folder,
     kustomize,
-    render,
 )
 
 _ALLOWED_VOLUMES = {
@@ -319,21 +318,3 @@ def test_the_caller_of_the_example_may_call_and_holds_to_the_profile(name: str) 
     assert (
         f"-n team-a create secret generic {secret} --from-file=token --from-literal=ca.crt=" in instructions
     )
-
-
-def test_the_ways_to_a_first_call_are_short_and_make_what_the_pods_read() -> None:
-    """At most 6 commands for one pod, 9 for several, with TLS and a token from another namespace."""
-    text = (K8S / "README.md").read_text(encoding="utf-8").split("## From an empty cluster to a call")[1]
-    for block, size, most in zip(text.split("```")[1:4:2], ("single", "standard"), (6, 9), strict=True):
-        commands = block.strip().splitlines()
-        assert len(commands) <= most
-        values = {"size": size, "tls": {"enabled": True}}
-        read = {secret for pod in render(values).pods() for secret in pod.secrets()}
-        made = {
-            found
-            for line in commands
-            for found in re.findall(r"-n dramaturg create secret generic (\S+)", line)
-        }
-        assert read == made
-        (certificate,) = [one for one in render(values).of("Certificate") if not one["spec"].get("isCA")]
-        assert f"get secret {certificate['spec']['secretName']} " in block

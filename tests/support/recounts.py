@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 
 import pytest
+from scipy import stats
 
 from tests.support.openai_server import Body
-
-TOLERANCE = 1e-9
 
 
 def draw(*parts: object) -> int:
@@ -24,6 +24,16 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     middle = (hits + z * z / 2) / (n + z * z)
     half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
     return middle - half, middle + half
+
+
+def student(values: Sequence[float], lowest: float, highest: float) -> tuple[float, float]:
+    """Student's interval of 95 % of a mean, of the log odds of its place on the scale."""
+    span = highest - lowest
+    place = (statistics.fmean(values) - lowest) / span
+    error = statistics.stdev(values) / span / math.sqrt(len(values)) / (place * (1 - place))
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    low, high = (1 / (1 + math.exp(-(math.log(place / (1 - place)) + side * half))) for side in (-1, 1))
+    return lowest + span * low, lowest + span * high
 
 
 def shown(body: Body) -> list[str]:

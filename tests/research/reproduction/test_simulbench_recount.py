@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from scipy import stats
 
 from tests.support.drawn import drawn_bars
 from tests.support.openai_server import Answer, Body
-from tests.support.recounts import draw, shown
+from tests.support.recounts import draw, shown, student
 from tests.support.reproductions import read_csv, reproduce_with
 
 pytestmark = pytest.mark.timeout(300)
@@ -191,15 +189,6 @@ GROUPS: dict[str, Callable[[Script], bool]] = {
 }
 
 
-def student(ratings: Sequence[int]) -> tuple[float, float]:
-    """Student's interval of 95 % of a mean, of the log odds of its place between 1 and 10."""
-    place = (statistics.fmean(ratings) - 1) / 9
-    error = statistics.stdev(ratings) / 9 / math.sqrt(len(ratings)) / (place * (1 - place))
-    half = float(stats.t.ppf(0.975, len(ratings) - 1)) * error
-    low, high = (1 / (1 + math.exp(-(math.log(place / (1 - place)) + side * half))) for side in (-1, 1))
-    return 1 + 9 * low, 1 + 9 * high
-
-
 def test_table_4_and_its_figures_have_the_means_of_the_ratings(reproduced: Reproduced) -> None:
     table = {row["Models"]: row for row in read_csv(reproduced.out / "table-4.csv")}
     (kinds,) = read_csv(reproduced.out / "section-4-2.csv")
@@ -214,7 +203,7 @@ def test_table_4_and_its_figures_have_the_means_of_the_ratings(reproduced: Repro
             assert column != "All" or len(known) < len(ratings)
             parts = ("", " (lower)", " (upper)", " (judged)", " (of)")
             told = [float(table[model][column + part]) for part in parts]
-            expected = [means[column][-1], *student(known), len(known), len(ratings)]
+            expected = [means[column][-1], *student(known, 1, 10), len(known), len(ratings)]
             assert told == pytest.approx(expected), (model, column)
     for figure, columns in (
         ("figure-2", ("All", "Hard")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +27,7 @@ from dramaturg_research.reproduction.abseval.rates import (
     find_figures,
     model_groups,
     pass_rate,
-    pooled_rate,
+    pooled_counts,
     quantiles_of_steps,
     size_of,
 )
@@ -433,7 +434,7 @@ def figure_12(summary: Summary) -> Table:
     rows = []
     for steps, figures in quantiles_of_steps(summary).items():
         scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
-        rates = (number(pooled_rate(figures, criterion), _DIGITS) for criterion in _BY_LENGTH)
+        rates = (_pooled(*pooled_counts(figures, criterion), scripts) for criterion in _BY_LENGTH)
         rows.append(Row([words(steps), count(scripts), *rates]))
     return Table(
         "Figure 12: Rates by the number of steps",
@@ -441,13 +442,19 @@ def figure_12(summary: Summary) -> Table:
         rows,
         name="figure-12",
         notes=[
-            "All models together, in quarters by the number of steps.",
+            "All models together, in quarters by the number of steps. Verdicts that abstain are left out.",
             "Refusals and answers without steps are left out.",
             "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
             "The paper prints no values.",
             *missing_gold_answers(summary),
         ],
     )
+
+
+def _pooled(passed: int, judged: int, scripts: int) -> Cell:
+    """A rate over groups of a summary, which has no interval, with the number of verdicts."""
+    cell = number(passed / judged if judged else None, _DIGITS)
+    return replace(cell, text=f"{cell.text} (n {judged})", judged=judged, total=scripts) if judged else cell
 
 
 def ablations_table(summary: Summary) -> Table:
