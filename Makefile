@@ -157,7 +157,7 @@ protos: $(VENV)/.platform ## Regenerates the stubs.
 up: $(VENV)/.platform ## Starts every service and the gateway in one process.
 	@$(BIN)/dramaturg up
 
-bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
+bench: $(VENV)/.helm ## Runs the benchmarks; each prints ratios measured in one run.
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
 N ?= 200
