@@ -151,6 +151,7 @@ async def fleet(
     latency: float = 0.1,
     lease: float = LEASE_SECONDS,
     slots: int = 256,
+    configure: Callable[[str], str] = str,
 ) -> AsyncIterator[Fleet]:
     """Starts everything; ends it all, whatever is still there.
 
@@ -161,6 +162,7 @@ async def fleet(
         latency: How long the model takes for an answer, in seconds.
         lease: The lease of the gateways, in seconds.
         slots: How many samples each gateway evaluates at once.
+        configure: Changes the configuration.
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(
@@ -178,7 +180,7 @@ async def fleet(
         script_judge = process("script-judge")
         served = [process("gateway", DRAMATURG_RUNS_ENABLED="true") for number in range(gateways)]
         made = Fleet(model, generation, synthesize, script_judge, served)
-        (folder / "dramaturg.toml").write_text(_configuration(made, folder, store, lease, slots))
+        (folder / "dramaturg.toml").write_text(configure(_configuration(made, folder, store, lease, slots)))
         await asyncio.gather(*(one.start() for one in (generation, synthesize, script_judge, *served)))
         yield made
 

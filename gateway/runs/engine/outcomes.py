@@ -224,6 +224,10 @@ class UsageTracker:
         else:
             self.total = add_usage(self.total, usage)
 
+    def release(self, held: Usage) -> None:
+        """Takes out what ``hold`` added, of a sample that is not written."""
+        self._held.remove(held)
+
     def written(self, count: int) -> None:
         """Notes that the oldest ``count`` added usages were written."""
         self._written += count
