@@ -122,6 +122,7 @@ def test_every_value_is_checked() -> None:
         {"services": {"critic": {"replica": 3}}},
         {"size": "large"},
         {"services": {"critic": {"extraEnv": [{"value": "1"}]}}},
+        {"services": {"critic": {"extraInitContainers": [{"name": "proxy"}]}}},
         {"tracing": {"ratio": 2}},
         {"defaults": {"replicas": {"minimum": 0}}},
         {"judges": [{"role": "critic"}]},
@@ -315,6 +316,10 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
         "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "priorityClassName": "batch",
+        "runtimeClassName": "gvisor",
+        "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["model.example.com"]}],
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["192.0.2.2"]},
         "topologySpreadConstraints": [
             {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
         ],
@@ -326,6 +331,7 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
         "extraEnvFrom": [{"secretRef": {"name": "more"}}],
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "extraInitContainers": [{"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}],
     }
     rendering = render(
         {"defaults": given, "services": {"graph": more, "roles": {"nodeSelector": {"pool": "small"}}}}
@@ -340,6 +346,7 @@ def test_pods_are_what_the_values_say_of_all_and_of_one() -> None:
     assert container["envFrom"] == more["extraEnvFrom"]
     assert more["extraVolumes"][0] in template["spec"]["volumes"]
     assert more["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert template["spec"]["initContainers"] == more["extraInitContainers"]
     account = rendering.one("ServiceAccount", "graph")
     assert account["metadata"]["annotations"] == more["serviceAccount"]["annotations"]
     assert_valid(rendering, NEWEST)

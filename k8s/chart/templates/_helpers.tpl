@@ -100,8 +100,3 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
       csi.cert-manager.io/renew-before: 8h
       csi.cert-manager.io/fs-group: {{ .Values.tls.fsGroup | default 65532 | int64 | toString | quote }}
 {{- end -}}
-
-{{/* The keys of a TOML table with the given name, nested tables with their full names. Arguments: name, table. */}}
-{{- define "dramaturg.toml" -}}
-{{- regexReplaceAll "(?m)^(\\s*\\[+)" (toToml .table) (printf "${1}%s." .name) -}}
-{{- end -}}
