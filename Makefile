@@ -18,6 +18,7 @@ IMAGE_EXTRAS := --extra platform --extra datasets --extra anthropic --extra azur
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
 TSC := .tools/k8s/node_modules/.bin/tsc
+PROMTOOL := .tools/prometheus/.tried
 BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -25,7 +26,7 @@ SOURCES := pyproject.toml research/pyproject.toml hatch_build.py $(shell find pr
 CODE := dramaturg services gateway research tests bench examples docs hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help rendered demo docs test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel dist lock sbom snapshot breaking model clean
+.PHONY: help rendered demo docs test test-slow conformance test-servers test-live test-harnesses test-typescript test-go test-report test-endurance k8s-check images chart lint format protos up bench wheel dist lock sbom snapshot breaking model mutants clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -111,7 +112,7 @@ test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports and the console
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
-k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) $(RELEASE)/uv ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
+k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) $(PROMTOOL) $(RELEASE)/uv ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
 	@$(PYTEST) -m k8s tests/k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
@@ -157,8 +158,19 @@ protos: $(VENV)/.platform ## Regenerates the stubs.
 up: $(VENV)/.platform ## Starts every service and the gateway in one process.
 	@$(BIN)/dramaturg up
 
-bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
+bench: $(VENV)/.helm ## Runs the benchmarks; each prints ratios measured in one run.
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+N ?= 200
+PARTS ?= gateway services
+mutants: $(VENV)/.dev .tools/mutants/.installed ## Breaks N=200 places of PARTS="gateway services" and counts how often the tests notice.
+	@$(BIN)/python -m bench.mutants $(PARTS) --count $(N)
+
+.tools/mutants/.installed: | $(UV)
+	@$(PYTHON) -m venv --without-pip .tools/mutants/venv
+	@$(INSTALL) .tools/mutants/venv/bin/python cosmic-ray
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --target .tools/mutants/packages coverage pytest-cov
+	@touch $@
 
 # With buildah: make images BUILD="buildah build".
 BUILD ?= docker build
@@ -258,4 +270,11 @@ $(TSC): Makefile
 		@kubernetes-models/cert-manager@6.0.0 @kubernetes-models/cloudnative-pg@2.0.0 \
 		@kubernetes-models/gateway-api@2.0.0 @kubernetes-models/keda@2.0.0 \
 		@kubernetes-models/prometheus-operator@6.0.0
+	@touch $@
+
+# Of Debian's package, which is not installed: its server is not needed.
+$(PROMTOOL):
+	@mkdir -p $(@D)
+	@cd $(@D) && { apt-get -qq update && apt-get -qq download prometheus && dpkg -x prometheus_*.deb .; } >/dev/null 2>&1 \
+		|| echo "skipped: Debian's package of Prometheus, which tests the alerts, is not to be had" >&2
 	@touch $@

@@ -29,6 +29,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.settings import CriteriaSettings
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.meta_evaluation.answers import Connections, ask_all
 from dramaturg.meta_evaluation.cases import BenchSet
@@ -64,12 +65,21 @@ class Sent(NamedTuple):
     user: str
 
 
+class Measured(NamedTuple):
+    """The requests of all judges and agents."""
+
+    first: Mapping[str, Sent]
+    """One request of each prompt of a judge."""
+    calls: Mapping[str, Sequence[Sent]]
+    """The agents' requests for the example scripts."""
+
+
 def tokens(text: str) -> int:
     """The number of tokens of a text, by the stated rule."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
-def apps(target: str) -> Mapping[str, App]:
+def apps(target: str, *, severity: bool) -> Mapping[str, App]:
     """The services that send prompts, by role."""
     judges: tuple[JudgeSpec[Any], ...] = (
         SYNTHESIZE_SPEC,
@@ -82,18 +92,28 @@ def apps(target: str) -> Mapping[str, App]:
         RUBRIC_JUDGE_SPEC,
         CHALLENGE_JUDGE_SPEC,
     )
-    apps: dict[str, App] = {judge.role.name: judge(generation_target=target) for judge in judges}
+    apps: dict[str, App] = {
+        judge.role.name: judge(
+            generation_target=target,
+            **({"severity": severity} if issubclass(judge.settings, CriteriaSettings) else {}),
+        )
+        for judge in judges
+    }
     return apps | {roles.ROLES_FINDER.name: RolesApp(RoleSettings(generation_target=target))}
 
 
-async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
-    """Returns one request of each prompt of a judge, and the agents' requests for the example scripts."""
+async def measure(*, severity: bool = False) -> Measured:
+    """Sends the requests.
+
+    Args:
+        severity: Whether judges of scripts ask how grave each fault is (setting ``severity``).
+    """
     fake = FakeGeneration(all_pass)
     first: dict[str, Sent] = {}
     async with AsyncExitStack() as stack:
         generation = await stack.enter_async_context(serve(fake.contract()))
         channels = {}
-        for name, app in apps(generation.target).items():
+        for name, app in apps(generation.target, severity=severity).items():
             contracts = await stack.enter_async_context(app.open())
             server = await stack.enter_async_context(serve(*contracts))
             channels[name] = await stack.enter_async_context(open_channel(server.target))
@@ -123,7 +143,7 @@ async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
                     )
                     await judge_one(channels[role.name], request, timeout=60)
             calls[role.name] = _taken(fake)
-    return first, calls
+    return Measured(first, calls)
 
 
 async def _with_reference(fake: FakeGeneration, channel: grpc.aio.Channel) -> Sent:
@@ -140,11 +160,22 @@ def _taken(fake: FakeGeneration) -> Sequence[Sent]:
     return sent
 
 
-def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str:
-    """The tables of docs/reference/prompts.md."""
-    lines = ["| prompt | fixed part | with a request of the set |", "|---|---|---|"]
+def table(measured: Measured, graded: Measured) -> str:
+    """The tables of docs/reference/prompts.md.
+
+    Args:
+        measured: The requests.
+        graded: The requests with the setting ``severity``.
+    """
+    first, calls = measured
+    lines = [
+        "| prompt | fixed part | with a request of the set | the same with `severity` |",
+        "|---|---|---|---|",
+    ]
     for name, sent in sorted(first.items()):
-        lines.append(f"| `{name}` | {tokens(sent.system)} | {tokens(sent.system) + tokens(sent.user)} |")
+        more = _tokens_of(graded.first[name])
+        grows = f" {more} " if more != _tokens_of(sent) else " "
+        lines.append(f"| `{name}` | {tokens(sent.system)} | {_tokens_of(sent)} |{grows}|")
     lines += ["", "| prompt of generation | fixed part without the form |", "|---|---|"]
     for file in sorted(AUTHORING_PROMPTS.glob("*.md")):
         text = expanded(file)
@@ -161,14 +192,20 @@ def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str
     ]
     all_tokens, all_shared = 0, 0.0
     for name, made in calls.items():
-        total = sum(tokens(one.system) + tokens(one.user) for one in made)
+        total = sum(map(_tokens_of, made))
         shared = sum(_shared(made)) / CHARACTERS_PER_TOKEN
         all_tokens, all_shared = all_tokens + total, all_shared + shared
         lines.append(f"| {name} | {len(made)} | {total / len(made):.0f} | {shared / len(made):.0f} |")
     lines.append(
         f"| all, for each of {scripts} scripts | | {all_tokens / scripts:.0f} | {all_shared / scripts:.0f} |"
     )
+    graded_tokens = sum(_tokens_of(one) for made in graded.calls.values() for one in made)
+    lines.append(f"| the same with `severity` | | {graded_tokens / scripts:.0f} | |")
     return "\n".join(lines) + "\n"
+
+
+def _tokens_of(sent: Sent) -> int:
+    return tokens(sent.system) + tokens(sent.user)
 
 
 def _shared(sent: Sequence[Sent]) -> Sequence[int]:
@@ -191,7 +228,7 @@ def main() -> None:
     """Prints or writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
-    found = table(*asyncio.run(measure()))
+    found = table(asyncio.run(measure()), asyncio.run(measure(severity=True)))
     if parser.parse_args().write:
         text = DOCUMENT.read_text(encoding="utf-8")
         before, after = text.split(BEGIN)[0], text.split(END)[1]

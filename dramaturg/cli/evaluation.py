@@ -54,6 +54,7 @@ from dramaturg.cli.runs.connection import refuse
 from dramaturg.cli.runs.overview import print_run
 from dramaturg.cli.runs.spec import (
     INLINE_BYTES,
+    BatchHours,
     MaxCost,
     MaxTokens,
     Name,
@@ -61,6 +62,7 @@ from dramaturg.cli.runs.spec import (
     make_budget,
     make_policy,
     parse_labels,
+    set_lane,
     upload_rows,
 )
 from dramaturg.cli.runs.watch import EXIT_CODES
@@ -199,6 +201,8 @@ class Job(RowsJob):
     """The cost in US dollars at which no further sample starts. None or 0: no limit."""
     max_tokens: MaxTokens = None
     """The number of tokens at which no further sample starts. None or 0: no limit."""
+    batch_hours: BatchHours = None
+    """For how many hours model calls wait for batches. None: they are made live."""
     dry_run: DryRun = False
     """Whether the calls and their cost are estimated, and nothing is evaluated."""
     pilot: Pilot = 0
@@ -382,6 +386,7 @@ def _spec(job: Job, rows: RunRows) -> RunSpec:
     spec.limits.max_concurrent_samples = job.concurrency
     if job.budget is not None:
         spec.budget.CopyFrom(job.budget)
+    set_lane(spec, job.batch_hours)
     set_fields(spec, job.run_settings())
     return spec
 

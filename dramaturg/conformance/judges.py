@@ -414,7 +414,7 @@ async def takes_what_it_says(subject: Subject) -> None:
         sent.task.context.add(text="Oslo is in Norway.")
         sent.task.instructions = "Answer in a sentence."
     if CONVERSATIONS in capabilities:
-        kinds = {"text", *("tool_call", "tool_result")} if TOOL_CALLS in capabilities else {"text"}
+        kinds = {"text", "tool_call", "tool_result"} if TOOL_CALLS in capabilities else {"text"}
         candidate.ClearField("text")
         candidate.ClearField("reading")
         for turn in CONVERSATION.turns:

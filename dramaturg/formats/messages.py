@@ -1,7 +1,7 @@
 """Lists of messages as conversations.
 
-Messages are those of the chat completions API, of LangChain, of Inspect, or of the semantic conventions of
-OpenTelemetry for generative AI; reasoning is left out.
+Messages are those of the chat completions API, of the Responses API (its items), of LangChain, of Inspect, or
+of the semantic conventions of OpenTelemetry for generative AI; reasoning is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,13 @@ def read_messages(value: Any, name: str = "messages") -> Conversation:
             value = json.loads(value)
     if not isinstance(value, list) or not value:
         raise MessagesError(f"{name}: is no list of messages")
-    return Conversation(turns=[_turn(one, f"{name}[{index}]") for index, one in enumerate(value)])
+    return Conversation(
+        turns=[
+            _turn(one, f"{name}[{index}]")
+            for index, one in enumerate(value)
+            if not (isinstance(one, dict) and one.get("type") in _REASONING and "role" not in one)
+        ]
+    )
 
 
 def is_message(value: Any) -> bool:
@@ -56,7 +62,14 @@ def is_message(value: Any) -> bool:
 
 
 def _unwrapped(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a message that LangChain wrote with its class or its type around them."""
+    """The fields of a message that LangChain wrote with its class or its type around them.
+
+    A call of the Responses API, or its result, becomes the message that has it.
+    """
+    if message.get("type") == "function_call":
+        return {"role": "assistant", "tool_calls": [{**message, "id": message.get("call_id")}]}
+    if message.get("type") == "function_call_output":
+        return {"role": "tool", "tool_call_id": message.get("call_id"), "content": message.get("output")}
     path = message.get("id")
     if message.get("lc") and isinstance(path, list) and isinstance(message.get("kwargs"), dict):
         named = str(path[-1] if path else "").removesuffix("Chunk").removesuffix("Message").casefold()

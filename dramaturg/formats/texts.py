@@ -82,7 +82,7 @@ class Columns:
     instructions: str = ""
     """The instructions of the system that wrote the texts of the task."""
     messages: str = ""
-    """Conversations, as lists of messages of the chat completions API, in place of texts."""
+    """Conversations, as lists of messages (``read_messages``), in place of texts."""
     tags: Sequence[str] = ()
     """Those of the tags."""
     left_out: Sequence[str] = ()
@@ -112,15 +112,15 @@ class Conversion:
     def describe(self) -> str:
         """What a file was taken for: the number of texts and tasks, and the columns of a table."""
         count = sum(len(request.texts) for request in self.requests)
-        if self.recorded:
-            what = "conversations" if self.columns.messages else "texts"
-            return f"{self.recorded} with {count} {what} for {len(self.requests)} tasks"
         columns = self.columns
+        what = "texts" if columns.text else "conversations"
+        if self.recorded:
+            return f"{self.recorded} with {count} {what} for {len(self.requests)} tasks"
         named = columns.named.items()
         used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
-        told = f"a table with {count} texts for {len(self.requests)} tasks; columns: {used}"
+        told = f"a table with {count} {what} for {len(self.requests)} tasks; columns: {used}"
         if not columns.task:
-            told = f"a table with {count} texts without tasks; columns: {used}"
+            told = f"a table with {count} {what} without tasks; columns: {used}"
         if columns.tags:
             told += f"; tags: {', '.join(columns.tags)}"
         if columns.left_out:
@@ -159,8 +159,18 @@ def has_texts(source: str, form: Format | None = None) -> bool:
         return True
     row = _cells(first)
     return any(isinstance(row.get(name), str) for name in _NAMES["text"]) or any(
-        isinstance(row.get(name), list) for name in _NAMES["messages"]
+        _is_conversation(row.get(name)) for name in _NAMES["messages"]
     )
+
+
+def _is_conversation(cell: Any) -> bool:
+    """Whether a cell has a list, or a list of messages as JSON, as tables without nested cells have it."""
+    if not isinstance(cell, str):
+        return isinstance(cell, list)
+    with suppress(MessagesError):
+        read_messages(cell)
+        return True
+    return False
 
 
 def _first_row(source: str, form: Format | None) -> Mapping[str, Any]:

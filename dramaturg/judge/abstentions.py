@@ -95,6 +95,8 @@ def of_failure(error: ServiceError) -> Abstention | None:
         return Abstention(verdict_pb2.ABSTAIN_REASON_CONTEXT_LENGTH_EXCEEDED, explanation)
     if error.reason == error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED:
         return Abstention(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, explanation)
+    if error.reason == error_reason_pb2.ERROR_REASON_BATCH_PENDING:
+        return Abstention(verdict_pb2.ABSTAIN_REASON_BATCH_PENDING, explanation)
     if error.reason == error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED:
         return Abstention(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, explanation)
     if error.reason == error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE:

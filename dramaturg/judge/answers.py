@@ -19,6 +19,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingK
 from dramaturg.judge import criteria as names
 from dramaturg.judge.items import ItemsSection
 from dramaturg.judge.sections import (
+    GRADED,
     MALFORMED,
     OUTCOME,
     PASS,
@@ -26,6 +27,7 @@ from dramaturg.judge.sections import (
     Section,
     contradiction,
     stated_outcome,
+    stated_severity,
     stated_steps,
     stated_text,
     states_nothing,
@@ -71,6 +73,8 @@ class FindingsSection:
     """The kind of the findings."""
     step_count: int
     """The number of steps of the candidate. 0: it is read as text, and findings name no steps."""
+    graded: bool = False
+    """Whether findings say how grave a fault is."""
 
     @property
     def shape(self) -> Record:
@@ -120,7 +124,8 @@ class FindingsSection:
                 optional=True,
                 most=1 if self._missing else _MOST_FINDINGS,
             )
-        return members | {"problem": Text(_PROBLEMS[self.kind], optional=True)}
+        members["problem"] = Text(_PROBLEMS[self.kind], optional=True)
+        return members | GRADED if self.graded else members
 
     def _finding(self, entry: Mapping[str, Any]) -> Finding:
         steps, unknown = stated_steps(entry.get("steps"), self.step_count)
@@ -131,6 +136,7 @@ class FindingsSection:
             stated_text(entry, "problem") + unknown_steps_note(unknown),
             steps=steps,
             missing_step=stated_text(entry, "missing_step") if self._missing else "",
+            severity=stated_severity(entry),
         )
 
     def _is_grounded(self, entry: Mapping[str, Any]) -> bool:
@@ -240,6 +246,7 @@ class VerdictsForm:
         step_count: int,
         constraints: Sequence[str],
         reasoning: Mapping[str, Shape] = MappingProxyType({}),
+        graded: bool = False,
     ) -> VerdictsForm:
         """The form for some of ABSEval's criteria.
 
@@ -248,8 +255,10 @@ class VerdictsForm:
             step_count: The number of steps of the candidate; 0 where it is read as text.
             constraints: The task's constraints.
             reasoning: The members that precede the verdicts.
+            graded: Whether findings say how grave a fault is.
         """
-        return _verdicts_form(tuple(criteria), step_count, tuple(constraints), tuple(reasoning.items()))
+        shown = tuple(reasoning.items())
+        return _verdicts_form(tuple(criteria), step_count, tuple(constraints), shown, graded=graded)
 
     @property
     def name(self) -> str:
@@ -328,14 +337,16 @@ def _verdicts_form(
     step_count: int,
     constraints: tuple[str, ...],
     reasoning: tuple[tuple[str, Shape], ...],
+    *,
+    graded: bool,
 ) -> VerdictsForm:
-    sections = {criterion: _section(criterion, step_count, constraints) for criterion in criteria}
+    sections = {one: _section(one, step_count, constraints, graded=graded) for one in criteria}
     return VerdictsForm(sections, dict(reasoning), step_count)
 
 
-def _section(criterion: str, step_count: int, constraints: Sequence[str]) -> Section:
+def _section(criterion: str, step_count: int, constraints: Sequence[str], *, graded: bool) -> Section:
     if criterion == names.SATISFIES_CONSTRAINTS:
-        return ItemsSection.constraints(constraints, step_count)
+        return ItemsSection.constraints(constraints, step_count, graded=graded)
     if criterion == names.EXECUTABLE and step_count:
-        return ItemsSection.steps(step_count)
-    return FindingsSection(names.FINDING_KINDS[criterion], step_count)
+        return ItemsSection.steps(step_count, graded=graded)
+    return FindingsSection(names.FINDING_KINDS[criterion], step_count, graded)

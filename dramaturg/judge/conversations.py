@@ -84,10 +84,17 @@ def units_of(conversation: Conversation, unit: CriterionUnit.ValueType) -> Seque
 
 def unit_text(conversation: Conversation, unit: Unit) -> str:
     """The text of a turn, or the arguments of a call."""
-    parts = conversation.turns[unit.turn_index].parts
-    if unit.call_index is None:
-        return "\n".join(part.text for part in parts if part.text)
-    return [part.tool_call for part in parts if part.HasField("tool_call")][unit.call_index].arguments
+    if unit.call_index is not None:
+        return _call(conversation, unit.turn_index, unit.call_index).arguments
+    return "\n".join(part.text for part in conversation.turns[unit.turn_index].parts if part.text)
+
+
+def unit_words(conversation: Conversation, unit: Unit) -> str:
+    """The parts of a turn as text (``turn_text``), or the tool and the arguments of a call."""
+    if unit.call_index is not None:
+        call = _call(conversation, unit.turn_index, unit.call_index)
+        return f"{call.name} {call.arguments}"
+    return "\n".join(map(_part_text, conversation.turns[unit.turn_index].parts))
 
 
 def arguments_of(call: content_pb2.ToolCall) -> Mapping[str, Any] | None:
@@ -122,6 +129,11 @@ def image_url(data: bytes) -> str:
 def kinds_of_parts(conversation: Conversation) -> set[str]:
     """The kinds of its parts: members of ``Part.content``."""
     return {str(part.WhichOneof("content")) for turn in conversation.turns for part in turn.parts}
+
+
+def _call(conversation: Conversation, turn_index: int, call_index: int) -> content_pb2.ToolCall:
+    calls = [part.tool_call for part in conversation.turns[turn_index].parts if part.HasField("tool_call")]
+    return calls[call_index]
 
 
 def _part_text(part: Part) -> str:

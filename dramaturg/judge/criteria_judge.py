@@ -38,6 +38,8 @@ GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "r
 """The placeholders of the parts of a request. A part without placeholder is not shown."""
 CRITERIA = "criteria"
 """The placeholder of the definitions of the criteria."""
+SEVERITY = "severity"
+"""The part of a prompt that says how grave a fault is. It follows the definitions of the criteria."""
 _MOST_QUOTES = 50
 _MOST_QUOTED = 200
 
@@ -55,8 +57,13 @@ class CriteriaQuestion:
     reasoning: Mapping[str, Shape] = field(default_factory=dict)
     """The members of the answer that precede the verdicts, for example a walk through the steps."""
 
-    def load(self, library: PromptLibrary, criteria: Sequence[str]) -> Prompt:
+    def load(self, library: PromptLibrary, criteria: Sequence[str], *, graded: bool = False) -> Prompt:
         """Loads the prompt.
+
+        Args:
+            library: The prompts.
+            criteria: The criteria.
+            graded: Whether it asks how grave each fault is.
 
         Raises:
             PromptError: The prompt cannot be used.
@@ -65,7 +72,7 @@ class CriteriaQuestion:
             self.prompt,
             fixed=(CRITERIA, ANSWER_PLACEHOLDER),
             content=(GOAL, CANDIDATE, *self.shown),
-            parts=criteria,
+            parts=(*criteria, SEVERITY) if graded else criteria,
             parts_from=CRITERIA_FILE,
         )
 
@@ -98,6 +105,8 @@ class CriteriaJudge:
     """The prompt for requests with a reference. None: the same prompt."""
     comparison: Mapping[str, Shape] = field(default_factory=dict)
     """The members that precede the verdicts in answers to ``comparing_prompt``."""
+    graded: bool = False
+    """Whether findings have a severity: the prompts then have the part ``SEVERITY``."""
     version: str = VERSION
     """Its version."""
     capabilities: Sequence[str] = (CALLS_MODELS,)
@@ -165,7 +174,8 @@ class CriteriaJudge:
         }
         shared = {name: excerpt for name, excerpt in shared.items() if name in prompt.placeholders}
         reasoning = self.comparison if comparing else self.reasoning
-        values = {CRITERIA: prompt.definitions(asked)}
+        definitions = prompt.definitions(asked)
+        values = {CRITERIA: f"{definitions}\n\n{prompt.parts[SEVERITY]}" if self.graded else definitions}
         constraints = list(batch.task.constraints)
         return [
             Question(
@@ -176,6 +186,7 @@ class CriteriaJudge:
                     step_count=len(item.candidate.steps),
                     constraints=constraints,
                     reasoning=reasoning,
+                    graded=self.graded,
                 ),
                 values,
             )

@@ -43,14 +43,11 @@ class Excerpt:
 
     fences: tuple[Fenced, ...]
     """The fences. Empty: the request does not have this part."""
-    after: str = ""
-    """A line of the judge's own that follows the fences. Empty: none."""
 
     @property
     def text(self) -> str:
         """The text in the prompt."""
-        lines = [*(one.text for one in self.fences), self.after]
-        return "\n".join(line for line in lines if line) or NONE
+        return "\n".join(one.text for one in self.fences) or NONE
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Severity, Verdict
 from dramaturg.judge.sections import (
     FAIL,
+    GRADED_OR_PASSING,
     LISTED,
     MALFORMED,
     OUTCOME,
@@ -20,6 +21,7 @@ from dramaturg.judge.sections import (
     UNSURE,
     contradiction,
     stated_outcome,
+    stated_severity,
     stated_steps,
     stated_text,
     unknown_steps_note,
@@ -55,18 +57,22 @@ class ItemsSection:
     """The number of steps of the candidate, where items can name steps."""
     lists_faults: bool = False
     """Whether an item without an entry passes."""
+    graded: bool = False
+    """Whether entries say how grave a fault is."""
 
     @classmethod
-    def constraints(cls, constraints: Sequence[str], step_count: int) -> ItemsSection:
+    def constraints(
+        cls, constraints: Sequence[str], step_count: int, *, graded: bool = False
+    ) -> ItemsSection:
         """Makes a section with one item per constraint."""
         kind = verdict_pb2.FINDING_KIND_BROKEN_CONSTRAINT
-        return cls(kind, "constraints", "constraint", tuple(constraints), step_count)
+        return cls(kind, "constraints", "constraint", tuple(constraints), step_count, graded=graded)
 
     @classmethod
-    def steps(cls, step_count: int) -> ItemsSection:
+    def steps(cls, step_count: int, *, graded: bool = False) -> ItemsSection:
         """Makes a section with one item for each step that does not pass."""
         kind = verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP
-        return cls(kind, "steps", "step", ("",) * step_count, lists_faults=True)
+        return cls(kind, "steps", "step", ("",) * step_count, lists_faults=True, graded=graded)
 
     @property
     def shape(self) -> Record:
@@ -78,6 +84,8 @@ class ItemsSection:
         if self.step_count:
             steps = Number("the number of a step that breaks it")
             members["steps"] = ListOf(steps, optional=True, most=_MOST_STEPS)
+        if self.graded:
+            members |= GRADED_OR_PASSING
         # "pass" stays among the words: models that list every step must not have to fail them.
         members["verdict"] = LISTED if self.lists_faults else OUTCOME
         if self.lists_faults:
@@ -156,24 +164,27 @@ class ItemsSection:
         number = None if outcome is None else entry.get(self.item_name)
         if outcome is None or not isinstance(number, int) or isinstance(number, bool):
             return None
-        return _Judged(number, outcome, stated_text(entry, "reason"), entry.get("steps"))
+        return _Judged(
+            number, outcome, stated_text(entry, "reason"), entry.get("steps"), stated_severity(entry)
+        )
 
     def _finding(self, judged: _Judged) -> Finding:
         if self.item_name == "step":
-            return finding(self.kind, judged.reason, steps=[judged.number - 1])
+            return finding(self.kind, judged.reason, steps=[judged.number - 1], severity=judged.severity)
         steps, unknown = stated_steps(judged.steps, self.step_count)
         return finding(
             self.kind,
             judged.reason + unknown_steps_note(unknown),
             steps=steps,
             constraint=self.contents[judged.number - 1],
+            severity=judged.severity,
         )
 
     def _rationale(self, known: Sequence[_Judged], strange: Collection[str]) -> str:
         name = self.item_name.capitalize()
-        lines = [f"{name} {number} ({outcome}): {reason}" for number, outcome, reason, _ in known if reason]
+        lines = [f"{name} {number} ({outcome}): {reason}" for number, outcome, reason, *_ in known if reason]
         for outcome in OUTCOME.options:
-            silent = [str(number) for number, said, reason, _ in known if said == outcome and not reason]
+            silent = [str(number) for number, said, reason, *_ in known if said == outcome and not reason]
             if silent:
                 lines.append(f"{name} {', '.join(silent)} ({outcome})")
         if strange:
@@ -193,3 +204,5 @@ class _Judged(NamedTuple):
     """The reason; may be blank."""
     steps: Any
     """The steps that violate it, as written by the model."""
+    severity: Severity.ValueType
+    """How grave the fault is."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from dramaturg.api.common.v1.provenance_pb2 import PromptReference
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Message, MessageRole
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service.settings import SettingsError
 
 SUFFIX = ".md"
@@ -118,7 +119,7 @@ class PromptLibrary:
 
     def __init__(self, defaults: Path, overrides: Path | None = None, *, service: str = "") -> None:
         self._token_counts: dict[str, int] = {}
-        self._digests: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._files = _files(SHARED_PROMPTS) | _files(defaults)
         if overrides is None:
             return
@@ -130,15 +131,14 @@ class PromptLibrary:
             raise PromptError(f"{own[name]}: there is no such prompt to replace; there are {known}")
         self._files |= own
 
-    @property
-    def token_counts(self) -> Mapping[str, int]:
-        """The tokens of each loaded prompt without content, by name. A token is counted as 4 characters."""
-        return self._token_counts
+    def describe(self, identity: Identity) -> None:
+        """Writes the loaded prompts into an identity: tokens without content, hash and text of each.
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """The SHA-256 of each loaded prompt, by name (``Prompt.sha256``)."""
-        return self._digests
+        A token is counted as 4 characters.
+        """
+        identity.prompt_token_counts.update(self._token_counts)
+        identity.prompts.update({name: _digest(text) for name, text in self._texts.items()})
+        identity.prompt_texts.update(self._texts)
 
     def load(
         self,
@@ -180,8 +180,8 @@ class PromptLibrary:
             raise PromptError(f"{file}: a '{{{{' begins no placeholder")
         fixed_texts = "".join((*messages.values(), *(found[part] for part in parts)))
         self._token_counts[name] = -(-len(_PLACEHOLDER.sub("", fixed_texts)) // CHARACTERS_PER_TOKEN)
-        self._digests[name] = digest = hashlib.sha256(text.encode()).hexdigest()
-        return Prompt(name, digest, messages, {part: found[part] for part in parts})
+        self._texts[name] = text
+        return Prompt(name, _digest(text), messages, {part: found[part] for part in parts})
 
     def _missing_parts(
         self, found: Collection[str], wanted: Collection[str], source: str
@@ -213,6 +213,10 @@ class PromptLibrary:
             raise PromptError(f"there is no prompt {name!r}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{name}{SUFFIX}: {error}") from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Finding, Severity, Verdict
 from dramaturg.judge.shapes import Choice, Shape
 from dramaturg.judge.short_answers import option_of, options_of
 from dramaturg.judge.verdicts import abstained
@@ -25,6 +25,16 @@ OUTCOME = Choice((PASS, FAIL, UNSURE))
 """The shape of a member "verdict"."""
 LISTED = Choice(OUTCOME.options, accepts_any=True)
 """The shape of a member "verdict" of an entry that may be left out."""
+_SEVERITIES = {
+    "minor": verdict_pb2.SEVERITY_MINOR,
+    "major": verdict_pb2.SEVERITY_MAJOR,
+    "critical": verdict_pb2.SEVERITY_CRITICAL,
+}
+_SEVERITY = "severity"
+GRADED = {_SEVERITY: Choice(tuple(_SEVERITIES), accepts_any=True, optional=True)}
+"""The member of an entry about a fault that says how grave it is."""
+GRADED_OR_PASSING = {_SEVERITY: Choice(("none", *_SEVERITIES), accepts_any=True, optional=True)}
+"""The same of an entry that may pass."""
 _WORDS = frozenset(OUTCOME.options)
 _ABSENT = options_of({"none": True, "null": True, "n/a": True})
 """The words that stand for an absent value."""
@@ -58,10 +68,17 @@ def stated_text(value: Any, member: str) -> str:
     return text.strip() if isinstance(text, str) else ""
 
 
+def stated_severity(entry: Mapping[str, Any]) -> Severity.ValueType:
+    """Returns how grave a fault is by its entry; unspecified where the entry does not say it readably."""
+    stated = option_of(stated_text(entry, _SEVERITY), tuple(_SEVERITIES))
+    return _SEVERITIES[stated] if stated else verdict_pb2.SEVERITY_UNSPECIFIED
+
+
 def states_nothing(entry: Mapping[str, Any]) -> bool:
     """Whether an entry of a list says that there is nothing to list: "None. There are no such steps."."""
-    texts = [text.strip() for text in entry.values() if isinstance(text, str) and text.strip()]
-    others = [value for value in entry.values() if not isinstance(value, str) and value not in (None, [], 0)]
+    values = [value for name, value in entry.items() if name != _SEVERITY]
+    texts = [text.strip() for text in values if isinstance(text, str) and text.strip()]
+    others = [value for value in values if not isinstance(value, str) and value not in (None, [], 0)]
     return not others and all(map(_ABSENT.value_of, texts))
 
 

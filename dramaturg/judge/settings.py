@@ -39,6 +39,15 @@ class JudgeSettings(AskerSettings, Generic[LimitsT]):
     """The maximum lengths of the parts of a request in the prompt."""
 
 
+class CriteriaSettings(JudgeSettings[ExcerptLimits]):
+    """Settings of a judge of ABSEval's criteria."""
+
+    severity: bool = False
+    """Whether the model says how grave each fault is (``Finding.severity``). It costs tokens:
+    docs/reference/prompts.md.
+    """
+
+
 class OfflineSettings(JudgeSettings[ExcerptLimits]):
     """Settings of a judge of texts that can also work without a model."""
 
@@ -46,3 +55,7 @@ class OfflineSettings(JudgeSettings[ExcerptLimits]):
     """The backend: a language model, or embeddings and rules."""
     embedding_target: str = "localhost:50051"
     """The address of EmbeddingService, for the backend "offline"."""
+
+
+class OfflineCriteriaSettings(CriteriaSettings, OfflineSettings):
+    """Settings of a judge of ABSEval's criteria that can also work without a model."""

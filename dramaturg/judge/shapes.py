@@ -56,11 +56,16 @@ class Number:
 
     hint: str
     """A description of the number."""
+    most: int | None = None
+    """The highest number that a model may write, from 1. Any other number is accepted, so that one invalid
+    number does not invalidate the rest of an answer. None: unlimited.
+    """
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        del accepted
-        return {"type": "integer"}
+        if accepted or self.most is None:
+            return {"type": "integer"}
+        return {"type": "integer", "minimum": 1, "maximum": self.most}
 
     def sketch(self, indent: str = "") -> str:
         """The hint, bare."""
@@ -78,6 +83,8 @@ class Choice:
     """A description of the choice. Empty: the sketch lists the strings."""
     accepts_any: bool = False
     """Whether any string is enough, so that one invalid choice does not invalidate the rest of an answer."""
+    optional: bool = False
+    """Whether an answer without it is accepted."""
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
@@ -124,7 +131,7 @@ class ListOf:
 
 
 def _is_optional(shape: Shape) -> bool:
-    return isinstance(shape, Text | ListOf | Record) and shape.optional
+    return isinstance(shape, Text | Choice | ListOf | Record) and shape.optional
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,15 @@ from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServi
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CriteriaJudge, CriteriaQuestion
-from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import JudgeRole, Role
-from dramaturg.judge.settings import JudgeSettings, OfflineSettings
+from dramaturg.judge.settings import (
+    CriteriaSettings,
+    JudgeSettings,
+    OfflineCriteriaSettings,
+    OfflineSettings,
+)
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import Settings
@@ -139,8 +143,7 @@ class JudgeApp:
                 temperature=settings.temperature,
             )
             contract = spec.llm(Model(asker, library, settings))
-            contract.identity.prompt_token_counts.update(library.token_counts)
-            contract.identity.prompts.update(library.digests)
+            library.describe(contract.identity)
             yield [replace(contract, models=asker)]
 
 
@@ -152,7 +155,7 @@ def criteria_spec(
     question: CriteriaQuestion,
     comparison: CriteriaQuestion | None = None,
     offline: Callable[[EmbeddingServiceAsyncStub], Contract] | None = None,
-) -> JudgeSpec[JudgeSettings[ExcerptLimits]]:
+) -> JudgeSpec[CriteriaSettings]:
     """Specifies a judge of ABSEval's criteria with one question for each candidate.
 
     Args:
@@ -164,7 +167,8 @@ def criteria_spec(
         offline: Makes the contract, served without a model.
     """
 
-    def llm(model: Model[JudgeSettings[ExcerptLimits]]) -> Contract:
+    def llm(model: Model[CriteriaSettings]) -> Contract:
+        graded = model.settings.severity
         return judge_contract(
             CriteriaJudge(
                 name=f"llm-{role.name}",
@@ -172,17 +176,20 @@ def criteria_spec(
                 criteria=role.criteria,
                 asker=model.asker,
                 limits=model.settings.excerpts,
-                prompt=question.load(model.library, role.criteria),
+                prompt=question.load(model.library, role.criteria, graded=graded),
                 reasoning=question.reasoning,
-                comparing_prompt=comparison.load(model.library, role.criteria) if comparison else None,
+                comparing_prompt=(
+                    comparison.load(model.library, role.criteria, graded=graded) if comparison else None
+                ),
                 comparison=comparison.reasoning if comparison else {},
+                graded=graded,
             )
         )
 
     return JudgeSpec(
         role=role,
         prompts=prompts,
-        settings=JudgeSettings[ExcerptLimits] if offline is None else OfflineSettings,
+        settings=CriteriaSettings if offline is None else OfflineCriteriaSettings,
         llm=llm,
         offline=offline,
     )

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -25,9 +25,11 @@ from markupsafe import Markup
 
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.judge.provenance import prompt_texts
 from dramaturg.report import charts, tokens
 from dramaturg.report.files import files_of
 from dramaturg.report.sample_data import SampleIndex, blocks, pack
+from dramaturg.report.views.common import abbreviated
 from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.sample import view
 from dramaturg.results.abstentions import NOT_ASKED
@@ -94,7 +96,14 @@ def render(
         samples: The samples; the first ``limit`` finished ones are shown. Consumed lazily.
         limit: The maximum number of samples shown one by one.
     """
-    finished = (one for one in samples if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED)
+    prompts: dict[str, str] = {}
+
+    def finished() -> Iterator[SampleView]:
+        for one in samples:
+            if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED:
+                prompts.update(prompt_texts(one))
+                yield view(one)
+
     ranked, _ = standing(summary)
     content = Content(
         lead(summary),
@@ -104,11 +113,16 @@ def render(
         samples_after=int(bool(summary.leaderboard)),
         failures=ranked[-1] if ranked else "",
     )
-    yield from render_page(heading, content, map(view, finished), summary.sample_count, limit)
+    yield from render_page(heading, content, finished(), summary.sample_count, limit, prompts)
 
 
 def render_page(
-    heading: Heading, content: Content, samples: Iterable[SampleView], total: int, limit: int = SAMPLES_SHOWN
+    heading: Heading,
+    content: Content,
+    samples: Iterable[SampleView],
+    total: int,
+    limit: int = SAMPLES_SHOWN,
+    prompts: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Renders a page of any content and samples, in pieces.
 
@@ -118,6 +132,7 @@ def render_page(
         samples: The samples. Consumed lazily.
         total: The number of samples.
         limit: The maximum number of samples shown one by one.
+        prompts: The texts of the prompts by SHA-256. Read after the samples. None: they are not known.
     """
     style, script = stylesheet(), _read("page.js")
     tables = list(named(table for section in content.sections for table in section.tables))
@@ -156,6 +171,10 @@ def render_page(
         yield f'<script type="application/json" id="index">{index.json()}</script>\n'
         yield f"<script>{script}</script>\n"
         yield from map(_block, packed)
+    if prompts:
+        texts = {abbreviated(digest): text for digest, text in prompts.items()}
+        kept = pack(json.dumps(texts, ensure_ascii=False))
+        yield f'<script type="text/plain" id="prompts">{kept}</script>\n'
     yield "</body></html>\n"
 
 

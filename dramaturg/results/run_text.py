@@ -42,6 +42,8 @@ def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUN
         parts.append(f"{progress.samples_per_second:.3g}/s")
     if running and progress.HasField("remaining_time"):
         parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
+    if running and progress.batch_waiting_count:
+        parts.append(f"{progress.batch_waiting_count:,} wait for batches")
     parts.append(f"{progress.judgement_count:,} judgements")
     parts.append(f"{progress.abstention_count:,} abstained")
     if progress.HasField("coverage") and progress.coverage < 1:
@@ -60,7 +62,8 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
         return "; ".join(progress.model_waits)
     if not progress.HasField("incident"):
         idle = now - _seconds(progress.last_advance_time)
-        if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
+        waits = progress.batch_waiting_count and not progress.running_count
+        if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS or waits:
             return ""
         return f"no sample was done for {duration(idle)}; {progress.running_count:,} are in progress"
     incident, limits = progress.incident, "".join(f"; {one}" for one in progress.model_waits)

@@ -199,6 +199,8 @@ class ClientChannel(grpc.aio.Channel):
                 seconds = min(seconds, max(0.0, left - self._reserve))
             if request.request_id:
                 pairs.append((context.REQUEST_ID_METADATA, request.request_id))
+            if request.batch_until is not None:
+                pairs.append((context.BATCH_METADATA, f"{request.batch_until:.6f}"))
         if tenant := caller.current().tenant:
             pairs.append((caller.TENANT_METADATA, tenant))
         if self._token is not None:

@@ -15,11 +15,14 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,6})?", re.ASCII)
 REQUEST_ID_METADATA = "x-request-id"
 """The metadata key that carries the request id from hop to hop."""
 PEER_METADATA = "x-dramaturg-peer"
 """The metadata key of the caller's address in calls that a front of the server forwards. Ignored in other
 calls."""
+BATCH_METADATA = "x-dramaturg-batch-until"
+"""The metadata key of the time, in seconds since 1970, until which model calls may wait for batches."""
 DEADLINE_METADATA = "x-deadline-seconds"
 """The key of the initial response metadata with the time limit that the server set: the caller stated no
 deadline, or one beyond the maximum."""
@@ -37,6 +40,16 @@ def request_id_of(values: Iterable[str | bytes]) -> str:
     return next(given, None) or os.urandom(16).hex()
 
 
+def batch_until_of(values: Iterable[str | bytes]) -> float | None:
+    """Until when the model calls of a call may wait for batches; ``None`` where no valid time is given.
+
+    Args:
+        values: What the caller gives.
+    """
+    given = next((value for value in values if isinstance(value, str) and _SECONDS.fullmatch(value)), None)
+    return None if given is None else float(given)
+
+
 class RequestContext(NamedTuple):
     """One call, as the server sees it."""
 
@@ -48,6 +61,8 @@ class RequestContext(NamedTuple):
     """The caller's address, as gRPC writes it."""
     deadline: float | None = None
     """When the work must have ended, on the clock of ``time.monotonic``. ``None``: never."""
+    batch_until: float | None = None
+    """Until when model calls may wait for batches, in seconds since 1970. ``None``: they are made live."""
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, at least 0; ``None`` without one."""

@@ -48,6 +48,7 @@ _FORWARDED = frozenset(
         error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
         error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        error_reason_pb2.ERROR_REASON_BATCH_PENDING,
     }
 )
 

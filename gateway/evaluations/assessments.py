@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import grpc
@@ -32,6 +32,7 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
+from gateway.evaluations.batch_waits import waits_for_batch
 from gateway.evaluations.calls import Request, judge_options, read_judge, record_answer
 from gateway.evaluations.failures import (
     Failure,
@@ -78,8 +79,14 @@ class AskedCriteria:
 
 Ask = Callable[[JudgeRole, Identity | None], AskedCriteria]
 """The criteria of a judge of a role, by its identity where that is known."""
+
+
+class ReferencePendingError(Exception):
+    """The reference waits for a batch. A judge that compares with it is asked when it is there."""
+
+
 FindReference = Callable[[JudgeRole, Identity | None], Awaitable[Script | None]]
-"""Waits for the reference of a judge; None where it gets none."""
+"""Waits for the reference of a judge; None where it gets none. Raises ReferencePendingError."""
 
 
 Assessed = Sequence[tuple[JudgeAssignment, CandidateAssessment]]
@@ -136,6 +143,8 @@ class Assessor:
                     verdicts = one.assessment.verdicts
                     left = {each.criterion for each in verdicts if not stands(each, judge.threshold)}
                     before = pending.pop(one.candidate_id)
+                    if waits_for_batch(one.assessment):
+                        continue
                     if left := left if before is None else before & left:
                         pending[one.candidate_id] = left
                 if not pending:
@@ -179,7 +188,10 @@ class Assessor:
         assert isinstance(role, JudgeRole)
         identity = assignment.judge.identity.known or await self._identity(assignment.judge, scope)
         asked = ask(role, identity)
-        reference = await find_reference(role, identity)
+        try:
+            reference = await find_reference(role, identity)
+        except ReferencePendingError:
+            asked, reference = replace(asked, requested=None), None  # it is not asked
         options = self._request.options
 
         async def once(one: JudgeAssignment, emit: Emit) -> Sequence[CandidateAssessment]:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_TIMED_OUT
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_BATCH_PENDING, ABSTAIN_REASON_TIMED_OUT
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.embedding import EmbedFailure, TextVectors, embed_texts
@@ -159,6 +159,8 @@ def record_answer(
     """
     seconds = time.perf_counter() - begun
     count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
+    if scope.batch is not None and failure is not None and failure.reason == ABSTAIN_REASON_BATCH_PENDING:
+        scope.batch.is_pending = True
     if noted and failure is not None:
         scope.failures.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
 
@@ -256,6 +258,8 @@ async def refusal(judge: Judge, seen: set[SeenIdentity] | None = None) -> Failur
 def _note_usage(scope: EvaluationScope, answer: Any) -> None:
     # Streams of judges yield candidates with their responses.
     response = answer[-1] if isinstance(answer, tuple) else answer
+    if scope.batch is not None:
+        scope.batch.note(response)
     provenance = getattr(getattr(response, "assessment", response), "provenance", None)
     if isinstance(provenance, Provenance):
         scope.usage.append(provenance.usage)

@@ -19,6 +19,7 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
+from dramaturg.judge.provenance import provenances_in
 from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.validation import violations
@@ -137,22 +138,11 @@ def limit_result(result: Any) -> None:
         size = result.ByteSize()
         if size <= MAX_RESULT_BYTES:
             return
-        for provenance in _provenances(result):
+        for provenance in provenances_in(result):
             before = provenance.ByteSize()
             _cut(provenance, longest, None)
             if provenance.ByteSize() < before:
                 add_corrections(provenance, [f"cut the texts of a result of {size} bytes"])
-
-
-def _provenances(message: Message) -> Iterator[Provenance]:
-    for field, value in message.ListFields():
-        if field.message_type is None or _is_map(field):
-            continue
-        for one in value if field.is_repeated else (value,):
-            if isinstance(one, Provenance):
-                yield one
-            else:
-                yield from _provenances(one)
 
 
 def provenance_of(response: Any) -> Provenance | None:
@@ -216,6 +206,8 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
             stated = f"{provenance.name!r} {provenance.version!r}"
             yield f"replaced the name {stated} by that of the judge's identity"
         provenance.name, provenance.version = identity.name, identity.version
+    for prompt in provenance.prompts:
+        prompt.ClearField("text")
     yield from _limit_latency(provenance, "an answer")
     for completion in provenance.completions:
         yield from _limit_usage(completion.usage)

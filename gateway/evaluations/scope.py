@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
+from dramaturg.service.context import RequestContext
+from gateway.evaluations.batch_waits import BatchWait
 from gateway.evaluations.failures import Failure
 from gateway.settings import VersionPolicy
 
@@ -109,6 +111,8 @@ class EvaluationScope:
     None: they are not needed."""
     pending: PendingCalls = field(default_factory=PendingCalls)
     """The calls in progress."""
+    batch: BatchWait | None = None
+    """The wait for batches of model calls. None: they are made live."""
     deferred: list[DeferredShadows] | None = None
     """Receives the calls of shadows that are in progress when the evaluation returns its result. The caller
     calls their ``finish``, which adds their judgements to the result. None: the result waits for them.
@@ -128,7 +132,9 @@ class EvaluationScope:
         return cls(timeouts, tenant, served.request_id, served.deadline, usage=usage)
 
     def of_shadow(self, number: int, seconds: float) -> EvaluationScope:
-        """The scope of a call of a shadow. This one has no part in its failures, usage, identities and waits.
+        """The scope of a call of a shadow. This one has no part in its failures, usage and identities.
+
+        Model calls of a shadow wait for batches as those of the evaluation do.
 
         Args:
             number: Tells apart the calls of the shadows of this evaluation.
@@ -136,7 +142,13 @@ class EvaluationScope:
         """
         # An id of its own: the attempts of model calls are limited by request id.
         request_id = f"{self.request_id}/shadow-{number}"
-        return EvaluationScope(self.timeouts, self.tenant, request_id, time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        return EvaluationScope(self.timeouts, self.tenant, request_id, deadline, batch=self.batch)
+
+    def request_context(self) -> RequestContext:
+        """The context in which its calls are made."""
+        until = None if self.batch is None else self.batch.until
+        return RequestContext(self.request_id, deadline=self.deadline, batch_until=until)
 
     def left(self) -> float | None:
         """The seconds left for calls; None without a deadline."""

@@ -19,7 +19,6 @@ from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.names import shadow_miss_name
 from dramaturg.service import context
-from dramaturg.service.context import RequestContext
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.streams import SHADOW_MISSES, Emit
 from gateway.judges.selection import JudgeAssignment, Shadow
@@ -77,7 +76,7 @@ class ShadowCall(ABC):
             scope, deadline = self._scope, self._scope.deadline
             assert deadline is not None
             try:
-                with context.scope(RequestContext(scope.request_id, deadline=deadline)):
+                with context.scope(scope.request_context()):
                     async with asyncio.timeout(deadline - time.monotonic()):
                         await self._work(self._shadow.assignment)
             except TimeoutError:

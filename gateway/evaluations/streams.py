@@ -25,9 +25,11 @@ from dramaturg.results.dialogues import is_panel_mean
 from dramaturg.results.kind import ResultKind
 from dramaturg.results.names import abstention_name
 from dramaturg.results.row_parts import panel_provenances
+from dramaturg.service import context
 from dramaturg.service.telemetry import events, instruments, tracing
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
+from gateway.evaluations.batch_waits import waits_for_batch
 from gateway.evaluations.judge_answers import limit_result
 
 RESULT = "gen_ai.evaluation.result"
@@ -234,6 +236,9 @@ class Evaluation(ABC):
             await asyncio.wait([task])
 
     def _counted(self, result: Any) -> Any:
+        served = context.current()
+        if served is not None and served.batch_until is not None and waits_for_batch(result):
+            return result  # it is evaluated again
         limit_result(result)
         if instruments.counting():
             count_result(result, self.judgements(result))

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
@@ -104,6 +105,8 @@ MAX_NAME_CHARACTERS = 100
 """The most characters of a criterion or capability. Longer ones do not count."""
 MAX_PROMPT_TOKENS = 1_000_000
 """The most tokens of a prompt that an identity states."""
+MAX_PROMPT_CHARACTERS = 50_000
+"""The most characters of the text of a prompt. Longer ones are left out."""
 MAX_TEXT_CHARACTERS = 500
 """The most characters of the other texts of an identity; the rest is cut."""
 
@@ -127,6 +130,8 @@ class JudgeIdentity:
         self._timeout = timeout
         self._identity: Identity | None = None
         self._fetched = 0.0
+        self.prompt_texts: Mapping[str, str] = {}
+        """The texts of the prompts that the judge last stated, by their SHA-256."""
         self._asking: asyncio.Task[Identity | None] | None = None
 
     @property
@@ -157,6 +162,7 @@ class JudgeIdentity:
         if response is None:
             return None
         self._identity, self._fetched = limited(response.identity), time.monotonic()
+        self.prompt_texts = stated_texts(response.identity)
         return self._identity
 
     def doubt(self) -> None:
@@ -174,8 +180,18 @@ class JudgeIdentity:
         self._asking = None
 
 
+def stated_texts(identity: Identity) -> Mapping[str, str]:
+    """The texts of prompts that an identity states, by their SHA-256, without those that are too long."""
+    texts = (identity.prompt_texts[name] for name in _names(identity.prompt_texts))
+    encoded = (text.encode() for text in texts if len(text) <= MAX_PROMPT_CHARACTERS)
+    return {sha256(text).hexdigest(): text.decode() for text in encoded}
+
+
 def limited(identity: Identity) -> Identity:
-    """An identity within the limits of this module: every result of the judge depends on its length."""
+    """An identity within the limits of this module: every result of the judge depends on its length.
+
+    The texts of its prompts are left out (``JudgeIdentity.prompt_texts``).
+    """
     kept = Identity(
         name=identity.name[:MAX_TEXT_CHARACTERS],
         version=identity.version[:MAX_TEXT_CHARACTERS],

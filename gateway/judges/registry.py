@@ -156,6 +156,11 @@ class Registry:
         """The judge of a role and name that the current tenant sees."""
         return self._judges.get((role, name)) or self._own.get((role, name))
 
+    def prompt_text(self, digest: str) -> str:
+        """The text of a prompt of a judge by its SHA-256. Empty: no judge has stated it."""
+        texts = (judge.identity.prompt_texts.get(digest, "") for judge in self.all())
+        return next(filter(None, texts), "")
+
     def default(self, role: str) -> Judge | None:
         """The default judge of a role; None where the role is unbound.
 

@@ -109,7 +109,8 @@ class Estimator:
         if rows.planned == 0:
             raise _unplannable(rows)
         response = EstimateRunResponse(sample_count=rows.valid, invalid_row_count=rows.invalid)
-        await self._add_plan(response, rows)
+        by_batch = spec.HasField("batch_then_live")
+        await self._add_plan(response, rows, by_batch=by_batch)
         response.budget_exceeded.extend(_exceeded(spec, response))
         if request.pilot_sample_count:
             if response.budget_exceeded:
@@ -165,14 +166,17 @@ class Estimator:
             if one.assumption:
                 rows.assumptions[one.assumption] = None
 
-    async def _add_plan(self, response: EstimateRunResponse, rows: _Rows) -> None:
+    async def _add_plan(self, response: EstimateRunResponse, rows: _Rows, *, by_batch: bool) -> None:
         share = rows.valid / rows.planned
         found: dict[tuple[Judge, str], list[PlannedCalls]] = defaultdict(list)
         for (judge, model, prompt), count in rows.calls.items():
             calls = PlannedCalls(judge, model, count, rows.characters[judge, model, prompt], prompt)
             found[judge, model].append(calls)
         estimates = await gather_all(
-            [self._model(judge, model, calls, share, response) for (judge, model), calls in found.items()]
+            [
+                self._model(judge, model, calls, share, response, by_batch=by_batch)
+                for (judge, model), calls in found.items()
+            ]
         )
         models = [one for one in estimates if one is not None]
         response.models.extend(models)
@@ -202,6 +206,8 @@ class Estimator:
         calls: Sequence[PlannedCalls],
         share: float,
         response: EstimateRunResponse,
+        *,
+        by_batch: bool,
     ) -> ModelEstimate | None:
         """The calls of one model. None: the judge calls no models."""
         name = f"{judge.role.name}={judge.name}"
@@ -224,11 +230,17 @@ class Estimator:
             response.unknown.append(
                 f"the tokens of {name} are not known: it states no lengths of its prompts"
             )
-        await self._add_price(estimate, judge, model, response)
+        await self._add_price(estimate, judge, model, response, by_batch=by_batch)
         return estimate
 
     async def _add_price(
-        self, estimate: ModelEstimate, judge: Judge, model: str, response: EstimateRunResponse
+        self,
+        estimate: ModelEstimate,
+        judge: Judge,
+        model: str,
+        response: EstimateRunResponse,
+        *,
+        by_batch: bool,
     ) -> None:
         check: ProviderCheck | None
         try:
@@ -245,8 +257,10 @@ class Estimator:
             named = estimate.model or model or "the default model"
             response.unknown.append(f"the cost of {named} in {judge.role.name}={judge.name}: {why}")
             return
-        estimate.prompt_usd_per_million = check.prompt_usd_per_million
-        estimate.completion_usd_per_million = check.completion_usd_per_million
+        in_batches = by_batch and check.HasField("batch_price_share")
+        share = check.batch_price_share if in_batches else 1.0
+        estimate.prompt_usd_per_million = share * check.prompt_usd_per_million
+        estimate.completion_usd_per_million = share * check.completion_usd_per_million
 
     async def _add_pilot(
         self, response: EstimateRunResponse, spec: RunSpec, rows: _Rows, scope: EvaluationScope
@@ -287,6 +301,8 @@ class Estimator:
             response.unknown.append(
                 f"{len(failures)} of {len(outcomes)} samples of the pilot failed: {failures[0]}"
             )
+        if spec.HasField("batch_then_live"):
+            response.unknown.append("the pilot is made live: its cost is not that of batches")
         if usage.cache_hit_count:
             response.unknown.append(
                 f"{usage.cache_hit_count} of {calls} calls of the pilot were answered from the ledger: their "

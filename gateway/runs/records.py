@@ -283,6 +283,8 @@ class SampleWork:
     request: bytes
     crashes: int
     """How many gateways crashed with this sample in progress, in this attempt of the run."""
+    waits: int = 0
+    """How often in a row it was found waiting for batches of model calls."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,9 @@ class RunsSettings(Settings):
     """How long a run may fail for errors outside its samples without completing one; then it fails."""
     poll_seconds: float = Field(default=0.5, gt=0, le=5)
     """How often the state of a run is read: a cancelled run starts no call after it."""
+    batch_poll_seconds: float = Field(default=60, gt=0, le=3600)
+    """The time after which a sample whose model calls wait for batches is evaluated again, the first time. It
+    doubles each time, up to the fifteenfold."""
     lease_seconds: float = Field(default=20, ge=1)
     """The lease of a gateway on PostgreSQL. A gateway that cannot renew it in that time ends its process,
     since other gateways take over its work."""

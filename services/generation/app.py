@@ -21,6 +21,7 @@ from dramaturg.service.server import Contract
 from dramaturg.service.settings import SettingsError
 from services.generation.author import Author
 from services.generation.authoring import servicer as authoring
+from services.generation.batch_lane import BatchLane
 from services.generation.completions import Completer
 from services.generation.deadlines import DeadlinePolicy
 from services.generation.edges import servicer as edges
@@ -74,12 +75,15 @@ class App:
 
             ledger.watch_replicas(divide)
             registry = Registry(providers, settings.default_model)
+            lane = BatchLane(ledger, registry.configured, settings.batches)
+            await stack.enter_async_context(lane.collecting())
             completer = Completer(
                 registry,
                 ledger,
                 repair_request(prompts),
                 settings.doubled_default_tokens,
                 shared=settings.share_completions,
+                lane=lane,
             )
             deadlines = DeadlinePolicy(settings.maximum_seconds, settings.deadline_reserve_seconds)
             generator = Generator(completer, deadlines, max_batch_requests=settings.max_batch_requests)
@@ -117,7 +121,7 @@ class App:
             ]
             # Both authors load their prompts from one library.
             for contract in contracts[1:]:
-                contract.identity.prompt_token_counts.update(prompts.token_counts)
+                prompts.describe(contract.identity)
             yield [replace(contract, models=servicer) for contract in contracts]
 
 

@@ -123,6 +123,8 @@ class Call:
     """The parameters that are never sent, by name (see [providers.parameters])."""
     owner: str = ""
     """The tenant whose the answer is, kept or on its way: no other is given it. Empty: no tenant's."""
+    batch_until: float | None = field(default=None, compare=False)
+    """Until when the call may wait for a batch, in seconds since 1970. None: it is made live."""
     fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Its fingerprints by endpoint, as far as they were computed (see [fingerprints])."""
 
@@ -140,6 +142,7 @@ class Call:
             self.ask_index,
             self.omit,
             owner,
+            self.batch_until,
         )
 
 
@@ -203,7 +206,9 @@ class Answer:
     retried: int = field(default=0, compare=False)
     """Attempts that failed before this answer came. A fact of the purchase, not of the answer."""
     replayed: bool = field(default=False, compare=False)
-    """Whether it was played back from a recording, and so cost nothing."""
+    """Whether it was played back from a recording, or its cost was told before, and so cost nothing."""
+    batched: bool = field(default=False, compare=False)
+    """Whether a batch answered it, at the price of batches."""
     quotas: Quotas | None = field(default=None, compare=False)
     """The limits that the provider states with it."""
     call_number: int | None = field(default=None, compare=False)

@@ -332,6 +332,7 @@ def encode_check(check: ProviderCheck) -> pb.ProviderCheck:
         prompt_usd_per_million=None if price is None else price.prompt,
         completion_usd_per_million=None if price is None else price.completion,
         price_source=check.price_source,
+        batch_price_share=check.batch_share,
     )
 
 

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from dramaturg.judge import text_pool
 from dramaturg.service.auth import caller
+from services.generation.batch_lane import BatchLane
 from services.generation.calls import (
     Answer,
     Call,
@@ -215,6 +216,7 @@ class Completer:
         doubled_default: int = 8192,
         *,
         shared: bool = False,
+        lane: BatchLane | None = None,
     ) -> None:
         """Makes a completer.
 
@@ -226,7 +228,9 @@ class Completer:
             doubled_default: The token cap of the second request after a truncated answer, where the first
                 request set no cap and the provider counted no tokens.
             shared: Whether tenants share completions.
+            lane: The calls that wait for batches. None: there are none.
         """
+        self._lane = lane
         self._registry = registry
         self._ledger = ledger
         self._flights: SingleFlight[Completion] = SingleFlight()
@@ -253,17 +257,19 @@ class Completer:
         self, configured: ConfiguredProvider, call: Call, deadline: Deadline, policy: CachePolicy
     ) -> Completion:
         if policy is CachePolicy.BYPASS:
-            return self._settled(await self._buy(configured, call, deadline))
+            return self._settled(await self._buy(configured, call, deadline, None))
         key = fingerprint(call, configured.provider.address)
         if policy is CachePolicy.REFRESH:
-            return await self._buy_and_keep(configured, call, deadline, key)
+            return await self._buy_and_keep(configured, call, deadline, key, None)
         kept = None if configured.provider.keeps else await self._kept(call, key)
         if kept is not None:
             return _counted(kept)
+        # A call that is made live shares nothing with one that waits.
+        waits = "" if call.batch_until is None else "batch/"
         completion, begun = await self._flights.join(
-            f"{configured.provider.name}/{key}",
+            f"{waits}{configured.provider.name}/{key}",
             deadline,
-            lambda shared: self._buy_and_keep(configured, call, shared, key),
+            lambda shared: self._buy_and_keep(configured, call, shared, key, self._lane),
         )
         return completion if begun else _counted(_at_no_cost(completion))
 
@@ -277,12 +283,22 @@ class Completer:
         return completion if completion is not None and completion.status is Status.OK else None
 
     async def _buy_and_keep(
-        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, key: str
+        self,
+        configured: ConfiguredProvider,
+        call: Call,
+        deadline: Deadline,
+        key: str,
+        lane: BatchLane | None,
     ) -> Completion:
-        completion = await self._buy(configured, call, deadline)
+        completion = await self._buy(configured, call, deadline, lane)
         if configured.provider.keeps:
             return self._settled(completion)
-        stored = completion.status is Status.OK and await self._store(key, completion.purchases)
+        # What a batch answered, and in the lane every answer, is recorded with the requests of batches.
+        requests = [one for one in completion.purchases if one.answer.batched or call.batch_until is not None]
+        fingerprints = [one.fingerprint for one in requests]
+        stored = completion.status is Status.OK and await self._store(key, completion.purchases, fingerprints)
+        if requests and not stored and lane is not None:
+            await lane.tell(configured, call, requests)
         unstored = [
             purchase for purchase in completion.purchases if not stored or purchase.fingerprint != key
         ]
@@ -290,10 +306,10 @@ class Completer:
             self._ledger.mark_unstored(call_numbers(unstored))
         return completion
 
-    async def _store(self, key: str, purchases: Sequence[Purchase]) -> bool:
+    async def _store(self, key: str, purchases: Sequence[Purchase], batch_requests: Sequence[str]) -> bool:
         begun = time.perf_counter()
         try:
-            await self._ledger.put(key, purchases)
+            await self._ledger.put(key, purchases, batch_requests)
         except OSError:
             LEDGER_FAILURES.add("put")
             # The answer is paid for and usable, so the caller receives it. The log reports the disk.
@@ -310,24 +326,37 @@ class Completer:
         self._ledger.settle(call_numbers(completion.purchases))
         return completion
 
-    async def _buy(self, configured: ConfiguredProvider, call: Call, deadline: Deadline) -> Completion:
+    async def _buy(
+        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, lane: BatchLane | None
+    ) -> Completion:
         purchases: list[Purchase] = []
         try:
-            return await self._ask(configured, call, deadline, purchases)
+            return await self._ask(configured, call, deadline, purchases, lane)
         except BaseException:
             # The calls are charged and unusable without the failed request; a repeat is charged again.
             self._ledger.abandon(call_numbers(purchases))
             raise
 
     async def _ask(
-        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, purchases: list[Purchase]
+        self,
+        configured: ConfiguredProvider,
+        call: Call,
+        deadline: Deadline,
+        purchases: list[Purchase],
+        lane: BatchLane | None,
     ) -> Completion:
         provider = configured.provider
         tried: set[Status] = set()
         ask = call
+        may_wait = call.batch_until is not None
         while True:
             try:
-                answer = await provider.complete(ask, deadline)
+                answer = None
+                if lane is not None:
+                    answer = await lane.answer(configured, ask, may_wait=may_wait)
+                if answer is None:
+                    answer = await provider.complete(ask, deadline)
+                    may_wait = False  # what was paid for waits for no batch
             except (ProviderError, DeadlinePassedError, LedgerUnavailableError) as fault:
                 if not purchases:
                     raise

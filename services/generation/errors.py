@@ -72,6 +72,20 @@ class DeadlinePassedError(Exception):
     """The time for the answer was over before anything went wrong."""
 
 
+class BatchPendingError(Exception):
+    """The call waits for a batch.
+
+    Attributes:
+        provider: The provider's name.
+        retry_after: When to ask again, in seconds.
+    """
+
+    def __init__(self, provider: str, retry_after: float) -> None:
+        super().__init__("the call waits for a batch of its provider")
+        self.provider = provider
+        self.retry_after = retry_after
+
+
 class ModelUnknownError(Exception):
     """No model can be chosen; the message says what to do."""
 

@@ -16,9 +16,10 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateRequest,
     GenerateResponse,
 )
+from dramaturg.service import context
 from dramaturg.service.errors import ServiceError, to_error_status
 from services.generation import codec
-from services.generation.completions import Completer
+from services.generation.completions import CachePolicy, Completer
 from services.generation.deadlines import DeadlinePolicy
 from services.generation.statuses import DOMAIN_ERRORS, service_error
 
@@ -116,6 +117,8 @@ class Generator:
     async def _complete(self, request: GenerateRequest) -> Completion:
         begun = time.perf_counter()
         call, policy = codec.decode_request(request)
+        if policy is CachePolicy.USE and (served := context.current()) is not None:
+            call.batch_until = served.batch_until
         try:
             completion = await self._completer.complete(call, self._deadlines.deadline(), policy)
         except DOMAIN_ERRORS as error:

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from services.generation.calls import Answer, TokenCounts
 
 _MILLION = 1_000_000
+STANDARD_BATCH_SHARE = 0.5
+"""The share of the price that tokens cost in a batch, as OpenAI, Anthropic and Google state it."""
 
 
 class Price(BaseModel):
@@ -32,6 +34,8 @@ class Price(BaseModel):
     """Tokens sent that the provider served from its prompt cache. Absent: they cost what others do."""
     reasoning: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Tokens of reasoning, where the provider counts them. Absent: they cost what others received do."""
+    batch: float = Field(default=STANDARD_BATCH_SHARE, ge=0, le=1)
+    """The share of these prices that tokens cost in a batch."""
 
 
 _TABLE = TypeAdapter(dict[str, Price])
@@ -117,7 +121,7 @@ class PriceTable:
         prompt = uncached_prompt * price.prompt + counts.cached_prompt * cached
         reasoning = price.completion if price.reasoning is None else price.reasoning
         completion = (counts.completion - counts.reasoning) * price.completion + counts.reasoning * reasoning
-        return (prompt + completion) / _MILLION
+        return (prompt + completion) * (price.batch if answer.batched else 1) / _MILLION
 
     def _find(self, model: str) -> Price | None:
         return (

@@ -16,7 +16,7 @@ from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import FailureKind, NotRecordedError, ProviderError
 from services.generation.metrics import count_purchase
 from services.generation.outcomes import read_outcome
-from services.generation.pricing import Price
+from services.generation.pricing import STANDARD_BATCH_SHARE, Price
 from services.generation.providers.base import Provider
 from services.generation.providers.parameters import Parameter
 from services.generation.registry import ConfiguredProvider, Registry
@@ -74,6 +74,8 @@ class ProviderCheck:
     findings: Sequence[Finding] = field(default_factory=tuple)
     price: Price | None = None
     price_source: str = ""
+    batch_share: float | None = None
+    """The share of the price that tokens cost in a batch. None: the provider has no batches here."""
 
 
 _FORM = JsonForm(
@@ -139,8 +141,22 @@ class ProviderChecker:
         address = provider.address.partition(" ")[0]
         prices = configured.prices
         return ProviderCheck(
-            provider.name, model, address, findings, prices.price(model), prices.source(model)
+            provider.name,
+            model,
+            address,
+            findings,
+            prices.price(model),
+            prices.source(model),
+            batch_share(configured, model),
         )
+
+
+def batch_share(configured: ConfiguredProvider, model: str) -> float | None:
+    """The share of its price that a model costs in a batch. None: its provider has no batches here."""
+    if configured.batches is None:
+        return None
+    price = configured.prices.price(model)
+    return STANDARD_BATCH_SHARE if price is None else price.batch
 
 
 _LASTING = frozenset(

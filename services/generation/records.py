@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic_core import to_json
 
-from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
+from services.generation.answers.forms import json_form
+from services.generation.calls import (
+    Alternative,
+    Answer,
+    Call,
+    FinishReason,
+    Image,
+    Message,
+    Purchase,
+    Role,
+    Sampling,
+    Token,
+    TokenCounts,
+)
 
 
 def answer_to_record(answer: Answer) -> dict[str, Any]:
@@ -99,6 +114,68 @@ def to_text(purchases: Sequence[Purchase]) -> str:
 def from_text(text: str) -> tuple[Purchase, ...]:
     """The inverse of [to_text]: the calls as they are served from a ledger, at no cost."""
     return tuple(map(kept_purchase_from_record, json.loads(text)))
+
+
+def batch_answer_to_text(answer: Answer) -> str:
+    """An answer to a request that waited for a batch, with the fact whether a batch answered it."""
+    return to_json({**answer_to_record(answer), "batched": answer.batched}).decode()
+
+
+def batch_answer_from_text(text: str) -> Answer:
+    """The inverse of [batch_answer_to_text]."""
+    record = json.loads(text)
+    answer = answer_from_record(record)
+    answer.batched = bool(record["batched"])
+    return answer
+
+
+def call_to_text(call: Call) -> str:
+    """The call as a JSON object in one line, as far as it decides the answer, with its owner."""
+    form = call.json_form
+    return to_json(
+        {
+            "model": call.model,
+            "messages": [
+                [
+                    said.role.value,
+                    said.text,
+                    [one if isinstance(one, str) else [one.media_type, one.base64] for one in said.parts],
+                ]
+                for said in call.messages
+            ],
+            "sampling": asdict(call.sampling),
+            "form": None if form is None else [form.name, form.text, form.accepted_text],
+            "logprobs": [call.logprobs, call.top_logprobs],
+            "indices": [call.repeat_index, call.ask_index],
+            "omit": sorted(call.omit),
+            "owner": call.owner,
+        }
+    ).decode()
+
+
+def call_from_text(text: str) -> Call:
+    """The inverse of [call_to_text]."""
+    record = json.loads(text)
+    sampling = record["sampling"]
+    return Call(
+        record["model"],
+        tuple(
+            Message(
+                Role(role),
+                said,
+                tuple(one if isinstance(one, str) else Image(b64decode(one[1]), one[0]) for one in parts),
+            )
+            for role, said, parts in record["messages"]
+        ),
+        Sampling(**{**sampling, "stop": tuple(sampling["stop"])}),
+        None if record["form"] is None else json_form(*record["form"]),
+        logprobs=record["logprobs"][0],
+        top_logprobs=record["logprobs"][1],
+        repeat_index=record["indices"][0],
+        ask_index=record["indices"][1],
+        omit=frozenset(record["omit"]),
+        owner=record["owner"],
+    )
 
 
 def call_numbers(purchases: Sequence[Purchase], fingerprint: str = "") -> list[int]:

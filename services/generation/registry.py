@@ -10,7 +10,7 @@ from dramaturg.service.concurrency import gather_all
 from services.generation.errors import ModelUnknownError, ProviderError
 from services.generation.limits.limiter import RateStatus
 from services.generation.pricing import PriceTable
-from services.generation.providers.base import Provider
+from services.generation.providers.base import BatchProvider, Provider
 from services.generation.retries import RetryingProvider
 
 HOW_TO_CONFIGURE = (
@@ -29,6 +29,8 @@ class ConfiguredProvider:
     """The provider without retries and limits, for checks. None: ``provider`` itself."""
     states_usage: dict[str, bool] = field(default_factory=dict)
     """Whether the last answer of each model stated token counts."""
+    batches: BatchProvider | None = None
+    """The batches of the provider. None: it has none here."""
     usage_check: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a call is made to find that out."""
 
@@ -81,6 +83,11 @@ class Registry:
                 f"[generation] or [generation.providers.{provider}]",
             )
         return configured, model
+
+    @property
+    def configured(self) -> Sequence[ConfiguredProvider]:
+        """The providers, in the order configured."""
+        return tuple(self._providers.values())
 
     @property
     def default_model(self) -> str:

@@ -15,7 +15,7 @@ from services.generation.codec import decode_features, encode_check, encode_ledg
 from services.generation.deadlines import Until
 from services.generation.generator import Generator
 from services.generation.ledger import Ledger
-from services.generation.provider_checks import ProviderCheck, ProviderChecker
+from services.generation.provider_checks import ProviderCheck, ProviderChecker, batch_share
 from services.generation.registry import Registry
 from services.generation.statuses import DOMAIN_ERRORS, service_error
 
@@ -125,6 +125,7 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
             address="",
             price=configured.prices.price(name),
             price_source=configured.prices.source(name),
+            batch_share=batch_share(configured, name),
         )
         return encode_check(check)
 

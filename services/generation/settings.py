@@ -280,6 +280,18 @@ ProviderSettings = Annotated[
 ]
 
 
+class BatchSettings(_Part):
+    """Calls that wait for batches of their providers."""
+
+    gather_seconds: float = Field(default=120.0, ge=0)
+    """How long a batch gathers calls before it is sent. A call that is not asked for again meanwhile is not
+    sent."""
+    poll_seconds: float = Field(default=60.0, gt=0)
+    """The time between two looks at a batch, and between two looks for calls to send."""
+    max_requests: int = Field(default=10_000, ge=1, le=50_000)
+    """The maximum number of calls in a batch."""
+
+
 class GenerationSettings(Settings):
     """The generation service."""
 
@@ -323,6 +335,9 @@ class GenerationSettings(Settings):
     """The maximum number of requests in flight of all ``GenerateBatch`` calls. A batch that exceeds it is
     refused with ``ERROR_REASON_OVERLOADED``.
     """
+
+    batches: BatchSettings = BatchSettings()
+    """Calls that wait for batches."""
 
     @field_validator("ledger_url")
     @classmethod

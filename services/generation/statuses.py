@@ -7,6 +7,7 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
 from services.generation.errors import (
+    BatchPendingError,
     DeadlinePassedError,
     FailureKind,
     ModelUnknownError,
@@ -21,6 +22,7 @@ DOMAIN_ERRORS = (
     DeadlinePassedError,
     LedgerUnavailableError,
     ProviderError,
+    BatchPendingError,
 )
 """The errors that [service_error] maps."""
 
@@ -92,6 +94,14 @@ def service_error(error: Exception) -> ServiceError:
         case LedgerUnavailableError():
             return ServiceError(
                 grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE, str(error)
+            )
+        case BatchPendingError():
+            return ServiceError(
+                grpc.StatusCode.ABORTED,
+                error_reason_pb2.ERROR_REASON_BATCH_PENDING,
+                f"provider {error.provider!r}: {error}",
+                metadata={"provider": error.provider},
+                retry_after=error.retry_after,
             )
         case ProviderError():
             return _provider_error(error)

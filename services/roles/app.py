@@ -56,7 +56,7 @@ class App:
             )
             embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
             contract = _contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))
-            contract.identity.prompt_token_counts.update(library.token_counts)
+            library.describe(contract.identity)
             yield [replace(contract, models=asker)]
 
 

@@ -35,7 +35,7 @@ ROLES = 3
 STEPS = 4
 OPTION_1, OPTION_2 = "call the library", "search online for the opening hours"
 VERDICT_CRITERION = criteria.NO_DUPLICATE_STEPS
-RUBRIC = rubric_form(["polite", "clear"], [None, (1, 5)])
+RUBRIC = rubric_form(("polite", "clear"), (None, (1, 5)), ((), ()))
 VERDICT = VerdictsForm.of([VERDICT_CRITERION], step_count=STEPS, constraints=())
 
 

@@ -26,19 +26,23 @@ def previous(folder: Path) -> Release:
     Args:
         folder: Where a checkout is made.
     """
-    checkout = Path(given) if (given := os.environ.get(PREVIOUS)) else _check_out(_commit(), folder)
+    checkout = Path(given) if (given := os.environ.get(PREVIOUS)) else check_out(_commit(), folder)
     return Release(Rendering(str(checkout), kustomize(checkout / "k8s/overlays/production")), checkout)
 
 
+def previous_tag() -> str:
+    """The newest tag before this commit; empty where there is none."""
+    return _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^").stdout.strip()
+
+
 def _commit() -> str:
-    tag = _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
-    commit = tag.stdout.strip() if tag.returncode == 0 else ANCESTOR
+    commit = previous_tag() or ANCESTOR
     if _git("cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
         pytest.skip(f"this clone has no earlier tag and no commit {commit}: name a checkout in {PREVIOUS}")
     return commit
 
 
-def _check_out(commit: str, folder: Path) -> Path:
+def check_out(commit: str, folder: Path) -> Path:
     """The files of a commit, and their stubs."""
     archive = folder / "previous.tar"
     _git("archive", f"--output={archive}", commit).check_returncode()

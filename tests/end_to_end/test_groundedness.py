@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, TextsResult
 from dramaturg.client import DramaturgClient
 from dramaturg.formats.rubric import read_rubric
+from dramaturg.judge.spec import JudgeSpec
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
@@ -69,21 +70,21 @@ def reader(quote: Callable[[str], str]) -> Callable[[Body], Body]:
 
 
 @asynccontextmanager
-async def gateway(answer: Callable[[Body], Any], **settings: Any) -> AsyncIterator[DramaturgClient]:
-    """A gateway with a rubric judge of these settings, whose model answers so."""
-    async with (
-        OpenAIServer(answer) as model,
-        generation_target(model) as generation,
-        SPEC(generation_target=generation, **settings).open() as contracts,
-        serve(*contracts) as judge,
-    ):
-        entry = JudgeEntry(role="rubric-judge", name="llm", target=judge.target)
-        async with (
-            App(GatewaySettings(judges=(entry,))).open() as own,
-            Server(own, ServerSettings.loopback()) as server,
-            DramaturgClient(server.target) as client,
-        ):
-            yield client
+async def gateway(
+    answer: Callable[[Body], Any], *, judges: Sequence[JudgeSpec[Any]] = (SPEC,), **settings: Any
+) -> AsyncIterator[DramaturgClient]:
+    """A gateway with judges of these settings, by default a rubric judge, whose model answers so."""
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(OpenAIServer(answer))
+        generation = await stack.enter_async_context(generation_target(model))
+        entries = []
+        for judge in judges:
+            app = judge(generation_target=generation, **settings)
+            served = await stack.enter_async_context(serve(*await stack.enter_async_context(app.open())))
+            entries.append(JudgeEntry(role=judge.role.name, name="llm", target=served.target))
+        own = await stack.enter_async_context(App(GatewaySettings(judges=tuple(entries))).open())
+        server = await stack.enter_async_context(Server(own, ServerSettings.loopback()))
+        yield await stack.enter_async_context(DramaturgClient(server.target))
 
 
 async def judged(client: DramaturgClient, texts: list[EvaluatedText]) -> TextsResult:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import ParseDict
 
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
+from dramaturg.judge.provenance import prompt_texts, provenances_in
 from tests.support.command_line import ROOT, Finished, dramaturg, read_jsonl
 from tests.support.figures import verdict_counts
 from tests.support.openai_server import Body, Misbehaviour, OpenAIServer
@@ -58,6 +62,24 @@ def outcomes(folder: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
         for candidate in result["candidates"]
         for verdict in candidate["verdicts"]
     }
+
+
+async def test_results_have_the_text_of_each_prompt_once(tmp_path: Path) -> None:
+    async with OpenAIServer(approve) as server:
+        done = await evaluate(server, tmp_path / "a")
+        sent = {message["content"] for body in questions(server) for message in body["messages"]}
+    assert done.code == 0, done.err
+    rows = [ParseDict(row, ScriptsResult()) for row in read_jsonl(tmp_path / "a" / "out" / "results.jsonl")]
+    named = {
+        prompt.sha256: prompt.name for row in rows for made in provenances_in(row) for prompt in made.prompts
+    }
+    texts = [one for row in rows for one in prompt_texts(row)]
+    assert sorted(digest for digest, _ in texts) == sorted(named)
+    assert {"critique", "execute", "commonsense", "synthesize"} <= set(named.values())
+    for digest, text in texts:
+        assert hashlib.sha256(text.encode()).hexdigest() == digest
+        fixed = re.split(r"^# system\n|\{\{", text, maxsplit=2, flags=re.MULTILINE)[1].strip()
+        assert any(fixed in one for one in sent), named[digest]
 
 
 async def test_a_model_judges_and_what_it_was_paid_for_is_not_bought_again(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ async def test_one_folder_puts_the_prompts_of_several_judges_into_german(judge: 
     generation = FakeGeneration(all_pass)
     async with (
         serve(generation.contract()) as server,
-        judge(generation_target=server.target, prompts_dir=GERMAN).open() as contracts,
+        judge(generation_target=server.target, prompts_dir=GERMAN, severity=True).open() as contracts,
         serve(*contracts) as served,
         open_channel(served.target) as channel,
     ):
@@ -43,6 +43,7 @@ async def test_one_folder_puts_the_prompts_of_several_judges_into_german(judge: 
     assert "Es spricht nie zu dir" in system
     assert "Pass: " in system
     assert "Begründe auf Deutsch" in system
+    assert "Jeder Fehler hat eine Schwere" in system
     assert "Anleitung:\n[BEGIN candidate" in user
     assert not {"Text between", "Each criterion", "Script:"} & {*system.split("\n"), *user.split("\n")}
     assert {verdict.outcome for verdict in assessment.verdicts} == {1}

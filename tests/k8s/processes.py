@@ -28,6 +28,7 @@ async def started(
     without: str = "",
     optional: Secrets | None = None,
     name: str = "gateway",
+    address: str = ADDRESS,
 ) -> AsyncIterator[tuple[Replica, asyncio.subprocess.Process]]:
     """A service, the gateway with a SQLite store and the token of the file ``token``.
 
@@ -38,6 +39,7 @@ async def started(
         without: A variable that it does not get.
         optional: Secrets that it can do without.
         name: The service that is started.
+        address: Where its ports are.
     """
     pod = next(pod for pod in rendering.services() if pod.name == name)
     secrets = {
@@ -48,7 +50,7 @@ async def started(
     }
     own = {"DRAMATURG_RUNS_URL": f"sqlite:///{place}/runs.sqlite3", **variables}
     replica = Replica(
-        pod, rendering, name=name, address=ADDRESS, folder=place, secrets=secrets, overrides=own
+        pod, rendering, name=name, address=address, folder=place, secrets=secrets, overrides=own
     )
     if replica.volumes.certificate is not None:
         authority = Authority(place / "authority")
@@ -78,5 +80,5 @@ def command(pod: Pod) -> list[str]:
 async def wait_until_ready(replica: Replica, process: asyncio.subprocess.Process) -> None:
     """Waits for the readiness probe of the manifest, for up to a minute."""
     probe = {**replica.pod.container["readinessProbe"], "failureThreshold": 12}
-    ready = await wait_for(probe, ADDRESS, lambda: process.returncode is None)
+    ready = await wait_for(probe, replica.address, lambda: process.returncode is None)
     assert ready, replica.log.read_text()

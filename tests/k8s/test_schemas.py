@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import kubernetes_validate
 import pytest
-from kubernetes_validate import utils
 
 from tests.k8s.promises import PROMISES
 from tests.k8s.rendered import (
@@ -20,38 +17,14 @@ from tests.k8s.rendered import (
     every_rendering,
     folder,
 )
-
-OLDEST, NEWEST = "1.31", "1.36"
-"""The versions of Kubernetes that the manifests are for."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _definitions_read_once() -> Iterator[None]:
-    """The package reads its definitions, some megabytes, anew for every object."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utils, "schema_contents", functools.cache(utils.schema_contents))
-        yield
+from tests.support.kubernetes import NEWEST, OLDEST, fault
 
 
 def assert_valid(rendering: Rendering, version: str) -> None:
     """Asserts that no object breaks its schema; unknown fields do. Custom resources have none here."""
     for found in rendering.objects:
-        fault = fault_of(json.dumps(found, sort_keys=True), version)
-        assert not fault, f"{rendering.name}, {found['kind']}/{found['metadata']['name']}: {fault}"
-
-
-@functools.cache
-def fault_of(found: str, version: str) -> str:
-    """What is wrong with an object, given as JSON. Most objects are the same in every rendering."""
-    value = json.loads(found)
-    try:
-        kubernetes_validate.validate(value, version, strict=True)
-    except kubernetes_validate.SchemaNotFoundError:
-        custom = "." in value["apiVersion"].split("/")[0]
-        return "" if custom else f"Kubernetes {version} has no {value['apiVersion']} {value['kind']}"
-    except kubernetes_validate.ValidationError as error:
-        return f"Kubernetes {version}: {error.message}"
-    return ""
+        wrong = fault(json.dumps(found, sort_keys=True), version)
+        assert not wrong, f"{rendering.name}, {found['kind']}/{found['metadata']['name']}: {wrong}"
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -83,23 +56,3 @@ def test_all_components_combine() -> None:
 def test_every_component_promises_something_that_the_base_lacks() -> None:
     assert set(PROMISES) == set(COMPONENTS)
     assert [name for name, holds in PROMISES.items() if holds(folder("base"))] == []
-
-
-@every_rendering
-def test_everything_is_in_the_one_namespace(render: Callable[[], Rendering]) -> None:
-    for found in render().objects:
-        if found["kind"] != "Namespace":
-            assert found["metadata"]["namespace"] == "dramaturg", found["metadata"]["name"]
-
-
-@every_rendering
-def test_every_object_says_what_it_belongs_to(render: Callable[[], Rendering]) -> None:
-    for found in render().objects:
-        if found["kind"] in {"Namespace", "PersistentVolumeClaim"} or found["metadata"]["name"] == "vllm":
-            continue
-        for metadata in (found["metadata"], found.get("spec", {}).get("template", {}).get("metadata")):
-            if metadata:
-                labels = metadata["labels"]
-                assert labels["app.kubernetes.io/part-of"] == "dramaturg"
-                assert labels["app.kubernetes.io/instance"] == "dramaturg"
-                assert labels["app.kubernetes.io/version"] == "0.1.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,31 @@ from dramaturg.service.settings import ChannelSettings
 from tests.k8s.configured import load_judges
 from tests.k8s.processes import ADDRESS, started, wait_until_ready
 from tests.k8s.rendered import K8S, ROOT, folder, render
+
+README = (K8S / "README.md").read_text(encoding="utf-8")
+MEBIBYTES = {"Mi": 1, "Gi": 1024}
+
+
+@pytest.mark.parametrize("size", ["single", "standard", "separate"])
+def test_the_table_of_sizes_counts_what_is_rendered(size: str) -> None:
+    """What it measures besides, `python -m bench.sizes` prints."""
+    (row,) = re.findall(rf"^\| `{size}` \| (.+) \|$", README, re.MULTILINE)
+    deployments, pods, objects, _, requested, limits, *_ = row.split(" | ")
+    rendering = folder(size.replace("separate", "base"))
+    scaled = {one["metadata"]["name"]: one["spec"] for one in rendering.of("HorizontalPodAutoscaler")}
+    counts = {pod.name: scaled[pod.name]["minReplicas"] if scaled else 1 for pod in rendering.pods()}
+
+    def memory(kind: str) -> str:
+        found = [(pod.container["resources"][kind]["memory"], counts[pod.name]) for pod in rendering.pods()]
+        total = sum(int(text[:-2]) * MEBIBYTES[text[-2:]] * count for text, count in found)
+        return f"{total} MiB" if total < 1024 else f"{total / 1024:.1f} GiB".replace(".0 ", " ")
+
+    assert (deployments, pods, objects) == (
+        str(len(rendering.pods())),
+        str(sum(counts.values())),
+        str(len(rendering.objects)),
+    )
+    assert (requested, limits) == (memory("requests"), memory("limits"))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from typer.testing import CliRunner
 
 from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
@@ -26,8 +27,10 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDi
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
 from dramaturg.cli.main import app
 from dramaturg.cli.platform import PARTIAL
+from dramaturg.formats.messages import read_messages
 from tests.support.evaluations import decision
 from tests.support.graphs import message
 
@@ -91,6 +94,30 @@ def graphs() -> Iterable[Message]:
     yield EvaluateGraphsRequest(reference=graph)
 
 
+def grounded() -> Iterable[Message]:
+    document = Document(text="The green kettle holds 1.7 litres. It switches itself off. It costs 29 euros.")
+    yield EvaluateTextsRequest(
+        task=Task(goal="Tell me about the green kettle.", context=[document]),
+        texts=[
+            EvaluatedText(id="true", text="The kettle holds 1.7 litres and switches itself off."),
+            EvaluatedText(id="planted", text="The kettle holds 1.7 litres. It won a prize last year."),
+        ],
+    )
+
+
+def runs() -> Iterable[Message]:
+    asked = {"role": "user", "content": "When does the city library open on Friday?"}
+    called = {
+        "role": "assistant",
+        "tool_calls": [{"id": "1", "function": {"name": "opening_hours", "arguments": '{"day": "Friday"}'}}],
+    }
+    told = {"role": "tool", "tool_call_id": "1", "content": "10 to 18"}
+    conversation = read_messages([asked, called, told, {"role": "assistant", "content": "It opens at 10."}])
+    yield EvaluateTextsRequest(
+        task=Task(goal=asked["content"]), texts=[EvaluatedText(id="run", conversation=conversation)]
+    )
+
+
 KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...], int]] = {
     # One for the pool; three agents of two candidates.
     "scripts": (scripts, (), 7),
@@ -100,22 +127,28 @@ KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...], int]] =
     # A reply and its rating.
     "dialogues": (dialogues, ("--model", "MODEL"), 2),
     "graphs": (graphs, ("--model", "MODEL"), 1),
+    "texts with context": (grounded, ("--criteria", "builtin:groundedness"), 2),
+    "texts of agents": (runs, ("--criteria", "builtin:tool_use"), 1),
 }
-"""Rows, options and calls of each kind."""
+"""Rows, options and calls of each kind, the first word of the name."""
 
 
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
     monkeypatch.setenv("DRAMATURG_GATEWAY_JUDGE_TIMEOUT_SECONDS", SECONDS)
+    # A call without a deadline may not end before one of its judges does.
+    for deadline in ("DEFAULT", "MAXIMUM"):
+        monkeypatch.setenv(f"DRAMATURG_SERVER_{deadline}_DEADLINE_SECONDS", str(2 * int(SECONDS)))
     for name, value in ENDPOINT.items():
         if value:
             monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_evaluated_with_few_abstentions_and_bounded_calls(kind: str, tmp_path: Path) -> None:
-    make, options, call_count = KINDS[kind]
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_is_evaluated_with_few_abstentions_and_bounded_calls(name: str, tmp_path: Path) -> None:
+    make, options, call_count = KINDS[name]
+    kind = name.split()[0]
     rows = [json.dumps(MessageToDict(one)) + "\n" for one in make()]
     file = tmp_path / f"{kind}.jsonl"
     file.write_text("".join(rows), encoding="utf-8")

@@ -13,14 +13,16 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
+from google.protobuf.message import Message as ProtoMessage
 from typer.testing import CliRunner
 
 from dramaturg.api.common.v1 import dialogue_pb2
@@ -33,7 +35,15 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsReq
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.main import app
 from dramaturg.cli.platform import PARTIAL
+from services.generation.calls import Call, Message, Role, Sampling
+from services.generation.deadlines import Until
+from services.generation.errors import ProviderError
+from services.generation.providers.base import Provider
+from services.generation.providers.factory import open_providers
+from tests.services.generation.providers.test_packages import FORM, JSON, PNG
+from tests.support.api_imitations import IMITATIONS, KEY, Fault, ImitationServer, Said, imitate
 from tests.support.evaluations import decision
+from tests.support.generation import generation_settings
 from tests.support.graphs import message
 from tests.support.openai_server import Answer, Body, OpenAIServer, default_responder, in_thread
 from tests.support.ports import free_port
@@ -49,7 +59,7 @@ POST = "POST /v1/chat/completions"
 LITELLM_KEY = "sk-for-this-test-alone-0123456789abcdef"
 
 
-def scripts() -> Iterable[Message]:
+def scripts() -> Iterable[ProtoMessage]:
     for number in range(SAMPLES):
         yield EvaluateScriptsRequest(
             task=Task(goal=f"Paint wall {number}", constraints=["with a brush"]),
@@ -57,7 +67,7 @@ def scripts() -> Iterable[Message]:
         )
 
 
-def pairs() -> Iterable[Message]:
+def pairs() -> Iterable[ProtoMessage]:
     for number in range(SAMPLES):
         yield EvaluatePairsRequest(
             id=str(number),
@@ -67,26 +77,26 @@ def pairs() -> Iterable[Message]:
         )
 
 
-def decisions() -> Iterable[Message]:
+def decisions() -> Iterable[ProtoMessage]:
     for number in range(SAMPLES):
         yield EvaluateDecisionsRequest(decision=decision(f"is at home on day {number}", id=str(number)))
 
 
-def dialogues() -> Iterable[Message]:
+def dialogues() -> Iterable[ProtoMessage]:
     task = SimulationTask(name="Chess", description="Play.", kind=dialogue_pb2.SIMULATION_KIND_STATEFUL)
     for number in range(SAMPLES):
         said = Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=f"e{number}")
         yield EvaluateDialoguesRequest(script=DialogueScript(id=str(number), task=task, utterances=[said]))
 
 
-def graphs() -> Iterable[Message]:
+def graphs() -> Iterable[ProtoMessage]:
     for number in range(SAMPLES):
         graph = message("a>b b>c", {name: f"{name} of {number}" for name in "abc"}, f"g{number}")
         graph.scenario = f"bake cake {number}"
         yield EvaluateGraphsRequest(reference=graph)
 
 
-KINDS: dict[str, tuple[Callable[[], Iterable[Message]], tuple[str, ...]]] = {
+KINDS: dict[str, tuple[Callable[[], Iterable[ProtoMessage]], tuple[str, ...]]] = {
     "scripts": (scripts, ()),
     "pairs": (pairs, ("--sweep", "0", "--set", "text_metrics=")),
     "decisions": (decisions, ("--model", "MODEL")),
@@ -172,29 +182,52 @@ def upstream() -> Iterator[OpenAIServer]:
 
 
 @pytest.fixture(scope="module")
-def litellm(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def imitations() -> Iterator[Mapping[str, ImitationServer]]:
+    """A server of the API of each kind of provider."""
+    with start_blocking_portal() as portal, ExitStack() as stack:
+        yield {
+            kind: stack.enter_context(portal.wrap_async_context_manager(imitate(kind, lambda _: Said())))
+            for kind in IMITATIONS
+        }
+
+
+AT: Mapping[str, Callable[[str], Body]] = {
+    "chat": lambda url: {"model": "openai/m", "api_base": f"{url}/v1", "api_key": KEY},
+    "openai": lambda url: {"model": "openai/responses/m", "api_base": f"{url}/v1", "api_key": KEY},
+    "anthropic": lambda url: {"model": "anthropic/m", "api_base": url, "api_key": KEY},
+    "google": lambda url: {"model": "gemini/gemini-2.5-flash", "api_base": f"{url}/v1", "api_key": KEY},
+    "bedrock": lambda url: {
+        "model": "bedrock/converse/m",
+        "aws_bedrock_runtime_endpoint": url,
+        "aws_region_name": "us-east-1",
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": KEY,
+    },
+}
+"""How LiteLLM is told to call a server of each API."""
+
+
+@pytest.fixture(scope="module")
+def litellm(
+    upstream: OpenAIServer,
+    imitations: Mapping[str, ImitationServer],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
     """The address of LiteLLM's proxy, which refuses a temperature for gpt-5-mini by itself."""
     program, folder, port = (
         installed("litellm", "bin/litellm"),
         tmp_path_factory.mktemp("litellm"),
         free_port(),
     )
-    models = [
-        {
-            "model_name": name,
-            "litellm_params": {
-                "model": f"openai/{name}",
-                "api_base": upstream.base_url,
-                "api_key": "x",
-                "max_retries": 0,
-            },
-        }
+    at = {
+        name: {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "x"}
         for name in ("gpt-5-mini", "plain")
-    ]
+    } | {kind: AT[kind](server.base_url) for kind, server in imitations.items()}
+    models = [{"model_name": name, "litellm_params": told | {"max_retries": 0}} for name, told in at.items()]
     config = folder / "config.yaml"
     # The proxy asks once, so that each call of the model behind it is one of ours.
-    settings = {"model_list": models, "router_settings": {"num_retries": 0}}
-    config.write_text(json.dumps(settings), encoding="utf-8")
+    router = {"num_retries": 0, "disable_cooldowns": True}
+    config.write_text(json.dumps({"model_list": models, "router_settings": router}), encoding="utf-8")
     with process(
         [program, "--config", config, "--port", str(port), "--host", "127.0.0.1"],
         folder / "log",
@@ -291,3 +324,82 @@ def test_every_verdict_is_accounted_for(
     # An attempt that was given up may have been answered after that.
     counted, retried = summary["usage"]["provider_call_count"], summary["usage"]["retried_call_count"]
     assert counted <= bought <= counted + retried
+
+
+CONVERSATION = (
+    Message(Role.SYSTEM, "Be brief."),
+    Message(Role.USER, "One."),
+    Message(Role.ASSISTANT, "Two."),
+    Message(Role.USER, "Alike?", (PNG,)),
+)
+SAMPLING = Sampling(temperature=0.0, top_p=0.5, max_output_tokens=99, stop=("END",), seed=7)
+CASES: Mapping[str, tuple[Call, Said | Fault]] = {
+    "text": (Call("m", CONVERSATION[:2], SAMPLING), Said()),
+    "conversation with an image": (Call("m", CONVERSATION), Said()),
+    "JSON": (Call("m", CONVERSATION[:2], json_form=FORM), Said(JSON)),
+    "truncated, from the cache": (
+        Call("m", CONVERSATION[:2]),
+        Said("rea", finish="length", counts=(1000, 900, 4, 0)),
+    ),
+    "reasoning": (Call("m", CONVERSATION[:2]), Said(thoughts="Let me see.")),
+    "filtered": (Call("m", CONVERSATION[:2]), Said("", finish="filter")),
+    "a refused key": (Call("m", CONVERSATION[:2]), Fault(401, "The key is not valid")),
+    "a model that is not there": (Call("m", CONVERSATION[:2]), Fault(404, "model: m was not found")),
+    "a rate limit": (Call("m", CONVERSATION[:2]), Fault(429, "Too many requests")),
+    "another refusal": (Call("m", CONVERSATION[:2]), Fault(400, "No.")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", AT)
+async def test_litellm_reads_each_api_as_the_kind_of_provider_does(
+    kind: str,
+    case: str,
+    litellm: str,
+    imitations: Mapping[str, ImitationServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
+    server, (call, said) = imitations[kind], CASES[case]
+    server.script = lambda _: said
+    key = {} if kind == "bedrock" else {"api_key_env": "KEY"}
+    settings = generation_settings(
+        providers={
+            "own": {**server.settings, **key},
+            "theirs": {"kind": "chat", "base_url": litellm, "api_key_env": "PROXY_KEY"},
+        }
+    )
+    own, theirs = open_providers(settings, {"KEY": KEY, "PROXY_KEY": LITELLM_KEY})
+    try:
+        seen = [
+            await _outcome(opened.checked, replace(call, model=model), server)
+            for opened, model in ((own, "m"), (theirs, kind))
+        ]
+    finally:
+        await own.provider.close()
+        await theirs.provider.close()
+    assert seen[0] == seen[1]
+
+
+async def _outcome(provider: Provider | None, call: Call, server: ImitationServer) -> Body:
+    """What was asked of a server, and what its answer means."""
+    assert provider is not None
+    server.asked.clear()
+    try:
+        answer = await provider.complete(call, Until(20))
+    except ProviderError as error:
+        return {"failure": error.kind, "status": error.status}
+    assert answer.counts is not None
+    asked = server.asked[-1]
+    # The proxy marks no part for the prompt cache, and sends schemas in other forms to some APIs.
+    same = replace(asked, model="m", marked=False, schema=None, enforces_json=False)
+    # It estimates the tokens of reasoning where an API does not state them.
+    counts = replace(answer.counts, reasoning=0)
+    return {
+        "asked": same,
+        "text": answer.text,
+        "end": answer.finish,
+        "counts": counts,
+        "reasoning": answer.reasoning,
+    }

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from aiohttp import web
 
@@ -81,6 +83,16 @@ class Asked:
     marked: bool
     """Whether the instructions end with a mark of the prompt cache."""
 
+    @property
+    def chat(self) -> Body:
+        """The same as a request for a chat completion, as far as scripted models read it."""
+        messages = [("system", self.system), *self.messages]
+        form = {"name": "form", "schema": self.schema}
+        return {
+            "messages": [{"role": role, "content": text} for role, text in messages],
+            "response_format": {"type": "json_schema", "json_schema": form},
+        }
+
 
 Script = Callable[[Asked], "Said | Fault | Raw | asyncio.Event"]
 
@@ -104,9 +116,16 @@ def _of_url(url: str) -> tuple[str, bytes]:
     return head, b64decode(data)
 
 
-def _of_blob(blob: Body) -> tuple[str, bytes]:
-    # Google reads JSON of protocol buffers, with names in either spelling.
-    return blob.get("mimeType") or blob["mime_type"], b64decode(blob["data"], altchars="-_")
+def _camel(value: Any) -> Any:
+    """A body with names in camel case. Google reads JSON of protocol buffers: names have either spelling."""
+    if isinstance(value, list):
+        return [_camel(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    names = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in value}
+    return {
+        names[name]: one if names[name].endswith("Schema") else _camel(one) for name, one in value.items()
+    }
 
 
 class Imitation(Protocol):
@@ -288,7 +307,6 @@ class Responses(Imitation):
 
     def asked(self, body: Body, request: web.Request) -> Asked:
         form = (body.get("text") or {}).get("format") or {}
-        assert body["store"] is False
         wants = "message.output_text.logprobs" in body.get("include", ())
         return Asked(
             body["model"],
@@ -385,7 +403,7 @@ class Messages(Imitation):
             body.get("seed"),
             config.get("effort"),
             (config.get("format") or {}).get("schema"),
-            bool(tools) and body["tool_choice"] == {"type": "tool", "name": tools[0]["name"]},
+            bool(tools) and body.get("tool_choice") == {"type": "tool", "name": tools[0]["name"]},
             None,
             any(block.get("cache_control") == {"type": "ephemeral"} for block in blocks),
         )
@@ -449,19 +467,22 @@ class Gemini(Imitation):
         return {"error": {"code": fault.status, "message": fault.message, "status": status}}, {}
 
     def asked(self, body: Body, request: web.Request) -> Asked:
+        body = _camel(body)
         config = body.get("generationConfig") or {}
         system = (body.get("systemInstruction") or {}).get("parts") or ()
         schema = config.get("responseJsonSchema")
         roles = {"model": "assistant"}
-        # Google reads JSON of protocol buffers, with names in either spelling; the package sends both.
-        thinking = config.get("thinkingConfig") or {}
-        level = thinking.get("thinkingLevel", thinking.get("thinking_level"))
+        level = (config.get("thinkingConfig") or {}).get("thinkingLevel")
         return Asked(
             request.match_info["model"],
             "".join(part["text"] for part in system),
             *_messages(
                 [(roles.get(said["role"], said["role"]), said["parts"]) for said in body["contents"]],
-                lambda part: _of_blob(part["inlineData"]) if "inlineData" in part else None,
+                lambda part: (
+                    (blob["mimeType"], b64decode(blob["data"], altchars="-_"))
+                    if (blob := part.get("inlineData"))
+                    else None
+                ),
             ),
             config.get("temperature"),
             config.get("topP"),
@@ -553,7 +574,7 @@ class Converse(Imitation):
             None,
             output.get("effort"),
             json.loads(form["schema"]) if form else None,
-            bool(tools) and "tool" in body["toolConfig"]["toolChoice"],
+            bool(tools) and "tool" in body["toolConfig"].get("toolChoice", {}),
             None,
             {"cachePoint": {"type": "default"}} in blocks,
         )
@@ -578,12 +599,15 @@ class ImitationServer:
     script: Script
     base_url: str = ""
     asked: list[Asked] = field(default_factory=list)
+    batched: list[Asked] = field(default_factory=list)
+    """Those of ``asked`` that batches asked."""
     bodies: list[Body] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Whether a client left before its answer."""
     names: Sequence[str] = ("m", "another")
     listing: Fault | None = None
+    batches: OpenAIBatches | None = None
 
     @property
     def settings(self) -> Body:
@@ -614,6 +638,17 @@ class ImitationServer:
             return web.Response(body=said.content, status=said.status or 200, headers=said.headers)
         return self._respond(said, asked)
 
+    def answer_of(self, body: Body) -> tuple[int, Body]:
+        """The status and body of the answer to a request of a batch."""
+        asked = self.imitation.asked(body, cast("web.Request", None))
+        self.asked.append(asked)
+        self.batched.append(asked)
+        said = self.script(asked)
+        if isinstance(said, Fault):
+            return said.status, self.imitation.fault(said)[0]
+        assert isinstance(said, Said)
+        return 200, self.imitation.answer(said, asked)
+
     def _respond(self, said: Said | Fault, asked: Asked) -> web.Response:
         if isinstance(said, Fault):
             body, headers = self.imitation.fault(said)
@@ -629,18 +664,138 @@ class ImitationServer:
         return web.json_response(self.imitation.listed(self.names))
 
 
+@dataclass
+class OpenAIBatches:
+    """The files and batches of OpenAI's API, beside the answers of a server.
+
+    Attributes:
+        answers: The server, which answers the requests of batches.
+        endpoint: The path of these requests.
+        holds: Whether batches go on until they are cancelled.
+        expires: A text of the requests that have no answer in time. Empty: all have one.
+        drops: Whether a batch is made and the response to its creation is lost.
+        loses: Whether requests to make a batch are lost.
+        failed: Why the next batches fail as a whole. Empty: they do not.
+    """
+
+    answers: Callable[[Body], tuple[int, Body]]
+    endpoint: str
+    holds: bool = False
+    expires: str = ""
+    drops: bool = False
+    loses: bool = False
+    failed: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    batches: dict[str, Body] = field(default_factory=dict)
+    created: list[list[str]] = field(default_factory=list)
+    """The keys of the requests of each batch."""
+
+    def routes(self, application: web.Application) -> None:
+        """Adds the paths of the API."""
+        application.router.add_post("/v1/files", self._upload)
+        application.router.add_get("/v1/files/{id}/content", self._content)
+        application.router.add_post("/v1/batches", self._create)
+        application.router.add_get("/v1/batches", self._list)
+        application.router.add_get("/v1/batches/{id}", self._retrieve)
+        application.router.add_post("/v1/batches/{id}/cancel", self._cancel)
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        assert form["purpose"] == "batch"
+        uploaded = form["file"]
+        assert isinstance(uploaded, web.FileField)
+        return web.json_response({"id": self._keep(uploaded.file.read().decode()), "object": "file"})
+
+    def _keep(self, content: str) -> str:
+        name = f"file-{len(self.files)}"
+        self.files[name] = content
+        return name
+
+    async def _content(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.files[request.match_info["id"]])
+
+    async def _create(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if self.loses:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        assert (body["endpoint"], body["completion_window"]) == (self.endpoint, "24h")
+        lines = [json.loads(line) for line in self.files[body["input_file_id"]].splitlines()]
+        assert all((line["method"], line["url"]) == ("POST", self.endpoint) for line in lines)
+        self.created.append([line["custom_id"] for line in lines])
+        batch = {
+            "id": f"batch_{len(self.batches)}",
+            "object": "batch",
+            "endpoint": self.endpoint,
+            "input_file_id": body["input_file_id"],
+            "completion_window": "24h",
+            "status": "failed" if self.failed else "in_progress",
+            "errors": {"object": "list", "data": [{"code": "x", "message": self.failed}]},
+            "created_at": int(time.time()),
+            "metadata": body["metadata"],
+        }
+        from openai.types import Batch
+
+        Batch.model_validate(batch)
+        self.batches[batch["id"]] = batch
+        if self.drops:
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response(batch)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        del request
+        return web.json_response(
+            {"object": "list", "data": [*reversed(self.batches.values())], "has_more": False}
+        )
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        if batch["status"] == "in_progress" and not self.holds:
+            self._end(batch, "expired" if self.expires else "completed", lambda number: True)
+        return web.json_response(batch)
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        # What was answered before is kept: the first request.
+        self._end(batch, "cancelled", lambda number: number == 0)
+        return web.json_response(batch)
+
+    def _end(self, batch: Body, status: str, is_done: Callable[[int], bool]) -> None:
+        output: list[str] = []
+        errors: list[str] = []
+        for number, line in enumerate(self.files[batch["input_file_id"]].splitlines()):
+            asked = json.loads(line)
+            made: Body = {"id": str(number), "custom_id": asked["custom_id"], "response": None, "error": None}
+            if (self.expires and self.expires in line) or not is_done(number):
+                made["error"] = {"code": "batch_expired", "message": "not answered in time"}
+                errors.append(json.dumps(made))
+                continue
+            code, body = self.answers(asked["body"])
+            made["response"] = {"status_code": code, "request_id": "r", "body": body}
+            (output if code == 200 else errors).append(json.dumps(made))
+        batch["status"] = status
+        for name, lines in (("output_file_id", output), ("error_file_id", errors)):
+            if lines:
+                batch[name] = self._keep("\n".join(lines) + "\n")
+
+
 @asynccontextmanager
-async def imitate(kind: str, script: Script) -> AsyncIterator[ImitationServer]:
-    """Serves the API of a kind of provider on a free port of this machine."""
+async def imitate(kind: str, script: Script, port: int = 0) -> AsyncIterator[ImitationServer]:
+    """Serves the API of a kind of provider on a port of this machine; 0 takes a free one."""
     imitation = IMITATIONS[kind]
     server = ImitationServer(imitation, script)
     application = web.Application(client_max_size=64 << 20)
     application.router.add_post(imitation.path, server.answer)
     application.router.add_get(imitation.models_path, server.models)
+    if kind == "openai":
+        server.batches = OpenAIBatches(server.answer_of, imitation.path)
+        server.batches.routes(application)
     application.router.add_get("/inference-profiles", server.models)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server

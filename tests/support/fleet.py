@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.provenance_pb2 import PromptReference
 from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.run_service_pb2 import CreateRunRequest, GetRunRequest, ListSamplesRequest
@@ -150,6 +151,7 @@ async def fleet(
     latency: float = 0.1,
     lease: float = LEASE_SECONDS,
     slots: int = 256,
+    configure: Callable[[str], str] = str,
 ) -> AsyncIterator[Fleet]:
     """Starts everything; ends it all, whatever is still there.
 
@@ -160,6 +162,7 @@ async def fleet(
         latency: How long the model takes for an answer, in seconds.
         lease: The lease of the gateways, in seconds.
         slots: How many samples each gateway evaluates at once.
+        configure: Changes the configuration.
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(
@@ -177,7 +180,7 @@ async def fleet(
         script_judge = process("script-judge")
         served = [process("gateway", DRAMATURG_RUNS_ENABLED="true") for number in range(gateways)]
         made = Fleet(model, generation, synthesize, script_judge, served)
-        (folder / "dramaturg.toml").write_text(_configuration(made, folder, store, lease, slots))
+        (folder / "dramaturg.toml").write_text(configure(_configuration(made, folder, store, lease, slots)))
         await asyncio.gather(*(one.start() for one in (generation, synthesize, script_judge, *served)))
         yield made
 
@@ -227,7 +230,9 @@ def comparable(samples: Sequence[RunSample]) -> list[bytes]:
 
 
 def _strip(message: Message) -> None:
-    """Takes out latencies, usages and cached flags at any depth."""
+    """Takes out latencies, usages, cached flags and the texts of prompts at any depth."""
+    if isinstance(message, PromptReference):
+        message.ClearField("text")
     for descriptor, value in message.ListFields():
         if descriptor.name in {"latency", "usage", "cached"}:
             message.ClearField(descriptor.name)

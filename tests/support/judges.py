@@ -54,12 +54,14 @@ def all_pass(request: GenerateRequest) -> Completion:
     answer: dict[str, Any] = {}
     for criterion, shape in schema.items():
         members = shape.get("properties", {})
-        if "turns" in members:
-            # The gateway drops the turns and calls that there are not.
-            entry = smallest_instance(members["turns"]["items"])
-            places = [{"turn": turn, "call": call} for turn in range(1, 11) for call in (1, 2)]
-            numbers = [{name: at[name] for name in entry if name in at} for at in places]
-            answer[criterion] = {"turns": [{**entry, **at, "verdict": "pass"} for at in numbers]}
+        if "entries" in members:
+            entries = smallest_instance(members["entries"])
+            answer[criterion] = {
+                "entries": [
+                    {**entry, "number": number, "verdict": "pass"}
+                    for number, entry in enumerate(entries, start=1)
+                ]
+            }
             continue
         if criterion not in ABSEVAL:
             answer[criterion] = smallest_instance(shape)

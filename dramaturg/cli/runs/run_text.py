@@ -44,6 +44,7 @@ def describe(run: Run) -> dict[str, Any]:
         "failed": progress.failed_count,
         "failures": dict(sorted(progress.failures_by_reason.items())),
         "running": progress.running_count,
+        "batch_waiting": progress.batch_waiting_count,
         "interrupted": progress.interrupted_sample_count,
         "judgements": progress.judgement_count,
         "abstained": progress.abstention_count,

@@ -44,6 +44,17 @@ MaxTokens = Annotated[
     ),
 ]
 
+BatchHours = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=720,
+        metavar="HOURS",
+        help="Make model calls by the batch API of the provider, at its lower price; live after HOURS.",
+        rich_help_panel=MORE,
+    ),
+]
+
 SHOWN_ERRORS = 10
 """The most rows that are no valid requests that are told one by one."""
 INLINE_BYTES = 15 << 20
@@ -108,6 +119,12 @@ def make_policy(sample_timeout: float) -> RunPolicy:
     policy = RunPolicy()
     policy.sample_timeout.FromNanoseconds(round(sample_timeout * 1e9))
     return policy
+
+
+def set_lane(spec: RunSpec, batch_hours: float | None) -> None:
+    """Has the model calls of a run wait for batches for some hours. None: they are made live."""
+    if batch_hours is not None:
+        spec.batch_then_live.deadline.FromNanoseconds(round(batch_hours * 3600e9))
 
 
 def make_budget(max_cost_usd: float | None, max_tokens: int | None) -> RunBudget | None:

@@ -424,13 +424,23 @@ function judgements(items, judged) {
 }
 function provenance(one) {
   const parts = [make("h3", {}, one.judge || "(unnamed)")];
-  if (one.prompts) parts.push(make("div", { class: "soft" }, `prompts: ${one.prompts.join(", ")}`));
+  for (const name of one.prompts || []) parts.push(prompt(name));
   if (one.parameters) parts.push(make("div", { class: "soft" }, one.parameters.map(([name, value]) => `${name} = ${value}`).join(", ")));
   for (const call of one.calls || []) {
     const cost = call.cached ? "from the ledger" : `tokens ${call.tokens}, cost ${call.cost}`;
     parts.push(make("div", { class: "soft" }, [call.model || "(unnamed model)", cost, call.latency].filter(Boolean).join(", ")), long(call.raw_text || ""));
   }
   return parts;
+}
+/* The texts of the prompts are inflated when one of them is asked for: the page has each once. */
+let prompts;
+function prompt(name) {
+  return fill(make("details", {}, make("summary", {}, `prompt: ${name}`)), () => {
+    const shown = make("pre", { class: "text" });
+    prompts ||= parsed.then(() => { const kept = byId("prompts"); return kept ? inflate(kept.textContent).then(JSON.parse) : {}; });
+    prompts.then((texts) => shown.append(text(texts[name.split(" ").pop()] || "The results do not have the text of this prompt.")));
+    return [shown];
+  });
 }
 /* A long text is folded; its rest is one press away. */
 function long(value, name = "pre") {

@@ -138,6 +138,11 @@ def votes(comparison: ComparePairResponse) -> list[str]:
     return lines
 
 
+def abbreviated(digest: str) -> str:
+    """The beginning of a hash, as reports show it."""
+    return digest[:12]
+
+
 def provenances(items: Iterable[Provenance]) -> list[ProvenanceView]:
     """The views of provenances; empty ones are left out."""
     return [_provenance(item) for item in items if item.ByteSize()]
@@ -148,7 +153,7 @@ def _provenance(item: Provenance) -> ProvenanceView:
     registered = item.registered_name
     return ProvenanceView(
         judge=f"{registered} ({own})" if registered and registered != item.name else own,
-        prompts=[f"{prompt.name} {prompt.sha256[:12]}" for prompt in item.prompts],
+        prompts=[f"{prompt.name} {abbreviated(prompt.sha256)}" for prompt in item.prompts],
         parameters=sorted(item.parameters.items()),
         calls=[_call(completion) for completion in item.completions],
     )

@@ -19,10 +19,12 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service import context
 from dramaturg.service.context import (
+    BATCH_METADATA,
     DEADLINE_METADATA,
     PEER_METADATA,
     REQUEST_ID_METADATA,
     RequestContext,
+    batch_until_of,
     request_id_of,
 )
 from dramaturg.service.errors import ServiceError
@@ -62,6 +64,7 @@ class RequestContexts:
                 call.method,
                 _peer(call),
                 None if call.seconds == math.inf else time.monotonic() + call.seconds,
+                batch_until_of(value for key, value in call.metadata if key == BATCH_METADATA),
             )
         )
         await proceed(call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
@@ -32,6 +33,7 @@ from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
+from gateway.evaluations.batch_waits import BatchWait
 from gateway.evaluations.calls import ask, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
@@ -201,6 +203,7 @@ class PairsEvaluation(Evaluation):
         self._directory = directory
         self._scope = scope
         self._shadows = ShadowCalls(plan.shadows, scope)
+        self._roles_wait: BatchWait | None = scope.batch and BatchWait(scope.batch.until)
 
     async def work(self, emit: Emit) -> PairResult:
         wait = self._plan.request.shadow_wait.ToNanoseconds() / 1e9
@@ -222,7 +225,9 @@ class PairsEvaluation(Evaluation):
     async def _find(self, emit: Emit) -> RolesKnown:
         if self._plan.request.judging_omitted:
             return RolesKnown()
-        known = await find_roles(self._plan, self._scope)
+        known = await find_roles(self._plan, replace(self._scope, batch=self._roles_wait))
+        if self._scope.batch is not None and self._roles_wait is not None and self._roles_wait.is_pending:
+            self._scope.batch.is_pending = True
         emit(roles=known)
         return known
 
@@ -235,6 +240,9 @@ class PairsEvaluation(Evaluation):
         emit: Emit,
     ) -> PairComparison:
         voters = await _voters(method, roles)
+        waits = self._roles_wait is not None and self._roles_wait.is_pending
+        if waits and method not in (BY_ONE_JUDGE, BY_FIXED_ROLES):
+            return PairComparison(method=method, judge=assignment.judge.name)
 
         async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
             request, identity = self._plan.request, await self._directory.identity(judge.judge)

@@ -41,7 +41,7 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
 from dramaturg.results.scripts import SCRIPTS
-from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
+from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor, ReferencePendingError
 from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
@@ -236,6 +236,8 @@ class ScriptsEvaluation(Evaluation):
             if not (role.compares or (identity is not None and USES_REFERENCE in identity.capabilities)):
                 return None
             answer = await find()
+            if answer is not None and answer.failure_reason == verdict_pb2.ABSTAIN_REASON_BATCH_PENDING:
+                raise ReferencePendingError
             return answer.script if answer is not None and answer.script.steps else None
 
         self._shadows.start(
@@ -400,6 +402,8 @@ class ScriptsKind(RunKind):
             return result
         self.plan_row(request, spec, context)
         scripts = await write_scripts(request, spec, repeat_offset, context.registry, scope)
+        if scope.batch is not None:
+            scope.batch.raise_if_pending()
         request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
         if request.candidates:
             result = await self.begin(request, context, scope).result()

@@ -289,6 +289,8 @@ class Simulation(Evaluation):
         request = self._plan.request
         result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
         result.redirected_turns.extend(self._redirected)
+        if self._scope.batch is not None:
+            self._scope.batch.raise_if_pending()
         turns = self._utterances[: len(self._utterances) // 2 * 2]
         result.utterances.extend(self._utterances)
         result.turn_count = len(turns) // 2

@@ -98,6 +98,7 @@ class RunEngine:
             max_samples=settings.max_concurrent_samples,
             max_batches=settings.max_concurrent_batches,
             poll_seconds=settings.poll_seconds,
+            batch_poll_seconds=settings.batch_poll_seconds,
             pacer=pacer or SamplePacer(lambda _: False),
         )
         self._ingest = DatasetIngest(store, settings.dataset_access, settings.dataset_limits)

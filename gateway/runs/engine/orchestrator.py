@@ -324,9 +324,14 @@ class RunOrchestrator:
             return
         # Nothing is in flight, so each pending sample belongs to no batch.
         left = await self._threads(self._store.samples.next_pending, self._id, -1, 1)
+        pending = partial(self._store.samples.next_pending, put_off=True)
+        waits = left or await self._threads(pending, self._id, -1, 1)
         if left and not exhausted:
             self._after = -1
-        elif left:
+        elif waits and not exhausted:
+            self._after = -1
+            await self._listener.wait(self._poll_seconds)
+        elif waits:
             await self._end(
                 Conclusion(run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_BUDGET_REACHED, exhausted)
             )

@@ -22,6 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
+from dramaturg.judge.provenance import provenances_in
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError, status_code
@@ -104,6 +105,26 @@ def _set_error(record: RunSample, error: ServiceError) -> None:
             field=error.violations[0].field if error.violations else "",
         )
     )
+
+
+class PromptTexts:
+    """Adds the text of each prompt to the first sample with it, of the samples of a run in this process.
+
+    Args:
+        find: Returns the text of a prompt by its SHA-256, or an empty text.
+    """
+
+    def __init__(self, find: Callable[[str], str]) -> None:
+        self._find = find
+        self._added: set[str] = set()
+
+    def add(self, sample: RunSample) -> None:
+        """Adds the texts that no sample has yet."""
+        for provenance in provenances_in(sample):
+            for prompt in provenance.prompts:
+                if prompt.sha256 not in self._added and (text := self._find(prompt.sha256)):
+                    prompt.text = text
+                    self._added.add(prompt.sha256)
 
 
 class OutcomeWriter:
@@ -202,6 +223,10 @@ class UsageTracker:
             self._held.remove(held)
         else:
             self.total = add_usage(self.total, usage)
+
+    def release(self, held: Usage) -> None:
+        """Takes out what ``hold`` added, of a sample that is not written."""
+        self._held.remove(held)
 
     def written(self, count: int) -> None:
         """Notes that the oldest ``count`` added usages were written."""

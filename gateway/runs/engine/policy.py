@@ -23,7 +23,7 @@ from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, describe_unjudged, 
 from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.results.names import reason_name
 from gateway.evaluations.scope import SeenIdentity
-from gateway.runs.records import Counts, Incident, SeenJudge
+from gateway.runs.records import Counts, Incident, RunRecord, SeenJudge
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +160,33 @@ def sample_seconds(policy: RunPolicy) -> float:
     if not policy.HasField("sample_timeout"):
         return DEFAULT_SAMPLE_SECONDS
     return policy.sample_timeout.ToTimedelta().total_seconds() or DEFAULT_SAMPLE_SECONDS
+
+
+DEFAULT_BATCH_SECONDS = 24 * 3600.0
+"""Of BatchThenLive.deadline."""
+LONGEST_PUT_OFF = 15
+"""The most by which the first wait of a sample for a batch grows."""
+
+
+def batch_until(run: RunRecord) -> float | None:
+    """Until when model calls of a run may wait for batches, in seconds since 1970. None: they are live."""
+    if not run.spec.HasField("batch_then_live"):
+        return None
+    lane = run.spec.batch_then_live
+    seconds = lane.deadline.ToNanoseconds() / 1e9 if lane.HasField("deadline") else DEFAULT_BATCH_SECONDS
+    return run.create_time.timestamp() + seconds
+
+
+def put_off_seconds(waits: int, left: float, first: float) -> float:
+    """The seconds until a sample that waits for a batch is evaluated again.
+
+    Args:
+        waits: How often in a row it was found waiting, this time included.
+        left: The seconds until its calls are made live; negative while a cancelled batch is waited for.
+        first: The wait of the first time. It doubles with each further one.
+    """
+    wait = first * min(2 ** min(waits - 1, 16), LONGEST_PUT_OFF)
+    return min(wait, left) if left > 0 else first / 4
 
 
 class Conclusion(NamedTuple):

@@ -24,8 +24,8 @@ from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
-from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
+from gateway.evaluations.batch_waits import BatchWait
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kinds import Evaluations, run_kind
 from gateway.evaluations.scope import DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
@@ -179,6 +179,8 @@ class SampleEvaluation:
     """The identities of the judges that were called."""
     shadows: Sequence[DeferredShadows] = ()
     """The calls of shadows in progress, which add to the result (``DeferredShadows.finish``)."""
+    batch: BatchWait | None = None
+    """The wait for batches of model calls: while it is pending, there is no outcome. None: none is made."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class _Attempt:
     may_improve: bool
     retry_after: float
     shadows: Sequence[DeferredShadows] = ()
+    batch: BatchWait | None = None
 
 
 class SampleEvaluator:
@@ -204,6 +207,7 @@ class SampleEvaluator:
     def __init__(self, evaluations: Evaluations, outage_timeout_seconds: float) -> None:
         self._evaluations = evaluations
         self._outage = OutageTracker(outage_timeout_seconds)
+        self.prompt_text = evaluations.registry.prompt_text
 
     async def evaluate(
         self,
@@ -213,6 +217,7 @@ class SampleEvaluator:
         request_id: str,
         failures: FailureLog,
         interrupted: list[Usage],
+        batch_until: float | None = None,
     ) -> SampleEvaluation:
         """Evaluates a row, retrying transient errors and abstentions.
 
@@ -226,6 +231,8 @@ class SampleEvaluator:
             request_id: Names the sample in the logs of every service.
             failures: Records the outcome of each attempt.
             interrupted: Receives the usage of all answers if the evaluation is cancelled.
+            batch_until: Until when model calls may wait for batches, in seconds since 1970. None: they are
+                made live.
         """
         scope = EvaluationScope(
             self._evaluations.context.timeouts,
@@ -233,6 +240,7 @@ class SampleEvaluator:
             request_id,
             identities=set(),
             pending=failures.pending,
+            batch=None if batch_until is None else BatchWait(batch_until),
         )
         try:
             evaluated = await self._evaluate(row, spec, repeat_offset, scope, failures)
@@ -249,7 +257,7 @@ class SampleEvaluator:
             attempts += 1
             attempt = await self._attempt(row, spec, repeat_offset, scope)
             usage = add_usage(usage, attempt.usage)
-            if not attempt.may_improve:
+            if not attempt.may_improve or (attempt.batch is not None and attempt.batch.is_pending):
                 self._outage.end()
                 break
             first_failure = time.monotonic() if first_failure is None else first_failure
@@ -263,7 +271,7 @@ class SampleEvaluator:
             wait = _wait(attempts, attempt.retry_after)
             failures.failed(attempt.failure, wait)
             await asyncio.sleep(wait)
-        if attempt.failure:
+        if attempt.failure and not (attempt.batch is not None and attempt.batch.is_pending):
             failures.failed(attempt.failure)
         else:
             failures.succeeded()
@@ -274,6 +282,7 @@ class SampleEvaluator:
             attempts,
             degraded=bool(attempt.failure),
             shadows=attempt.shadows,
+            batch=attempt.batch,
         )
 
     async def _attempt(
@@ -282,21 +291,22 @@ class SampleEvaluator:
         """Evaluates a row once, in a scope of its own, whose usage is added to that of the sample."""
         deadline = time.monotonic() + policy.sample_seconds(spec.policy)
         shadows: list[DeferredShadows] = []
-        scope = replace(sample, deadline=deadline, failures=[], usage=[], deferred=shadows)
+        batch = sample.batch and BatchWait(sample.batch.until)
+        scope = replace(sample, deadline=deadline, failures=[], usage=[], deferred=shadows, batch=batch)
         kind = run_kind(spec)
         try:
-            with context.scope(RequestContext(scope.request_id, deadline=deadline)):
+            with context.scope(scope.request_context()):
                 request = kind.request_type.FromString(row)
                 kind.apply_spec(request, spec, repeat_offset)
                 shared = self._evaluations.context
                 result = await kind.evaluate(request, spec, repeat_offset, shared, scope)
         except ServiceError as error:
-            return _failed(error, total_usage(scope.usage))
+            return _failed(error, total_usage(scope.usage), batch)
         except Exception:
             # A defect of the gateway fails this sample alone.
             fields = {"sample": scope.request_id}
             logger.exception("a sample could not be evaluated", extra={"fields": fields})
-            return _failed(_internal(), total_usage(scope.usage))
+            return _failed(_internal(), total_usage(scope.usage), batch)
         except BaseException:  # such as a cancellation of the run
             for calls in shadows:
                 calls.cancel()
@@ -306,7 +316,7 @@ class SampleEvaluator:
         waits = [failure.retry_after or 0 for failure in scope.failures]
         usage = cast("Any", result).usage
         gap = transient_gap(result, scope.failures, kind.preparation(result))
-        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows)
+        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows, batch)
 
 
 class OutageTracker:
@@ -406,9 +416,9 @@ class FailureLog:
         return Incident(pending, 0, now - self._last_end, None)
 
 
-def _failed(error: ServiceError, usage: Usage) -> _Attempt:
+def _failed(error: ServiceError, usage: Usage, batch: BatchWait | None) -> _Attempt:
     failure = f"{error.code.name}: {error.message}"
-    return _Attempt(None, error, usage, failure, is_transient(error), error.retry_after or 0)
+    return _Attempt(None, error, usage, failure, is_transient(error), error.retry_after or 0, batch=batch)
 
 
 def _wait(attempts: int, retry_after: float) -> float:

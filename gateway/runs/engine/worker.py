@@ -24,6 +24,7 @@ from gateway.runs import metrics
 from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.engine.outcomes import (
     OutcomeWriter,
+    PromptTexts,
     UsageTracker,
     crash_outcome,
     flatten_outcome,
@@ -33,7 +34,9 @@ from gateway.runs.engine.policy import (
     Conclusion,
     FailFast,
     JudgeWatch,
+    batch_until,
     concurrent_samples,
+    put_off_seconds,
     slots_of,
     waits_for_judge,
 )
@@ -112,6 +115,7 @@ class Worker:
         max_samples: The samples evaluated at once.
         max_batches: The batches worked on at once; further ones wait for a fair turn.
         poll_seconds: How often the state of a run is read.
+        batch_poll_seconds: The first wait of a sample whose model calls wait for batches.
         pacer: Paces the samples.
     """
 
@@ -126,6 +130,7 @@ class Worker:
         max_samples: int,
         max_batches: int,
         poll_seconds: float,
+        batch_poll_seconds: float,
         pacer: SamplePacer,
     ) -> None:
         self._store = store
@@ -136,6 +141,7 @@ class Worker:
         self._sample_slots = FairSemaphore(max_samples)
         self._batch_slots = FairSemaphore(max_batches)
         self._poll_seconds = poll_seconds
+        self._batch_poll_seconds = batch_poll_seconds
         self._pacer = pacer
         self._executions: dict[tuple[str, int], LocalRunExecution] = {}
         self._draining = False
@@ -201,6 +207,7 @@ class Worker:
                 executor_id=self._membership.executor_id,
                 gateways=gateways,
                 notifier=self._notifier,
+                batch_poll_seconds=self._batch_poll_seconds,
                 pacer=self._pacer,
             )
             execution.watcher = asyncio.create_task(self._watch(execution))
@@ -238,6 +245,7 @@ class LocalRunExecution:
         executor_id: The id of this gateway.
         gateways: The gateways that execute runs, this one included, sorted.
         notifier: Notified of written outcomes.
+        batch_poll_seconds: The first wait of a sample whose model calls wait for batches.
         pacer: Paces the samples.
 
     Attributes:
@@ -257,6 +265,7 @@ class LocalRunExecution:
         executor_id: str,
         gateways: Sequence[str],
         notifier: ChangeNotifier,
+        batch_poll_seconds: float,
         pacer: SamplePacer,
     ) -> None:
         self.run = run
@@ -269,10 +278,12 @@ class LocalRunExecution:
         self._slots = slots
         self._executor_id = executor_id
         self._notifier = notifier
+        self._batch_poll_seconds = batch_poll_seconds
         self._pacer = pacer
         self._gateways = gateways
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
+        self._prompts = PromptTexts(evaluator.prompt_text)
         self._usage = UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
@@ -345,6 +356,9 @@ class LocalRunExecution:
             self._lanes.difference_update(lanes)
         await self._writer.flush()
         await self._add_interrupted()
+        if queue.waiting:
+            await self._call(self._store.samples.put_off, self.run.id, queue.waiting)
+            self._notifier.notify_progress(self.run.id)
         if queue.left:
             await self._call(self._store.samples.release, self.run.id, sorted(queue.left))
         for end in ends:
@@ -368,6 +382,9 @@ class LocalRunExecution:
                     continue
                 if conclusion is not None and waits_for_judge(conclusion, evaluated.identities):
                     await self._set_aside(evaluated)
+                elif evaluated.batch is not None and evaluated.batch.is_pending:
+                    await gather_all([calls.finish() for calls in evaluated.shadows])
+                    self._put_off(sample, evaluated, queue)
                 elif evaluated.shadows:
                     self._usage.hold(evaluated.usage)
                     shadowed.add(asyncio.create_task(self._record_shadowed(sample, evaluated, queue)))
@@ -393,6 +410,17 @@ class LocalRunExecution:
             total_usage([evaluated.usage, *(calls.usage for calls in evaluated.shadows)])
         )
 
+    def _put_off(self, sample: SampleWork, evaluated: SampleEvaluation, queue: SampleQueue) -> None:
+        """Has a sample whose model calls wait for batches evaluated again later, and keeps its usage."""
+        assert evaluated.batch is not None
+        usage = total_usage([evaluated.usage, *(calls.usage for calls in evaluated.shadows)])
+        self._interrupted.append(usage)
+        # After an answer its next calls wait.
+        waits = 1 if usage.provider_call_count else sample.waits + 1
+        left = evaluated.batch.until - time.time()
+        queue.left.discard(sample.index)
+        queue.waiting[sample.index] = waits, put_off_seconds(waits, left, self._batch_poll_seconds)
+
     async def _record_shadowed(
         self, sample: SampleWork, evaluated: SampleEvaluation, queue: SampleQueue
     ) -> None:
@@ -405,12 +433,17 @@ class LocalRunExecution:
             await gather_all([calls.finish() for calls in evaluated.shadows])
         finally:
             self._shadows.difference_update(evaluated.shadows)
+        if evaluated.batch is not None and evaluated.batch.is_pending:  # a shadow waits
+            self._usage.release(evaluated.usage)
+            self._put_off(sample, evaluated, queue)
+            return
         usage = total_usage([evaluated.usage, *(calls.usage for calls in evaluated.shadows)])
         outcome = outcome_of(sample, self.run.spec, replace(evaluated, usage=usage))
         await self._record(outcome, queue, held=evaluated.usage)
 
     async def _record(self, outcome: SampleOutcome, queue: SampleQueue, *, held: Usage | None = None) -> None:
         self._usage.add(outcome.usage, held)
+        self._prompts.add(outcome.sample)
         queue.left.discard(outcome.sample.index)
         await self._writer.put(outcome)
         if not self._halted and (reason := self._fail_fast.record(outcome.sample)):
@@ -450,7 +483,13 @@ class LocalRunExecution:
         request_id = f"{self.run.id}/{sample.index}/{os.urandom(4).hex()}"
         with metrics.track_sample(self.run.id, sample.index):
             return await self._evaluator.evaluate(
-                sample.request, spec, offset, request_id, self._failures, self._interrupted
+                sample.request,
+                spec,
+                offset,
+                request_id,
+                self._failures,
+                self._interrupted,
+                batch_until(self.run),
             )
 
     def _may_start(self) -> bool:
@@ -500,10 +539,13 @@ class SampleQueue:
 
     Attributes:
         left: The samples that were taken and are not done.
+        waiting: The samples whose model calls wait for batches: how often in a row each was found so, and the
+            seconds until it is evaluated again.
     """
 
     def __init__(self, indices: Sequence[int], take: Take) -> None:
         self.left: set[int] = set()
+        self.waiting: dict[int, tuple[int, float]] = {}
         self._indices = deque(indices)
         self._taken: deque[SampleWork] = deque()
         self._take = take

@@ -81,6 +81,8 @@ def progress(record: RunRecord, store: RunStore) -> RunProgress:
     if record.state not in ACTIVE:
         return known
     known.running_count = store.samples.running(record.id)
+    if record.spec.HasField("batch_then_live"):
+        known.batch_waiting_count = store.samples.waiting(record.id)
     if record.incident is not None:
         known.incident.CopyFrom(record.incident)
     if record.state != RUN_STATE_RUNNING:

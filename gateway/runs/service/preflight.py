@@ -48,6 +48,7 @@ READ_BLANK_LINES = 10_000
 READ_CPU_SECONDS = 10
 """The most processor time that a process takes to read them."""
 
+BATCH_KINDS = 'providers of the kind "openai" have one'
 _UNAVAILABLE = error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE
 _REFUSED = {
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN: grpc.StatusCode.FAILED_PRECONDITION,
@@ -102,14 +103,20 @@ class Preflight:
             ServiceError: No row could be planned, with the error of the first, or none is found within the
                 limits of this module; a model cannot be called, with the words of its provider; or the budget
                 limits the cost or the tokens, and the price of a model is unknown or its answers state no
-                token counts.
+                token counts; or model calls are to wait for batches, and the provider of a model has none.
         """
         uses = await self._uses(spec)
         budget = spec.budget
         limited = bool(budget.max_cost_usd or budget.max_token_count)
         check_usage = limited and not budget.estimate_unreported_usage
         checks = await gather_all([self._check_model(use, check_usage=check_usage) for use in uses])
-        if violations := list(_unkeepable(budget, [check for check in checks if check is not None])):
+        known = [check for check in checks if check is not None]
+        violations = list(_unkeepable(budget, known))
+        live = [check for check in known if not check.HasField("batch_price_share")]
+        if spec.HasField("batch_then_live") and live:
+            said = f"has models whose provider has no batch API here: {_names(live)}; {BATCH_KINDS}"
+            violations.append(Violation("spec.batch_then_live", said))
+        if violations:
             raise invalid_fields(violations)
 
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:

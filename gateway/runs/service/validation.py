@@ -38,4 +38,17 @@ def _violations(spec: RunSpec, registry: Registry) -> Iterator[Violation]:
     yield from check_selections(spec.judges, (*kind.roles, *own), registry.roles)
     if spec.policy.HasField("sample_timeout") and spec.policy.sample_timeout.ToNanoseconds() <= 0:
         yield Violation("policy.sample_timeout", "must be above 0")
+    if spec.HasField("batch_then_live"):
+        yield from _batch_violations(spec)
     yield from kind.check_spec(spec)
+
+
+def _batch_violations(spec: RunSpec) -> Iterator[Violation]:
+    lane = spec.batch_then_live
+    if lane.HasField("deadline") and lane.deadline.ToNanoseconds() <= 0:
+        yield Violation("batch_then_live.deadline", "must be above 0")
+    if spec.budget.max_cost_usd or spec.budget.max_token_count or spec.budget.max_provider_call_count:
+        said = (
+            "cannot be kept with batch_then_live: batches are sent before their cost is known. Leave one out"
+        )
+        yield Violation("budget", said)

@@ -193,7 +193,7 @@ class Attempts(Repository):
         chosen = _in_scope(run.number, scope)
         counts = _counts_without(connection, run, chosen)
         reset = run_samples.update().where(chosen)
-        pending = {"state": SAMPLE_STATE_PENDING, "executor": None, "crashes": 0}
+        pending = {"state": SAMPLE_STATE_PENDING, "executor": None, "crashes": 0, "due": None, "waits": 0}
         connection.execute(reset.values(**pending, failure=None, missing_gold_answer=None))
         runs.change(
             connection,

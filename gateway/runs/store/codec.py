@@ -24,7 +24,11 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 RUN_COLUMNS = (*runs.c, run_specs.c.spec, run_specs.c.manifest)
 """Read by ``run_record``."""
 
-WORK_COLUMNS = (*(column for column in run_rows.c if column.name != "run"), run_samples.c.crashes)
+WORK_COLUMNS = (
+    *(column for column in run_rows.c if column.name != "run"),
+    run_samples.c.crashes,
+    run_samples.c.waits,
+)
 """Read by ``sample_work``."""
 
 RESULT_COLUMNS = (*run_results.c, run_rows.c.sample_id, run_rows.c.tags)
@@ -100,6 +104,7 @@ def sample_work(row: sa.Row[*tuple[Any, ...]], crashes: int) -> SampleWork:
         tags=json.loads(row.tags),
         request=unpack(row.request),
         crashes=crashes,
+        waits=row.waits,
     )
 
 

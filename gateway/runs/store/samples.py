@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -70,9 +71,24 @@ class Samples(Repository):
         )
 
     @reading
-    def next_pending(self, connection: sa.Connection, run_id: str, after: int, limit: int) -> Sequence[int]:
-        """The indices of pending samples above ``after``, ascending."""
-        values = {"its_run": runs.number_of(connection, run_id), "after": after, "most": limit}
+    def next_pending(
+        self, connection: sa.Connection, run_id: str, after: int, limit: int, *, put_off: bool = False
+    ) -> Sequence[int]:
+        """The indices of pending samples above ``after``, ascending.
+
+        Args:
+            connection: That of the transaction.
+            run_id: The run.
+            after: The index.
+            limit: The most indices.
+            put_off: Whether samples that wait for batches, and are evaluated later, are included.
+        """
+        values = {
+            "its_run": runs.number_of(connection, run_id),
+            "after": after,
+            "most": limit,
+            "now": sys.maxsize if put_off else self._database.now(connection),
+        }
         return connection.execute(_NEXT_PENDING, values).scalars().all()
 
     @reading
@@ -108,6 +124,33 @@ class Samples(Repository):
         number = runs.number_of(connection, run_id)
         if number is not None:
             connection.execute(run_samples.update().where(among(number, indices)).values(executor=None))
+
+    @writing
+    def put_off(
+        self, connection: sa.Connection, run_id: str, waiting: Mapping[int, tuple[int, float]]
+    ) -> None:
+        """Marks pending samples as not started and waiting for batches.
+
+        Args:
+            connection: That of the transaction.
+            run_id: The run.
+            waiting: How often in a row each was found waiting, and the seconds until it is evaluated again.
+        """
+        run = runs.lock(connection, run_id)
+        if run is None:
+            return
+        now = self._database.now(connection)
+        rows = [
+            {"its_run": run.number, "its_index": index, "count": count, "then": now + int(seconds * 1e6)}
+            for index, (count, seconds) in waiting.items()
+        ]
+        connection.execute(_PUT_OFF, rows)
+        runs.change(connection, run.number, **runs.progress_event(run))
+
+    @reading
+    def waiting(self, connection: sa.Connection, run_id: str) -> int:
+        """The number of samples that wait for batches and are not started."""
+        return connection.execute(_WAITING, {"its_run": runs.number_of(connection, run_id)}).scalar_one()
 
     @reading
     def page(
@@ -199,12 +242,27 @@ _PENDING_AMONG = (
     .where(_MINE, _AMONG, run_samples.c.state == SAMPLE_STATE_PENDING)
     .order_by(run_samples.c.sample)
 )
+# As the database has it, in microseconds.
+_DUE = sa.type_coerce(run_samples.c.due, sa.BigInteger)
+_WAITING = sa.select(sa.func.count()).where(
+    _MINE,
+    run_samples.c.state == SAMPLE_STATE_PENDING,
+    run_samples.c.executor.is_(None),
+    run_samples.c.due.is_not(None),
+)
+_PUT_OFF = (
+    run_samples.update()
+    .where(_MINE, run_samples.c.sample == sa.bindparam("its_index"))
+    .where(run_samples.c.state == SAMPLE_STATE_PENDING)
+    .values(executor=None, waits=sa.bindparam("count"), due=sa.bindparam("then", type_=sa.BigInteger))
+)
 _RUNNING = sa.select(sa.func.count()).where(
     _MINE, run_samples.c.executor.is_not(None), run_samples.c.state == SAMPLE_STATE_PENDING
 )
 _NEXT_PENDING = (
     sa.select(run_samples.c.sample)
     .where(_MINE, run_samples.c.state == SAMPLE_STATE_PENDING, run_samples.c.sample > sa.bindparam("after"))
+    .where(sa.or_(_DUE.is_(None), sa.bindparam("now") >= _DUE))
     .order_by(run_samples.c.sample)
     .limit(sa.bindparam("most"))
 )
@@ -230,4 +288,4 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
 def _state_row(number: int, row: SampleRow) -> tuple[Any, ...]:
     valid = row.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
-    return number, row.sample, state, valid, None, 0, row.failure, None
+    return number, row.sample, state, valid, None, 0, row.failure, None, None, 0

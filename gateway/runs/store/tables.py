@@ -169,6 +169,10 @@ run_samples = sa.Table(
     sa.Column("failure", sa.Text),
     # Why it was judged without a gold answer, as ``dramaturg.results.gold_answers.missing_reason`` says.
     sa.Column("missing_gold_answer", sa.Text),
+    # When a sample whose model calls wait for batches is evaluated again. Absent: it does not wait.
+    sa.Column("due", UtcTimestamp),
+    # How often in a row it was found waiting.
+    sa.Column("waits", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Index("run_samples_by_state", "run", "state", "sample"),
     sa.Index(
         "run_samples_begun",
@@ -400,7 +404,7 @@ sa.event.listen(runs, "after_create", lambda _, connection, **__: connection.exe
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0007",
+    head="0008",
     oldest="0001",
     version_table="run_revision",
     former="run_schema",

@@ -254,12 +254,22 @@ def _pearson(summary: Summary, method: str, printed: str = "") -> Cell:
 
     Either is over all judged pairs.
     """
+    if _is_scored(summary, method):
+        cell = _correlation(summary, f"{method}{_SCORE}", printed)
+        return replace(cell, text=f"{cell.text}{_SCORE_MARK}")
+    return _correlation(summary, method, printed)
+
+
+def _correlation(summary: Summary, measure: str, printed: str = "") -> Cell:
+    found = _measures(summary).get(measure)
+    return estimate(found.pearson if found is not None else None, _DIGITS, printed)
+
+
+def _is_scored(summary: Summary, method: str) -> bool:
+    """Whether all judged pairs have the scores of equation 4, for each vote has a confidence."""
     found = _measures(summary)
     shares, scores = found.get(method), found.get(f"{method}{_SCORE}")
-    if scores is not None and (shares is None or scores.pearson.count == shares.pearson.count):
-        cell = estimate(scores.pearson, _DIGITS, printed)
-        return replace(cell, text=f"{cell.text}{_SCORE_MARK}")
-    return estimate(shares.pearson if shares is not None else None, _DIGITS, printed)
+    return scores is not None and (shares is None or scores.pearson.count == shares.pearson.count)
 
 
 def _table_1(metrics: Mapping[str, Summary], judges: Sequence[_Judge]) -> Table:
@@ -308,7 +318,7 @@ def _methods(metrics: Mapping[str, Summary], judges: Sequence[_Judge]) -> Table:
         if judge.cautioned is not None:
             sections[f"{judge.name}, cautioned"] = judge.cautioned
         for name, summary in sections.items():
-            mine = [one for one in summary.pairs.methods if _is_judged(one)]
+            mine = [one for one in summary.pairs.methods if _is_judged(one, summary)]
             rows += [
                 Row(_method_cells(name, one, summary), ruled=not index) for index, one in enumerate(mine)
             ]
@@ -344,9 +354,11 @@ def _methods(metrics: Mapping[str, Summary], judges: Sequence[_Judge]) -> Table:
     )
 
 
-def _is_judged(one: PairMethodFigures) -> bool:
-    """Whether a model judges by the method."""
-    return one.method.startswith(("roles", _LLM, _MANUAL))
+def _is_judged(one: PairMethodFigures, summary: Summary) -> bool:
+    """Whether a model judges by the method, and all judged pairs have its scores."""
+    if not one.method.startswith(("roles", _LLM, _MANUAL)):
+        return False
+    return not one.method.endswith(_SCORE) or _is_scored(summary, one.method.removesuffix(_SCORE))
 
 
 def _method_cells(model: str, one: PairMethodFigures, summary: Summary) -> Sequence[Cell]:
@@ -440,31 +452,48 @@ async def _section_4_1(session: Session, name: str, study: Study) -> Table:
 
 
 def _figure_7(data: str, judges: Sequence[_Judge]) -> LineChart:
-    counts = sorted({*COUNTS[1:], _MANUAL_COUNT, _OBJECTIVE_COUNT})
-    series: dict[str, list[float | None]] = {}
-    notes = ["The paper prints no values beside Table 1. ManualDRPE has three subjective roles at most."]
+    # Without subjective roles the two methods are the same three roles.
+    points = {
+        f"DRPE, {judge.model}": {roles: (judge.swept, f"roles k={roles}") for roles in sorted(COUNTS[1:])}
+        for judge in judges
+    }
     for judge in judges:
-        swept = [_pearson(judge.swept, f"roles k={roles}") for roles in counts]
-        # Without subjective roles the two are the same three roles.
-        manual = {
-            0: _pearson(judge.swept, "roles k=0"),
-            _MANUAL_COUNT: _pearson(judge.manual, f"roles k={_MANUAL_COUNT}"),
-            _OBJECTIVE_COUNT: _pearson(judge.swept, _MANUAL),
+        points[f"ManualDRPE, {judge.model}"] = {
+            0: (judge.swept, "roles k=0"),
+            _MANUAL_COUNT: (judge.manual, f"roles k={_MANUAL_COUNT}"),
+            _OBJECTIVE_COUNT: (judge.swept, _MANUAL),
         }
-        series[f"DRPE, {judge.model}"] = [cell.value for cell in swept]
-        series[f"ManualDRPE, {judge.model}"] = [
-            manual[roles].value if roles in manual else None for roles in counts
-        ]
-        pairs = {cell.judged for cell in (*swept, *manual.values()) if cell.judged}
+    scored = all(_is_scored(*point) for line in points.values() for point in line.values())
+    counts = sorted({roles for line in points.values() for roles in line})
+    cells = {
+        name: {
+            roles: _correlation(summary, f"{method}{_SCORE}" if scored else method)
+            for roles, (summary, method) in line.items()
+        }
+        for name, line in points.items()
+    }
+    notes = [
+        "Scores of equation 4." if scored else "Shares of votes, for some votes have no confidence.",
+        "The paper prints no values beside Table 1. ManualDRPE has three subjective roles at most.",
+    ]
+    for name, line in cells.items():
+        pairs = {cell.judged for cell in line.values() if cell.judged}
         if pairs:
             least, most = min(pairs), max(pairs)
-            notes.append(f"{judge.model}: {most if least == most else f'{least} to {most}'} pairs a point.")
+            notes.append(f"{name}: {most if least == most else f'{least} to {most}'} pairs a point.")
     return LineChart(
         "figure-7" if data == "CNN" else f"figure-7-{data.lower()}",
         f"Figure 7: Effect of the number of roles, {data}",
         list(map(str, counts)),
-        series,
+        {
+            name: [line[roles].value if roles in line else None for roles in counts]
+            for name, line in cells.items()
+        },
         value_name="Pearson correlation with people",
         label_name="subjective roles (k)",
         notes=notes,
+        bounds={
+            name: [line[roles].bounds if roles in line else None for roles in counts]
+            for name, line in cells.items()
+        },
     )

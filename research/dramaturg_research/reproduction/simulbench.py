@@ -71,6 +71,7 @@ _TABLE_4 = {
 }
 # Section 2.4 and section 4.2: scripts by group.
 _SCRIPT_COUNTS = ("225", "93", "182", "38", "55", "275", "500")
+_HARD_COUNT = 275
 _TABLE_1 = (
     ("GPT-4-turbo v.s. GPT-4o", "40.36", "35.64", "24.00", "16.36"),
     ("GPT-4-turbo v.s. Llama-3-70B-Chat", "38.91", "40.73", "20.36", "18.55"),
@@ -220,12 +221,19 @@ def _table_1(summary: Summary | None) -> Table:
     pairs = [one for one in summary.dialogues.pairs if one.group == "hard"] if summary is not None else []
     rows = [_pair_row(one) for one in pairs]
     rows += [
-        Row([words(f"{name} (paper)"), *(number(float(value), _DIGITS) for value in values)], ruled=not index)
+        Row(
+            [
+                words(f"{name} (paper)"),
+                *(number(float(value), _DIGITS) for value in values),
+                count(_HARD_COUNT),
+            ],
+            ruled=not index,
+        )
         for index, (name, *values) in enumerate(_TABLE_1)
     ]
     return Table(
         "Table 1: Comparisons on the hard part, in percent",
-        [Column("Pair of Models"), Column("Win"), Column("Tie"), Column("Lose"), Column("Win - Lose")],
+        [Column("Pair of Models"), *map(Column, ("Win", "Tie", "Lose", "Win - Lose", "n"))],
         rows,
         name="table-1",
         notes=[
@@ -243,6 +251,7 @@ def _pair_row(one: ReplyPairFigures) -> Row:
             words(f"{one.first_model} v.s. {one.second_model}"),
             *(share(part, counts, _DIGITS) for part in counts),
             percent(difference, _DIGITS),
+            count(sum(counts)),
         ]
     )
 

@@ -106,6 +106,7 @@ def _fail(answer: asyncio.Future[Value | None], error: BaseException) -> None:
 
 
 if TYPE_CHECKING:  # loads SQLAlchemy
+    from services.generation.ledger.batches import BatchRequest, BatchStore, WaitingRequest
     from services.generation.ledger.store import LedgerStore
 
 logger = logging.getLogger(__name__)
@@ -215,6 +216,7 @@ class Ledger:
         # All transactions in memory use one connection.
         self._reads = writes if store.kind is LedgerKind.MEMORY else ThreadPool(1)
         self._lookup: BatchedLookup[str, str] = BatchedLookup(self._look_up)
+        self._batch_lookup: BatchedLookup[str, BatchRequest] = BatchedLookup(self._look_up_batch_requests)
         self._next = _Group()
         self._committing = Changes()
         self._writer: asyncio.Task[None] | None = None
@@ -252,11 +254,18 @@ class Ledger:
             raise
         return number
 
-    async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
+    async def put(
+        self, fingerprint: str, purchases: Sequence[Purchase], batch_requests: Collection[str] = ()
+    ) -> None:
         """Stores the calls in place of any stored before, and settles the records of this fingerprint.
 
         Returns after the commit. Calls with other fingerprints among them, such as the request to repair an
         answer, are not found by those, so that their records remain.
+
+        Args:
+            fingerprint: That of the request.
+            purchases: The calls.
+            batch_requests: The fingerprints of requests that waited for batches, and end with this.
 
         Raises:
             OSError: The store fails. The records of the calls remain.
@@ -266,6 +275,7 @@ class Ledger:
             time.time(),
             records.to_text(purchases),
             records.call_numbers(purchases, fingerprint),
+            batch_requests,
         )
         try:
             await self._commit(lambda changes: changes.stored.append(completion))
@@ -283,6 +293,54 @@ class Ledger:
     def abandon(self, call_numbers: Collection[int]) -> None:
         """Marks abandoned calls, which may still be answered and charged."""
         self._change(lambda changes: changes.abandoned.update(call_numbers))
+
+    async def find_batch_request(self, fingerprint: str) -> BatchRequest | None:
+        """Returns a request that waits or waited for a batch, or None.
+
+        Raises:
+            LedgerUnavailableError: The store does not answer.
+        """
+        return await self._batch_lookup.get(fingerprint)
+
+    async def wait_for_batch(self, request: WaitingRequest) -> None:
+        """Records a request that waits for a batch, or that it is asked for again. Returns after the commit.
+
+        Raises:
+            LedgerUnavailableError: The store fails.
+        """
+        await self._record(lambda changes: changes.asked.append(request))
+
+    async def note_told(self, requests: Sequence[WaitingRequest]) -> None:
+        """Records answers of no use whose cost a caller is told. Returns after the commit.
+
+        Raises:
+            LedgerUnavailableError: The store fails.
+        """
+        await self._record(lambda changes: changes.told.extend(requests))
+
+    async def batch(self, work: Callable[[BatchStore], Result]) -> Result:
+        """Returns what a transaction on batches returns.
+
+        Raises:
+            LedgerUnavailableError: The store fails.
+        """
+        try:
+            return await self._writes(self._store.batch, work)
+        except StoreError as error:
+            raise LedgerUnavailableError(str(error)) from error
+
+    async def is_dead(self, process: str) -> bool:
+        """Returns whether a process that used the ledger is dead.
+
+        Raises:
+            LedgerUnavailableError: The store does not answer.
+        """
+        return await self._query(lambda: self._store.is_dead(process))
+
+    @property
+    def process_id(self) -> str:
+        """The id of this process."""
+        return self._process.id
 
     async def status(self) -> LedgerStatus:
         """Counts completions and calls, with the latest changes of this process if they are written in time.
@@ -326,6 +384,7 @@ class Ledger:
         self._is_closed = True
         self._next.fail(self._closed())
         await self._lookup.close()
+        await self._batch_lookup.close()
         self._writes.close()
         self._reads.close()
         self._store.close()
@@ -396,6 +455,15 @@ class Ledger:
         if not self._is_writable:
             logger.info("the %s can be written again", self._store.name)
         self._is_writable = True
+
+    async def _record(self, change: Callable[[Changes], object]) -> None:
+        try:
+            await self._commit(change)
+        except StoreError as error:
+            raise LedgerUnavailableError(f"a request of a batch cannot be recorded: {error}") from error
+
+    async def _look_up_batch_requests(self, fingerprints: list[str]) -> Mapping[str, BatchRequest]:
+        return await self._query(lambda: self._store.batch(lambda batches: batches.find(fingerprints)))
 
     async def _look_up(self, fingerprints: list[str]) -> Mapping[str, str]:
         return await self._query(lambda: self._store.look_up(fingerprints))

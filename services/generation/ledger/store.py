@@ -24,6 +24,8 @@ from dramaturg.database.database import Database, create_engine
 from dramaturg.database.errors import StoreError
 from dramaturg.database.leases import Leases
 from dramaturg.database.migrations import Schema, migrate
+from services.generation.ledger.batches import BatchStore, WaitingRequest
+from services.generation.ledger.batches import tables as batch_tables
 
 LEASE_SECONDS = 30.0
 """The duration of a lease."""
@@ -68,11 +70,12 @@ leases = sa.Table(
     sa.Column("expires", sa.BigInteger, nullable=False),
 )
 """The processes that use the ledger."""
+batch_requests, batches = batch_tables(metadata)
 
 SCHEMA = Schema(
     tables=metadata,
     revisions=Path(__file__).parent / "revisions",
-    head="0001",
+    head="0002",
     oldest="0001",
     version_table="dramaturg_ledger_revision",
     former="dramaturg_ledger",
@@ -89,7 +92,8 @@ _LOOK_UP = sa.select(completions.c.fingerprint, completions.c.purchases).where(
 _SQLITE_SIZE = sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
 _POSTGRES_SIZE = sa.text(
     "SELECT sum(pg_total_relation_size(name::regclass))::bigint "
-    "FROM unnest(ARRAY['dramaturg_completions', 'dramaturg_calls', 'dramaturg_leases']) AS name"
+    "FROM unnest(ARRAY['dramaturg_completions', 'dramaturg_calls', 'dramaturg_leases', "
+    "'dramaturg_batches', 'dramaturg_batch_requests']) AS name"
 )
 
 
@@ -226,6 +230,8 @@ class StoredCompletion:
     """As [records.to_text] writes them."""
     call_numbers: Collection[int]
     """The calls whose records end with it."""
+    batch_requests: Collection[str] = ()
+    """The fingerprints of the requests that waited for batches, and end with it."""
 
 
 @dataclass(slots=True)
@@ -240,11 +246,15 @@ class Changes:
     """The numbers of answered calls to mark as not stored."""
     settled: set[int] = field(default_factory=set)
     """The numbers of calls whose records end."""
+    asked: list[WaitingRequest] = field(default_factory=list)
+    """Requests that wait for batches."""
+    told: list[WaitingRequest] = field(default_factory=list)
+    """Such requests with answers of no use."""
 
     @property
     def is_awaited(self) -> bool:
         """Whether a caller waits for the commit."""
-        return bool(self.sent or self.stored)
+        return bool(self.sent or self.stored or self.asked or self.told)
 
     @property
     def is_empty(self) -> bool:
@@ -298,6 +308,7 @@ class LedgerStore:
         # After a lost acknowledgement the transaction is repeated.
         self._record = insert(calls).on_conflict_do_nothing()
         self._leases = Leases(self._database, leases)
+        self.batches = BatchStore(self._database, batch_requests, batches)
 
     @property
     def name(self) -> str:
@@ -373,6 +384,8 @@ class LedgerStore:
                         for fingerprint, completion in sorted(latest.items())
                     ],
                 )
+            ended = {one for completion in changes.stored for one in completion.batch_requests}
+            self.batches.change(connection, changes.asked, changes.told, ended)
             settled = changes.settled.union(*(completion.call_numbers for completion in changes.stored))
             for statement, numbers in (
                 (_MARK_ABANDONED, changes.abandoned),
@@ -446,6 +459,15 @@ class LedgerStore:
             (Process(row.id, row.machine, row.pid, row.started), seconds)
             for row, seconds in self._leases.remaining(connection)
         ]
+
+    def is_dead(self, process: str) -> bool:
+        """Whether a process that used the ledger is dead."""
+        processes = self._run(lambda: self._database.read(self._processes))
+        return process not in living(processes)
+
+    def batch(self, work: Callable[[BatchStore], Result]) -> Result:
+        """Returns what a transaction on batches returns."""
+        return self._run(lambda: work(self.batches))
 
     def _forget_dead(self, connection: sa.Connection) -> None:
         # A process without a row counts as dead, so the rows of dead processes are deleted.

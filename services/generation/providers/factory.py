@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC
 from importlib import import_module
 from typing import Literal, get_args
@@ -226,7 +227,8 @@ def _open_endpoint(
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table)
-    checked = InstrumentedProvider(_endpoint(name, table, environment), table.address)
+    endpoint = _endpoint(name, table, environment)
+    checked = InstrumentedProvider(endpoint, table.address)
     limiter = CallLimiter(
         ConcurrencyBounds(
             concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum
@@ -242,7 +244,8 @@ def _open_endpoint(
         first_wait=retries.first_wait_seconds,
         longest_wait=retries.longest_wait_seconds,
     )
-    return _configured(checked, limiter, policy, prices, ledger)
+    configured = _configured(checked, limiter, policy, prices, ledger)
+    return replace(configured, batches=endpoint.batches if isinstance(endpoint, PackageProvider) else None)
 
 
 def _open_file(name: str, table: FileSettings, ledger: Ledger | None) -> ConfiguredProvider:

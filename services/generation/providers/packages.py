@@ -7,16 +7,18 @@ Refusals, truncation, reasoning, token counts and limits are therefore read by t
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, Message, Role
 from services.generation.errors import FailureKind, ProviderError
+from services.generation.providers.base import BatchProvider, Reading
 from services.generation.providers.key_filter import KeyFilter
 from services.generation.providers.openai_compatible import with_schema, without_system
 from services.generation.providers.parameters import Dialect, Parameter
@@ -26,6 +28,10 @@ from services.generation.providers.response_body import ErrorResponse, Malformed
 from services.generation.providers.retry_after import retry_after
 from services.generation.providers.stepping import SteppingProvider
 
+Body = dict[str, Any]
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 _OK = 200
 
 
@@ -91,12 +97,58 @@ class NoResponseError(Exception):
         self.untrusted = untrusted
 
 
+class RefusedError(Exception):
+    """A request about a batch was refused.
+
+    Attributes:
+        reply: The response.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP status {reply.status}")
+        self.reply = reply
+
+
+def accepted(reply: Reply) -> Any:
+    """The body of a response. Raises RefusedError for a status other than 200."""
+    if reply.status != _OK:
+        raise RefusedError(reply)
+    return reply.body
+
+
+class BatchApi(Protocol):
+    """The batches of an API. Methods raise NoResponseError, RefusedError, ValueError, TypeError, KeyError.
+
+    Attributes:
+        most_bytes: The largest batch, in bytes of requests as JSON.
+    """
+
+    most_bytes: int
+
+    def request(self, call: Call, dialect: Dialect) -> Body:
+        """The body of the request for a call."""
+
+    async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
+        """As of ``BatchProvider``."""
+
+    async def find(self, batch: str, since: float) -> str:
+        """As of ``BatchProvider``."""
+
+    async def results(self, remote: str) -> Iterable[tuple[str, Reply]] | None:
+        """The responses of a batch by the keys of its requests. None: it has not ended."""
+
+    async def cancel(self, remote: str) -> None:
+        """As of ``BatchProvider``."""
+
+
 class Api(Protocol):
     """One API, by its vendor's package."""
 
     kind: str
     never: frozenset[Parameter]
     """What the API has no parameter for."""
+    batches: BatchApi | None = None
+    """Its batches. None: it has none here."""
 
     async def send(self, call: Call, dialect: Dialect) -> Reply:
         """Makes one request. Raises NoResponseError; ValueError or TypeError for what it cannot send."""
@@ -145,11 +197,14 @@ class PackageProvider(SteppingProvider):
             raise self._unreachable(error) from None
         except (ValueError, TypeError) as error:
             return Refusal(400, "", (), f"the request cannot be sent: {error}")
+        stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
+        return self._read(reply, stop, round(time.perf_counter() - begun, 6))
+
+    def _read(self, reply: Reply, stop: tuple[str, ...], latency: float) -> Answer | Refusal:
+        """The answer of a response, or why there is none. Raises ProviderError if it cannot be read."""
         if reply.status != _OK:
             refusal = _refusal(reply)
         else:
-            stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
-            latency = round(time.perf_counter() - begun, 6)
             try:
                 answer = read_response(self._api.chat_completion(_object(reply.body)), latency, stop)
             except ErrorResponse as error:
@@ -181,10 +236,72 @@ class PackageProvider(SteppingProvider):
     async def close(self) -> None:
         await self._api.close()
 
+    @property
+    def batches(self) -> BatchProvider | None:
+        """The batches of the endpoint. None: it has none here."""
+        return None if self._api.batches is None else _Batches(self, self._api.batches)
+
     def _unreachable(self, error: NoResponseError) -> ProviderError:
         kind = FailureKind.ADDRESS_INVALID if error.untrusted else FailureKind.TRANSIENT
         message = self._safe(f"cannot be reached: {error}")
         return ProviderError(kind, self.name, message, settled=error.untrusted or not error.sent)
+
+
+class _Batches(BatchProvider):
+    """The batches of an endpoint."""
+
+    def __init__(self, provider: PackageProvider, api: BatchApi) -> None:
+        self._provider = provider
+        self._api = api
+        self.most_bytes = api.most_bytes
+
+    def knows(self, call: Call) -> bool:
+        return self._provider._compatibility.knows(call)
+
+    def request(self, call: Call) -> tuple[Body, Reading]:
+        dialect = self._provider._compatibility.dialect(call).without(call.omit)
+        stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
+        return self._api.request(call, dialect), Reading(dialect.omitted(call), stop)
+
+    async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
+        return await self._made(self._api.submit(batch, requests))
+
+    async def find(self, batch: str, since: float) -> str:
+        return await self._made(self._api.find(batch, since))
+
+    async def collect(self, remote: str, readings: Mapping[str, Reading]) -> Mapping[str, Answer] | None:
+        results = await self._made(self._api.results(remote))
+        if results is None:
+            return None
+        answers: dict[str, Answer] = {}
+        for key, reply in results:
+            reading = readings.get(key)
+            if reading is None:
+                continue
+            try:
+                answer = self._provider._read(reply, reading.stop, 0.0)
+            except ProviderError as error:
+                logger.warning("provider %s: an answer of a batch: %s", self._provider.name, error)
+                continue
+            if isinstance(answer, Answer):
+                answer.omitted = reading.omitted
+                answer.batched = True
+                answers[key] = answer
+        return answers
+
+    async def cancel(self, remote: str) -> None:
+        await self._made(self._api.cancel(remote))
+
+    async def _made(self, request: Awaitable[Result]) -> Result:
+        provider = self._provider
+        try:
+            return await request
+        except NoResponseError as error:
+            raise provider._unreachable(error) from None
+        except RefusedError as error:
+            raise provider._refused(_refusal(error.reply)) from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise provider._unreadable(error) from None
 
 
 def _object(body: Any) -> dict[str, Any]:

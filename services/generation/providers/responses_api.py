@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import openai
+from pydantic_core import to_json
 
 from services.generation.calls import Call, Message
 from services.generation.providers.packages import (
     Api,
+    BatchApi,
+    Body,
     Connection,
     Reply,
+    accepted,
     completion,
     conversation,
     effort,
@@ -25,18 +31,30 @@ from services.generation.providers.packages import (
 )
 from services.generation.providers.parameters import Dialect, Parameter
 
+_ENDPOINT: Final = "/v1/responses"
+_MARK = "dramaturg_batch"
+"""The metadata of a batch that has our id."""
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_CLOCKS_SECONDS = 3600.0
+"""The most by which the clock of the endpoint may differ."""
 
-class ResponsesApi(Api):
+logger = logging.getLogger(__name__)
+
+
+class ResponsesApi(Api, BatchApi):
     """The API. Responses are not stored at the endpoint."""
 
     kind = "openai"
+    most_bytes = 100 << 20
     never = frozenset({Parameter.SEED, Parameter.STOP})
 
     def __init__(self, connection: Connection) -> None:
+        self.batches = self
         self._headers = connection.headers
         self._client = openai.AsyncOpenAI(**stainless(connection))
 
-    async def send(self, call: Call, dialect: Dialect) -> Reply:
+    def request(self, call: Call, dialect: Dialect) -> Body:
+        """The body of the request for a call."""
         instructions, messages = conversation(call, dialect)
         body: dict[str, Any] = {
             "model": call.model,
@@ -62,11 +80,86 @@ class ResponsesApi(Api):
             if call.top_logprobs and Parameter.TOP_LOGPROBS not in dialect.omit:
                 most = dialect.most_top_logprobs or call.top_logprobs
                 body["top_logprobs"] = min(call.top_logprobs, most)
+        return {**body, **dialect.extra_body}
+
+    async def send(self, call: Call, dialect: Dialect) -> Reply:
         headers = await self._credentials()
+        body = self.request(call, replace(dialect, extra_body={}))
         raw = self._client.responses.with_raw_response
         return await of_stainless(
             raw.create(**body, extra_headers=headers, extra_body=dict(dialect.extra_body)), openai
         )
+
+    async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
+        headers = await self._credentials()
+        lines = [
+            to_json({"custom_id": key, "method": "POST", "url": _ENDPOINT, "body": body})
+            for key, body in requests.items()
+        ]
+        file = f"{batch}.jsonl", b"\n".join(lines)
+        uploaded = await self._made(
+            self._client.files.with_raw_response.create(file=file, purpose="batch", extra_headers=headers)
+        )
+        made = await self._made(
+            self._client.batches.with_raw_response.create(
+                input_file_id=uploaded["id"],
+                endpoint=_ENDPOINT,
+                completion_window="24h",
+                metadata={_MARK: batch},
+                extra_headers=headers,
+            )
+        )
+        return str(made["id"])
+
+    async def find(self, batch: str, since: float) -> str:
+        after: str | openai.Omit = openai.omit
+        while True:
+            listed = await self._made(
+                self._client.batches.with_raw_response.list(
+                    after=after, limit=100, extra_headers=await self._credentials()
+                )
+            )
+            for one in listed["data"]:
+                if (one.get("metadata") or {}).get(_MARK) == batch:
+                    return str(one["id"])
+            # The newest are listed first.
+            if not listed.get("has_more") or listed["data"][-1]["created_at"] < since - _CLOCKS_SECONDS:
+                return ""
+            after = listed["data"][-1]["id"]
+
+    async def results(self, remote: str) -> Iterable[tuple[str, Reply]] | None:
+        headers = await self._credentials()
+        batch = await self._made(
+            self._client.batches.with_raw_response.retrieve(remote, extra_headers=headers)
+        )
+        if batch["status"] not in _ENDED:
+            return None
+        if batch["status"] == "failed":
+            problems = (batch.get("errors") or {}).get("data") or [{}]
+            logger.warning("the batch %s failed: %s", remote, problems[0].get("message", "no reason stated"))
+        return [
+            (one["custom_id"], Reply(response["status_code"], {}, response["body"]))
+            for name in ("output_file_id", "error_file_id")
+            if batch.get(name)
+            for one in await self._lines(batch[name], headers)
+            # Without a response: it expired, or the batch was cancelled.
+            if (response := one.get("response")) is not None
+        ]
+
+    async def cancel(self, remote: str) -> None:
+        headers = await self._credentials()
+        await self._made(self._client.batches.with_raw_response.cancel(remote, extra_headers=headers))
+
+    async def _lines(self, file: str, headers: Mapping[str, Any]) -> list[Body]:
+        content = await self._made(
+            self._client.files.with_raw_response.content(file, extra_headers=dict(headers))
+        )
+        # The content of one line is JSON as a whole.
+        lines = content.splitlines() if isinstance(content, str) else None
+        return [content] if lines is None else [json.loads(line) for line in lines if line.strip()]
+
+    async def _made(self, request: Awaitable[Any]) -> Any:
+        return accepted(await of_stainless(request, openai))
 
     async def _credentials(self) -> dict[str, Any]:
         headers = dict(await self._headers())

@@ -98,6 +98,14 @@ class Compatibility:
         form = learned.forms.get(call.json_form.digest) if call.json_form is not None else None
         return learned.dialect if form is None else replace(learned.dialect, omit=learned.dialect.omit | form)
 
+    def knows(self, call: Call) -> bool:
+        """Whether a call of this kind was made, so that what it is refused for is known."""
+        return self._kind(call) in self._accepted
+
+    def _kind(self, call: Call) -> tuple[object, ...]:
+        form = call.json_form.digest if call.json_form is not None else ""
+        return call.model, form, tuple(requested(call, self.dialect(call)))
+
     def _base(self, model: str) -> Dialect:
         dialect = self._settings.get(model)
         if dialect is None:
@@ -168,8 +176,7 @@ class Compatibility:
     @asynccontextmanager
     async def turn(self, call: Call) -> AsyncIterator[None]:
         """Holds back calls of a kind that was never made until the first of them is done, or for a second."""
-        form = call.json_form.digest if call.json_form is not None else ""
-        kind = (call.model, form, tuple(requested(call, self.dialect(call))))
+        kind = self._kind(call)
         if kind in self._accepted:
             yield
             return

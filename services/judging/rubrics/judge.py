@@ -7,12 +7,11 @@ none: the rules of a rubric (``dramaturg.judge.rules``).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -28,7 +27,7 @@ from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.conversations import Unit, turn_texts, unit_name, units_of
+from dramaturg.judge.conversations import Unit, turn_texts, unit_name, unit_words, units_of
 from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
@@ -53,17 +52,18 @@ from dramaturg.judge.quotes import PARTS
 from dramaturg.judge.quotes import TEXT as TEXT_PART
 from dramaturg.judge.sections import (
     FAIL,
+    GRADED,
     MALFORMED,
     OUTCOME,
     PASS,
     UNSURE,
     Section,
-    contradiction,
     stated_outcome,
+    stated_severity,
     stated_text,
 )
 from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.service.errors import ServiceError
@@ -71,12 +71,6 @@ from services.judging.reasoned_number import Scale
 from services.judging.rubrics.classifier import ClassifierSettings, open_classifier
 
 _OFFLINE_REASON = "Without a language model, only criteria with a rule are judged."
-_UNGRADED = verdict_pb2.SEVERITY_UNSPECIFIED
-_SEVERITIES = {
-    "minor": verdict_pb2.SEVERITY_MINOR,
-    "major": verdict_pb2.SEVERITY_MAJOR,
-    "critical": verdict_pb2.SEVERITY_CRITICAL,
-}
 
 SCORED = "scored"
 """The word for a criterion that has a score."""
@@ -92,7 +86,7 @@ _QUOTES = ListOf(
             "part": Choice(PARTS, accepts_any=True),
             "quote": Text("words of that part that show it, copied exactly"),
             "problem": Text("what is wrong with them", optional=True),
-            "severity": Choice(tuple(_SEVERITIES), accepts_any=True),
+            **GRADED,
         }
     ),
     optional=True,
@@ -104,17 +98,18 @@ _UNIT_OUTCOMES = {
     FAIL: verdict_pb2.OUTCOME_FAIL,
     UNSURE: verdict_pb2.OUTCOME_ABSTAIN,
 }
-_MOST_NUMBER = 10_000
-_EACH = {
-    CRITERION_UNIT_TURN: "Judge each turn of the assistant by itself, with all that precedes it: an entry in "
-    '"turns" for each that is listed after the conversation, and for no other.',
-    CRITERION_UNIT_TOOL_CALL: "Judge each call of a tool by itself, with all that precedes it: an entry in "
-    '"turns" for each that is listed after the conversation, and for no other.',
-}
+_UNIT_REASONS = {UNSURE: verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE}
+_LISTS = {CRITERION_UNIT_TURN: "assistant turns", CRITERION_UNIT_TOOL_CALL: "tool calls"}
+"""The labels of the lists of units after a conversation."""
+_EACH = (
+    'Judge each of the "{}" that are listed after the conversation by itself, with all that precedes it: one '
+    "entry for each number, in order."
+)
 """What a criterion that judges units one by one says in the prompt."""
-_LISTED = {CRITERION_UNIT_TURN: "Turns of the assistant", CRITERION_UNIT_TOOL_CALL: "Calls of tools"}
 _MOST_LISTED = 1000
 """The most units that are listed after a conversation."""
+_MOST_SHOWN = 200
+"""The most characters of a unit in a list. It stands in the conversation as a whole."""
 _REASON = Text("what in the text meets the criterion, and what does not", optional=True)
 _STATE = Choice((SCORED, UNSURE))
 
@@ -181,65 +176,75 @@ def _quoted_faults(stated: Any, turns: Sequence[int]) -> Iterator[Finding]:
         if not quote:
             continue
         part = one.get("part")
-        severity = one.get("severity")
         yield finding(
             _NOT_MET,
             stated_text(one, "problem"),
             steps=turns,
             spans=[Span(part=part if part in PARTS else TEXT_PART, quote=quote)],
-            severity=_SEVERITIES.get(severity if isinstance(severity, str) else "", _UNGRADED),
+            severity=stated_severity(one),
         )
 
 
 @dataclass(frozen=True)
 class UnitsSection:
-    """A section with a reason, faults and a verdict for each turn of the assistant, or for each call."""
+    """A section with a reason, faults and a verdict for each turn of the assistant, or for each call.
 
-    unit: CriterionUnit.ValueType
+    An entry names its turn or call by one number: the place in the list of the prompt, from 1. Places of two
+    numbers are mixed up by small models.
+    """
+
+    units: tuple[Unit, ...]
+    """The turns or calls, in the order of the list; one or more."""
 
     @property
     def shape(self) -> Record:
-        """The entries, each with its numbers from 1."""
-        numbers: dict[str, Shape] = {"turn": Number("the number of the turn")}
-        if self.unit == CRITERION_UNIT_TOOL_CALL:
-            numbers["call"] = Number("the number of the call among those of the turn")
-        entry = Record({**numbers, "reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
-        return Record({"turns": ListOf(entry, least=1)})
+        """An entry for each number. It depends on the units by their count alone."""
+        count = len(self.units)
+        number = Number("its number in the list", most=count)
+        entry = Record({"number": number, "reason": _REASON, "faults": _QUOTES, "verdict": OUTCOME})
+        return Record({"entries": ListOf(entry, least=count, most=count)})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
-        """Reads the section. Entries that cannot be read are left out."""
-        units: dict[Unit, UnitVerdict] = {}
-        findings: list[Finding] = []
-        stated = value.get("turns") if isinstance(value, dict) else None
+        """Reads the section.
+
+        Entries that cannot be read are left out, and so are those with a number that is not in the list and
+        all with the same number and different verdicts.
+        """
+        stated = value.get("entries") if isinstance(value, dict) else None
+        judged: dict[int, tuple[str, Any]] = {}
+        twofold: set[int] = set()
         for one in stated if isinstance(stated, list) else ():
-            unit, outcome = self._place(one), stated_outcome(one)
-            if unit is None or outcome is None:
+            number, outcome = self._number(one), stated_outcome(one)
+            if number is None or outcome is None:
                 continue
-            judged = UnitVerdict(
-                turn_index=unit.turn_index,
-                call_index=unit.call_index,
-                outcome=_UNIT_OUTCOMES[outcome],
-                rationale=stated_text(one, "reason"),
+            if judged.setdefault(number, (outcome, one))[0] != outcome:
+                twofold.add(number)
+        units: list[UnitVerdict] = []
+        findings: list[Finding] = []
+        for number in sorted(judged.keys() - twofold):
+            (outcome, entry), place = judged[number], self.units[number - 1]
+            reason = stated_text(entry, "reason")
+            units.append(
+                UnitVerdict(
+                    turn_index=place.turn_index,
+                    call_index=place.call_index,
+                    outcome=_UNIT_OUTCOMES[outcome],
+                    abstain_reason=_UNIT_REASONS.get(outcome, verdict_pb2.ABSTAIN_REASON_UNSPECIFIED),
+                    rationale=reason,
+                )
             )
-            if outcome == UNSURE:
-                judged.abstain_reason = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
-            if units.setdefault(unit, judged).outcome != judged.outcome:
-                return contradiction(criterion, judged.rationale, f"judges {unit_name(unit)} in two ways")
-            if outcome not in (PASS, UNSURE):
-                findings += _faults(one.get("faults"), [unit.turn_index]) or [
-                    finding(_NOT_MET, judged.rationale, steps=[unit.turn_index])
+            if outcome == FAIL:
+                findings += _faults(entry.get("faults"), [place.turn_index]) or [
+                    finding(_NOT_MET, reason, steps=[place.turn_index])
                 ]
         if not units:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
-        return of_units(criterion, (units[one] for one in sorted(units)), findings)
+        return of_units(criterion, units, findings)
 
-    def _place(self, entry: Any) -> Unit | None:
-        turn = entry.get("turn") if isinstance(entry, dict) else None
-        call = entry.get("call") if isinstance(entry, dict) and self.unit == CRITERION_UNIT_TOOL_CALL else 1
-        numbers = [one for one in (turn, call) if isinstance(one, int) and not isinstance(one, bool)]
-        if len(numbers) < 2 or not all(1 <= one <= _MOST_NUMBER for one in numbers):
-            return None
-        return Unit(numbers[0] - 1, numbers[1] - 1 if self.unit == CRITERION_UNIT_TOOL_CALL else None)
+    def _number(self, entry: Any) -> int | None:
+        number = entry.get("number") if isinstance(entry, dict) else None
+        known = isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= len(self.units)
+        return number if known else None
 
 
 class _ScoreRecord(Record):
@@ -287,32 +292,24 @@ class ScoreSection:
         return scored(criterion, score, faults, rationale=reason)
 
 
+# Cached: the rows of a run have the same rubric.
+@lru_cache(maxsize=256)
 def rubric_form(
-    criteria: Sequence[str],
-    scales: Sequence[tuple[int, int] | None],
-    units: Mapping[str, CriterionUnit.ValueType] = MappingProxyType({}),
+    criteria: tuple[str, ...],
+    scales: tuple[tuple[int, int] | None, ...],
+    units: tuple[tuple[Unit, ...], ...],
 ) -> VerdictsForm:
     """The form for a rubric.
 
     Args:
         criteria: The ids, in order.
         scales: The lowest and highest score of each; None for one that passes or fails.
-        units: What criteria judge one by one, by id.
+        units: What each judges one by one. Empty: it judges the whole.
     """
-    return _form(tuple(criteria), tuple(scales), tuple(units.get(name) for name in criteria))
-
-
-# Cached: the rows of a run have the same rubric. Schemas are cached by the identity of the shape.
-@lru_cache(maxsize=256)
-def _form(
-    criteria: tuple[str, ...],
-    scales: tuple[tuple[int, int] | None, ...],
-    units: tuple[CriterionUnit.ValueType | None, ...],
-) -> VerdictsForm:
     sections: dict[str, Section] = {}
-    for name, scale, unit in zip(criteria, scales, units, strict=True):
-        if unit:
-            sections[name] = UnitsSection(unit)
+    for name, scale, places in zip(criteria, scales, units, strict=True):
+        if places:
+            sections[name] = UnitsSection(places)
         else:
             sections[name] = VerdictSection() if scale is None else ScoreSection(*scale)
     return VerdictsForm(sections)
@@ -369,42 +366,39 @@ class LlmRubricJudge:
     async def judge_batch(
         self, items: Sequence[JudgeItem]
     ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
-        """Judges texts with one model call each."""
+        """Judges texts with one model call each.
+
+        A criterion on turns or calls is not asked of what has none.
+        """
         batch = items[0].batch
-        asked = [name for name in batch.criteria if _ID.fullmatch(name)]
-        if not asked:
-            for item in items:
-                yield item, _assessment(batch, [], Provenance())
-            return
+        asked: list[JudgeItem] = []
         for item in items:
-            if problem := _unreadable(item):
+            if not _criteria_of(item):
+                yield item, _assessment(batch, [], Provenance())
+            elif problem := _unreadable(item):
                 reason = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
                 yield item, Assessment(verdicts=[abstained(name, reason, problem) for name in batch.criteria])
-        items = [item for item in items if not _unreadable(item)]
-        questions = self._questions(items, asked) if items else []
+            else:
+                asked.append(item)
+        questions = self._questions(asked) if asked else []
         async with aclosing(self._asker.ask_all(questions, batch.options)) as answers:
             async for index, answer in answers:
                 if isinstance(answer, ServiceError):
-                    yield items[index], answer
+                    yield asked[index], answer
                 else:
                     yield (
-                        items[index],
+                        asked[index],
                         _assessment(batch, verdicts_of(questions[index], answer, list), answer.provenance),
                     )
 
-    def _questions(
-        self, items: Sequence[JudgeItem], asked: Sequence[str]
-    ) -> Sequence[Question[list[Verdict]]]:
+    def _questions(self, items: Sequence[JudgeItem]) -> Sequence[Question[list[Verdict]]]:
         batch, limits = items[0].batch, self._limits
-        scales = [batch.scales.get(name) for name in asked]
-        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales], batch.units)
         shared = {
             GOAL: goal_excerpt(batch.task, limits),
             CONSTRAINTS: constraints_excerpt(batch.task, limits),
             INSTRUCTIONS: instructions_excerpt(batch.task, limits),
             REFERENCE: _reference(batch, limits),
         }
-        values = {CRITERIA: "\n\n".join(_definition(batch, name) for name in asked)}
         return [
             Question(
                 self._prompt,
@@ -413,12 +407,40 @@ class LlmRubricJudge:
                     DOCUMENTS: context_excerpt(batch.task, item.candidate, limits),
                     TEXT: _judged(item, limits),
                 },
-                form,
-                values,
+                _form_of(item),
+                {CRITERIA: "\n\n".join(_definition(batch, name) for name in _criteria_of(item))},
                 _images(item),
             )
             for item in items
         ]
+
+
+def _criteria_of(item: JudgeItem) -> Sequence[str]:
+    """The criteria that a model is asked about.
+
+    Left out are those whose ids cannot be members of an answer, and those on turns or calls without any.
+    """
+    units = item.batch.units
+    return [
+        name
+        for name in item.batch.criteria
+        if _ID.fullmatch(name) and (name not in units or _places(item, units[name]))
+    ]
+
+
+def _places(item: JudgeItem, unit: CriterionUnit.ValueType) -> tuple[Unit, ...]:
+    """The turns or calls that a model judges one by one."""
+    return tuple(units_of(item.candidate.conversation or Conversation(), unit)[:_MOST_LISTED])
+
+
+def _form_of(item: JudgeItem) -> VerdictsForm:
+    names, scales, units = _criteria_of(item), item.batch.scales, item.batch.units
+    ranges = [scales.get(name) for name in names]
+    return rubric_form(
+        tuple(names),
+        tuple(scale and (scale.lowest, scale.highest) for scale in ranges),
+        tuple(_places(item, units[name]) if name in units else () for name in names),
+    )
 
 
 def _unreadable(item: JudgeItem) -> str:
@@ -460,21 +482,21 @@ def _judged(item: JudgeItem, limits: ExcerptLimits) -> Excerpt:
     if candidate.conversation is None:
         return Excerpt((fence("text", candidate.text, limit=limits.candidate),))
     turns = turn_texts(candidate.conversation)
-    listed = " ".join(
-        _listed(candidate.conversation, unit) for unit in sorted({*item.batch.units.values()} & {*_LISTED})
-    )
-    return Excerpt((fence_items("conversation", "Turn", turns, limit=limits.candidate),), listed)
-
-
-def _listed(conversation: Conversation, unit: CriterionUnit.ValueType) -> str:
-    """The turns or calls that are judged one by one: a model that is not told them judges other turns too."""
-    places = units_of(conversation, unit)
-    numbers = [
-        f"{turn + 1}" if call is None else f"turn {turn + 1}, call {call + 1}"
-        for turn, call in places[:_MOST_LISTED]
+    judged = fence_items("conversation", "Turn", turns, limit=limits.candidate)
+    lists = [
+        fence_items(label, "Number", _shown_units(candidate.conversation, places), limit=limits.candidate)
+        for unit, label in _LISTS.items()
+        if unit in item.batch.units.values() and (places := _places(item, unit))
     ]
-    separator = ", " if unit == CRITERION_UNIT_TURN else "; "
-    return f"{_LISTED[unit]}: {separator.join(numbers) or 'none'}{' ...' * (len(places) > _MOST_LISTED)}."
+    return Excerpt((judged, *lists))
+
+
+def _shown_units(conversation: Conversation, places: Sequence[Unit]) -> Sequence[str]:
+    """The place of each turn or call and its first words, on one line."""
+    return [
+        f"{unit_name(place)}: {' '.join(unit_words(conversation, place).split())[:_MOST_SHOWN]}"
+        for place in places
+    ]
 
 
 def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:
@@ -486,7 +508,7 @@ def _definition(batch: JudgeBatch, criterion: str) -> str:
     """A criterion in the prompt; its further lines are indented, so that none looks like a criterion."""
     lines = [f"{criterion}: {batch.definitions.get(criterion) or criterion.replace('_', ' ')}"]
     if unit := batch.units.get(criterion):
-        lines.append(_EACH[unit])
+        lines.append(_EACH.format(_LISTS[unit]))
     scale = batch.scales.get(criterion)
     if scale is not None:
         lines.append(f"Score from {scale.lowest} (worst) to {scale.highest} (best).")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dramaturg.formats.evaluated_file import infer_kind, read_file
 from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.formats.texts import convert
 from dramaturg.judge.conversations import final_answer, transcript
@@ -49,6 +53,33 @@ def test_rows_of_messages_need_no_text_and_no_task() -> None:
     assert request.task.goal == "What is this?"
     assert (request.texts[0].id, request.texts[0].text, dict(request.tags)) == ("m", "", {"level": "easy"})
     assert request.texts[0].conversation == read_messages(MESSAGES)
+
+
+def test_a_table_of_plain_cells_has_messages_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([["model", "messages"], ["m", json.dumps(MESSAGES)]])
+    assert infer_kind(str(file)) == ("texts", "")
+    read = read_file(str(file))
+    assert read.described == "a table with 1 conversations without tasks; columns: model, messages"
+    assert read.requests[0].texts[0].conversation == read_messages(MESSAGES)
+
+
+def test_items_of_the_responses_api_are_messages() -> None:
+    items = [
+        {"role": "user", "content": "What is this?"},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "see", "arguments": '{"zoom": 2}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "a cat"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]},
+    ]
+    conversation = read_messages(items)
+    assert [part.tool_call.id for part in conversation.turns[1].parts] == ["c1"]
+    assert [part.tool_result.tool_call_id for part in conversation.turns[2].parts] == ["c1"]
+    assert transcript(conversation) == (
+        'user:\nWhat is this?\n\nassistant:\n[calls see with {"zoom": 2}]\n\n'
+        "tool:\n[result of the tool: a cat]\n\nassistant:\nA cat."
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.prompts import Prompt, PromptError, PromptLibrary
 from dramaturg.service.settings import SettingsError
 
@@ -49,6 +50,19 @@ def test_renders_messages_system_first(folder: Path) -> None:
         (generation_service_pb2.MESSAGE_ROLE_SYSTEM, "Judge by this:\nexecutable: It can be done."),
         (generation_service_pb2.MESSAGE_ROLE_USER, 'Goal: Tea, {"json": 1}'),
     ]
+
+
+def test_an_identity_has_the_text_that_the_hash_is_of(folder: Path) -> None:
+    (folder / "more.md").write_text("# text\n\nShared.", encoding="utf-8")
+    (folder / "judge.md").write_text(PROMPT.replace("It can", "{{> more}} It can"), encoding="utf-8")
+    library, identity = PromptLibrary(folder), Identity()
+    prompt = library.load("judge", **LOADED)
+    library.describe(identity)
+    assert identity.prompts == {"judge": prompt.sha256}
+    text = identity.prompt_texts["judge"]
+    assert hashlib.sha256(text.encode()).hexdigest() == prompt.sha256
+    assert text.startswith("For people.")
+    assert "Shared. It can be done." in text
 
 
 def test_inserted_text_is_never_substituted_again(folder: Path) -> None:

@@ -17,7 +17,7 @@ from dramaturg.judge.criteria import COMPLETES_GOAL
 from dramaturg.judge.criteria_judge import CriteriaQuestion
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.settings import CriteriaSettings
 from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import JudgeSpec, criteria_spec
 from dramaturg.service.contract import Contract
@@ -43,7 +43,7 @@ Pass: the goal is met.
 ROLE = JudgeRole(name="goal-judge", criteria=(COMPLETES_GOAL,))
 
 
-def spec(folder: Path, *, can_work_offline: bool = False) -> JudgeSpec[JudgeSettings[ExcerptLimits]]:
+def spec(folder: Path, *, can_work_offline: bool = False) -> JudgeSpec[CriteriaSettings]:
     (folder / "goal.md").write_text(PROMPT, encoding="utf-8")
 
     def offline(embeddings: Any) -> Contract:

@@ -68,6 +68,25 @@ def test_each_kind_opens_without_a_fault(
         assert not seen.faults
 
 
+def test_the_text_of_a_prompt_is_one_press_away_in_each_sample(tmp_path: Path) -> None:
+    first, second = sample("scripts", 0), sample("scripts", 1)
+    told = first.scripts.candidates[0].assessments[0].assessment.provenance.prompts[0]
+    told.text = f"# system\n\nJudge the script. {HOSTILE}\n\n# user\n\n{{{{script}}}}"
+    file = tmp_path / "report.html"
+    file.write_text(page([first, second]), encoding="utf-8")
+    with visit(file) as seen:
+        seen.open("#sample=1")
+        seen.page.click("text=Judges, prompts and raw answers")
+        seen.page.click("summary:has-text('prompt: critique')")
+        seen.until("document.getElementById('one').innerText.includes('Judge the script.')")
+        shown = seen.page.inner_text("#one")
+        assert "{{script}}" in shown
+        assert "[U+202E]" in shown
+        assert "the raw answer" in shown
+        assert not seen.faults
+        assert seen.page.title() != "broken"
+
+
 @pytest.mark.parametrize("kind", sorted(RESULTS))
 def test_each_kind_is_printed_whole_on_a_landscape_page(reports: dict[str, Path], kind: str) -> None:
     with visit(reports[kind], scheme="dark", width=PRINTED_WIDTH) as seen:

@@ -162,6 +162,13 @@ def test_impossible_amounts_of_a_call_are_dropped(call: Usage) -> None:
     assert "dropped the" in answer.provenance.parameters[CORRECTIONS]
 
 
+def test_the_text_of_a_prompt_is_not_taken_from_an_answer() -> None:
+    answer = assessed()
+    answer.provenance.prompts.add(name="critique", sha256="ab", text="Another text.")
+    assert limit_answer(answer, None)
+    assert [prompt.text for prompt in answer.provenance.prompts] == [""]
+
+
 def test_a_latency_above_a_day_is_dropped() -> None:
     for seconds, kept in ((86_400, True), (86_401, False), (-1, False)):
         answer = assessed(CALL, CALL)

@@ -1,28 +1,31 @@
-"""ABSEval's tables and figures, counted again from verdicts that differ by mechanism and gold answer."""
+"""Counts ABSEval again from tasks that this module writes and the answers of scripted models alone."""
 
 from __future__ import annotations
 
-import hashlib
+import csv
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
 from scipy import stats
 
-from dramaturg.testing.generation import smallest_instance
 from tests.support.drawn import drawn_bars, drawn_cells, drawn_lines
-from tests.support.openai_server import Body
-from tests.support.reproductions import Grid, last_message, read_csv, reproduce_with
-from tests.support.scripted_model import decide
+from tests.support.openai_server import Answer, Body
+from tests.support.recounts import draw, shown, student
+from tests.support.reproductions import read_csv, reproduce_with
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(540)
 
+TASKS = 24
+TOPICS = ("Health", "Pets and Animals", "Home and Garden")
+MODELS = {"llama-7b": "7b", "vicuna-13b": "13b", "mixtral-8x7b": "40b", "qwen-72b": "70b", "llama-70b": "70b"}
+"""The models with their sizes in Figure 5."""
 CRITERIA = {
     "NM": "no_missing_steps",
     "NR": "no_redundant_steps",
@@ -32,276 +35,432 @@ CRITERIA = {
     "CG": "completes_goal",
     "OC": "order_correct",
 }
-CRITIC = ("NM", "NR", "ND")
-"""The criteria of the critic agent, which alone sees the gold answer (section 3.2)."""
-SIZES = {"tiny-7b": "7b", "mid-13b": "13b", "big-70b": "70b"}
-GOALS = {
-    "Brew tea on a train": "Food",
-    "Bake bread without an oven": "Food",
-    "Cook soup for ten": "Food",
-    "Pack a bag for a week": "Travel",
-    "Cross a border by night": "Travel",
-    "Repair a bicycle in the rain": "Home",
-    "Paint a ceiling alone": "Home",
-    "Sharpen a knife with a stone": "Home",
-}
-REFERENCE = ["fetch the wanted parts", "join them with care", "look at the outcome", "store what is left"]
 VARIANTS = {
     "base": ("agents", "pooled"),
-    "no-gold-answer": ("agents", ""),
+    "no-gold-answer": ("agents", "none"),
     "direct-gold-answer": ("agents", "direct"),
-    "single-judge": ("single", ""),
+    "single-judge": ("single", "none"),
     "single-judge-with-gold-answer": ("single", "pooled"),
 }
-SCRIPTS = list(product(GOALS, SIZES))
-Passes = Callable[[str, str, str], bool]
+"""Who judges, and from what the gold answer is made."""
+FAULTS = {
+    "Missing steps": "NM",
+    "Redundant steps": "NR",
+    "Duplicate steps": "ND",
+    "Satisfy Constraint": "SC",
+    "Complete": "CG",
+    "Step order": "OC",
+}
 
 
-def draw(*parts: str) -> int:
-    return hashlib.sha256("/".join(parts).encode()).digest()[0]
+def topic(task: int) -> str:
+    """The topic of a task."""
+    return TOPICS[task % 3]
 
 
-def words_of(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.lower())
+def reference(task: int) -> list[str]:
+    """CoScript's script for a task."""
+    return [f"Take part {letter} of goal {task}." for letter in "ABCDEF"]
 
 
-def script(goal: str, model: str) -> list[str]:
-    """The larger a model, the more steps of the reference it has."""
-    known = list(SIZES).index(model) + 1
-    extra = draw("steps", goal, model) % 4
-    mark = hashlib.sha256(f"{goal}/{model}".encode()).hexdigest()[:12]
-    return [f"Begin token{mark}", *REFERENCE[:known], *(f"further {number}" for number in range(extra))]
+def write_tasks(file: Path) -> None:
+    """Writes the tasks in the form of CoScript."""
+    file.parent.mkdir(parents=True)
+    with file.open("w") as opened:
+        for task in range(TASKS):
+            row = {
+                "id": task,
+                "Abstract Goal": f"Reach goal {task}",
+                "Specific Goal": f"Reach goal {task} without a key",
+                "Constraint": "without a key",
+                "Script": [f"{place}. {step}" for place, step in enumerate(reference(task), start=1)],
+                "Category": topic(task),
+            }
+            opened.write(json.dumps(row) + "\n")
 
 
-MARKS = {script(goal, model)[0].split()[1]: (goal, model) for goal, model in SCRIPTS}
+def fate(task: int, model: str) -> str:
+    """What comes of asking a model for a script."""
+    place = draw("fate", task, model)
+    return "refusal" if place < 60 else "refused" if place < 90 else "empty" if place < 110 else "script"
 
 
-def verdict(goal: str, model: str, short: str, mechanism: str, gold: str) -> bool:
-    """What a judge says. Larger models are better, and gold answers and mechanisms make a difference."""
-    seen = gold if mechanism == "single" or short in CRITIC else ""
-    return draw(goal, model, short, mechanism, seen) > 150 - 40 * list(SIZES).index(model)
+def script(task: int, model: str) -> list[str]:
+    """The steps that a model writes: some of the reference in their order, and own ones."""
+    kept = [step for step in reference(task) if draw("kept", step, model) < 500]
+    return [f"Begin as {model} with goal {task}.", *kept, *["Look around."] * (draw("more", task, model) % 3)]
 
 
-def by_people(goal: str, model: str, short: str) -> bool:
-    return verdict(goal, model, short, "agents", "pooled") or draw("people", goal, model, short) > 180
+def verdict(mechanism: str, gold: str, criterion: str, text: str) -> str:
+    """What a judge finds of a script: pass, fail or unsure; or ?, if its answer cannot be read."""
+    group = "single" if mechanism == "single" else "critic" if criterion in {"NM", "NR", "ND"} else criterion
+    if group in {"CG", "OC", "SC"}:
+        group = "execute"
+    if group in {"execute", "EX"}:
+        gold = "none"  # These agents see no gold answer.
+    if draw("unreadable", mechanism, gold, group, text) < 25:
+        return "?"
+    place = draw(mechanism, gold, criterion, text)
+    least = 600 if criterion == "NM" else 250
+    return "fail" if place < least else "unsure" if place > 970 else "pass"
 
 
-def respond(body: Body) -> str:
-    """Writes scripts and gold answers, and judges by the gold answer that the prompt shows."""
-    form = body.get("response_format")
-    if form is None:
-        goal = next(goal for goal in GOALS if goal in last_message(body))
-        return "\n".join(f"{place}. {step}" for place, step in enumerate(script(goal, body["model"]), 1))
-    properties = form["json_schema"]["schema"]["properties"]
-    question = body["messages"][1]["content"]
-    if "considerations" in properties:
-        source = "pooled" if set(MARKS) & set(question.split()) else "direct"
-        return json.dumps({"considerations": "None.", "steps": [f"{source}-gold step", "Finish."]})
-    shown = re.search(r"\[BEGIN candidate\b.*?\[END candidate\b", question, re.DOTALL)
-    assert shown is not None
-    (mark,) = set(MARKS) & set(re.findall(r"\w+", shown[0]))
-    gold = next((source for source in ("pooled", "direct") if f"{source}-gold" in question), "")
-    mechanism = "single" if set(CRITERIA.values()) <= properties.keys() else "agents"
-    names = {name: short for short, name in CRITERIA.items()}
-    answer: dict[str, Any] = {}
-    for name, shape in properties.items():
-        if name in names:
-            passed = verdict(*MARKS[mark], names[name], mechanism, gold)
-            answer[name] = decide(passed, shape["properties"], question, shown[0])
-        else:
-            answer[name] = smallest_instance(shape)
-    return json.dumps(answer)
+def label(task: int, model: str, criterion: str) -> bool:
+    """What a person finds of a script."""
+    found = verdict("agents", "pooled", criterion, "\n".join(script(task, model)))
+    return (found == "fail") == (draw("person", task, model, criterion) < 200)
 
 
-def rate(short: str, scripts: Sequence[tuple[str, str]], variant: str = "base") -> float:
-    return fmean(verdict(goal, model, short, *VARIANTS[variant]) for goal, model in scripts)
+class Server:
+    """All models. Keeps the scripts that were judged with a pooled gold answer in the run of the faults."""
+
+    def __init__(self) -> None:
+        self.judged = set[tuple[int, str]]()
+        self.usable = Counter[str]()
+        """The requests with an answer of use."""
+
+    def __call__(self, body: Body) -> Answer:
+        answer = self._answer(body)
+        self.usable[json.dumps(body)] += answer.text[:1] in {"1", "{"}
+        return answer
+
+    def _answer(self, body: Body) -> Answer:
+        texts = shown(body)
+        if body["model"] != "judge":
+            return self._write(int(re.findall(r"Reach goal (\d+)", texts[0])[0]), body["model"])
+        prompt = texts[1]
+        task = int(re.findall(r"Reach goal (\d+)", prompt)[0])
+        schema = body["response_format"]["json_schema"]["schema"]["properties"]
+        if "considerations" in schema:
+            kind = "pooled" if "[BEGIN example" in prompt else "direct"
+            return _json(considerations="None.", steps=[f"The {kind} step for goal {task}.", "End."])
+        block = re.findall(r"\[BEGIN candidate \w+\]\n(.*?)\n\[END candidate", prompt, re.DOTALL)[0]
+        text = "\n".join(re.sub(r"^Step \d+: ", "", line) for line in block.splitlines())
+        self.judged.add((task, text))
+        gold = next((kind for kind in ("pooled", "direct") if f"The {kind} step" in prompt), "none")
+        named = {short: name for short, name in CRITERIA.items() if name in schema}
+        mechanism = "single" if len(named) == len(CRITERIA) else "agents"
+        answer: dict[str, Any] = {
+            name: _any(part) for name, part in schema.items() if name not in named.values()
+        }
+        for short, name in named.items():
+            found = verdict(mechanism, gold, short, text)
+            if found == "?":
+                return Answer("It depends.")
+            answer[name] = _criterion(found, schema[name]["properties"])
+        return _json(**answer)
+
+    @staticmethod
+    def _write(task: int, model: str) -> Answer:
+        match fate(task, model):
+            case "refusal":
+                return Answer("I'm sorry, but I can't help with that.")
+            case "refused":
+                return Answer(refusal="No.")
+            case "empty":
+                return Answer("")
+        return Answer("\n".join(f"{n}. {step}" for n, step in enumerate(script(task, model), start=1)))
 
 
-def accuracy(short: str, variant: str) -> float:
-    return fmean(
-        verdict(goal, model, short, *VARIANTS[variant]) == by_people(goal, model, short)
-        for goal, model in SCRIPTS
-    )
+def _json(**members: Any) -> Answer:
+    return Answer(json.dumps(members))
 
 
-def of(model: str) -> list[tuple[str, str]]:
-    return [(goal, model) for goal in GOALS]
+def _any(part: dict[str, Any]) -> Any:
+    return [] if part["type"] == "array" else "Read."
 
 
-def ranks(values: Sequence[float]) -> list[int]:
-    return [1 + sum(other > one for other in values) for one in values]
+def _criterion(found: str, members: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a criterion, with its members."""
+    if "constraints" in members:
+        one = {"constraint": 1, "reason": "Read.", "steps": [], "verdict": found}
+        return {"constraints": [one], "verdict": found}
+    if "steps" in members:
+        return {"steps": [{"step": 1, "reason": "Read.", "verdict": found}], "verdict": found}
+    return {"reason": "Read.", "findings": [], "verdict": found}
 
 
-def rouge(reference: Sequence[Any], written: Sequence[Any], common: int) -> float:
-    return 2 * common / (len(reference) + len(written))
+def found(variant: str, task: int, model: str, criterion: str) -> bool | None:
+    """Whether a script passes a criterion; None: an abstention. A script that there is not fails all."""
+    if fate(task, model) != "script":
+        return False
+    said = verdict(*VARIANTS[variant], criterion, "\n".join(script(task, model)))
+    return None if said in {"unsure", "?"} else said == "pass"
 
 
-def rouge_n(reference: list[str], written: list[str], size: int) -> float:
-    grams = [list(zip(*(text[at:] for at in range(size)), strict=False)) for text in (reference, written)]
-    return rouge(grams[0], grams[1], (Counter(grams[0]) & Counter(grams[1])).total())
+class Reproduced:
+    """A reproduction."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "out"
+        write_tasks(folder / "coscript" / "test_data.json")
+        labels = folder / "labels.csv"
+        with labels.open("w", newline="") as opened:
+            writer = csv.writer(opened)
+            writer.writerow(["item", "criterion", "annotator", "label"])
+            for task, model, (short, name) in product(range(TASKS), MODELS, CRITERIA.items()):
+                passed = "pass" if label(task, model, short) else "fail"
+                writer.writerow([f"{task}/{model}", name, "a", passed])
+        self.server = Server()
+        options = [part for model in MODELS for part in ("--model", model)]
+        options += ["--judge-model", "judge", "--labels", str(labels), "--perturbations"]
+        finished, _ = reproduce_with(self.server, "abseval", folder, self.out, *options)
+        assert finished.code == 0, finished.err
+        # The runs share calls: no answer of use is bought twice.
+        assert max(self.server.usable.values()) == 1
 
 
-def rouge_l(reference: list[str], written: list[str]) -> float:
-    longest = [0] * (len(written) + 1)
-    for word in reference:
-        before = list(longest)
-        for place, other in enumerate(written):
-            longest[place + 1] = (
-                before[place] + 1 if word == other else max(before[place + 1], longest[place])
-            )
-    return rouge(reference, written, longest[-1])
-
-
-def numbers(row: dict[str, str], columns: Sequence[str]) -> list[float]:
-    return [float(row[column]) for column in columns]
-
-
-def by(table: Grid, column: str) -> dict[str, dict[str, str]]:
-    return {row[column]: row for row in table}
+def test_labels_of_no_script_are_refused_before_a_call(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "coscript" / "test_data.json")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("item,criterion,annotator,label\nanother/llama-7b,executable,a,pass\n")
+    options = ("--model", "llama-7b", "--judge-model", "judge", "--labels", str(labels))
+    finished, server = reproduce_with(Server(), "abseval", tmp_path, tmp_path / "out", *options)
+    assert finished.code == 2
+    assert "no label is of a script of this run: an item is TASK/MODEL" in finished.err
+    assert not server.calls
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("abseval")
-    (folder / "coscript").mkdir()
-    with (folder / "coscript" / "test_data.json").open("w") as rows:
-        for number, (goal, topic) in enumerate(GOALS.items()):
-            row = {"id": number, "Abstract Goal": "Do it", "Specific Goal": goal, "Constraint": "so"}
-            rows.write(json.dumps({**row, "Script": REFERENCE, "Category": topic}) + "\n")
-    with (folder / "labels.csv").open("w") as labels:
-        labels.write("item,criterion,annotator,label\n")
-        for (number, goal), model, short in product(enumerate(GOALS), SIZES, CRITERIA):
-            label = "PASS" if by_people(goal, model, short) else "FAIL"
-            labels.write(f"{number}/{model},{CRITERIA[short]},x,{label}\n")
-    options = [option for model in SIZES for option in ("--model", model)]
-    options += ["--judge-model", "judge", "--labels", str(folder / "labels.csv")]
-    with pytest.MonkeyPatch.context() as patched:
-        # BERTScore takes an encoder; it is no sum that could be counted again here.
-        patched.setenv("DRAMATURG_ALIGNMENT_EMBEDDING_TARGET", "")
-        finished, server = reproduce_with(respond, "abseval", folder, folder / "out", *options)
-    assert finished.code == 0, finished.err
-    assert set(server.calls.values()) == {1}
-    return folder / "out"
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    """A reproduction."""
+    return Reproduced(tmp_path_factory.mktemp("abseval"))
 
 
-def test_table_5_and_the_figures_of_rates(out: Path) -> None:
-    table = by(read_csv(out / "table-5.csv"), "Model Name")
-    means = [fmean(rate(short, of(model)) for short in CRITERIA) for model in SIZES]
-    for model, rank in zip(SIZES, ranks(means), strict=True):
-        expected = [rate(short, of(model)) for short in CRITERIA]
-        assert numbers(table[model], list(CRITERIA)) == pytest.approx(expected), model
-        assert numbers(table[model], ("Rank", "Pooled rank")) == [rank, rank]
-        assert table[model]["NM (judged)"] == str(len(GOALS))
-    everything = [rate(short, SCRIPTS) for short in CRITERIA]
-    assert numbers(table["ALL"], list(CRITERIA)) == pytest.approx(everything)
-    sizes = by(read_csv(out / "figure-5.csv"), "Size")
-    for model, size in SIZES.items():
-        expected = [rate(short, of(model)) for short in CRITERIA]
-        assert numbers(sizes[size], list(CRITERIA)) == pytest.approx(expected)
-    cells = [rate(short, of(model)) for model in SIZES for short in CRITERIA]
-    assert drawn_cells(out / "figure-5.svg") == pytest.approx(cells, abs=0.0051)
-    # What the paper prints is beside where the recovered values are among the data.
-    assert "Figures 2, 4, 5 and 7, Table 2 from Figure 7, as printed" in (out / "README.md").read_text()
-    assert drawn_bars(out / "figure-10.svg")[: len(CRITERIA)] == pytest.approx(everything, abs=1e-4)
-    for short in CRITERIA:
-        # Models stand in the order of the rate.
-        expected = sorted((rate(short, of(model)) for model in SIZES), reverse=True)
-        bars = drawn_bars(out / f"figure-11-{short.lower()}.svg")
-        assert bars[: len(SIZES)] == pytest.approx(expected, abs=1e-4), short
+def outcomes(
+    criterion: str,
+    variant: str = "base",
+    *,
+    tasks: Iterable[int] = range(TASKS),
+    models: Iterable[str] = MODELS,
+) -> list[bool]:
+    """Whether scripts pass a criterion; abstentions are left out."""
+    every = (found(variant, task, model, criterion) for task, model in product(tasks, models))
+    return [one for one in every if one is not None]
 
 
-def test_figures_by_topic_and_by_length(out: Path) -> None:
-    topics = Counter(GOALS.values())
-    counts = sorted(topics.values(), reverse=True)
-    assert drawn_bars(out / "figure-2-run.svg") == pytest.approx(counts, abs=1e-4)
-    cells = [
-        # The score of a question is the share of its right criteria; a cell is the mean of a topic.
-        fmean(
-            fmean(verdict(goal, model, short, *VARIANTS["base"]) for short in CRITERIA)
-            for goal in GOALS
-            if GOALS[goal] == topic
-        )
-        for model in SIZES
-        for topic in sorted(topics)
+def ranks(values: Sequence[float]) -> list[float]:
+    """The ranks of models by their values; equal ones share the mean of their ranks."""
+    return list(stats.rankdata([-round(one, 9) for one in values]))
+
+
+def check_rate(row: Mapping[str, str], column: str, passed: Sequence[bool], of: int) -> None:
+    told = [float(row[column + part]) for part in ("", " (judged)", " (of)")]
+    assert told == pytest.approx([statistics.fmean(passed), len(passed), of]), (column, row)
+
+
+def by(out: Path, table: str) -> dict[str, dict[str, str]]:
+    """The rows of a table by their first column."""
+    rows = read_csv(out / f"{table}.csv")
+    return {next(iter(row.values())): row for row in rows}
+
+
+def mean_of_rates(model: str, variant: str = "base") -> float:
+    return statistics.fmean(statistics.fmean(outcomes(one, variant, models=[model])) for one in CRITERIA)
+
+
+def test_table_5_has_the_rates_and_two_ranks(reproduced: Reproduced) -> None:
+    table = by(reproduced.out, "table-5")
+    for criterion in CRITERIA:
+        for model in MODELS:
+            passed = outcomes(criterion, models=[model])
+            check_rate(table[model], criterion, passed, TASKS)
+            ends = [float(table[model][f"{criterion} ({end})"]) for end in ("lower", "upper")]
+            assert ends == pytest.approx(student(passed, 0, 1))
+        check_rate(table["ALL"], criterion, outcomes(criterion), TASKS * len(MODELS))
+    pooled = [
+        statistics.fmean(one for c in CRITERIA for one in outcomes(c, models=[model])) for model in MODELS
     ]
-    assert drawn_cells(out / "figure-9.svg") == pytest.approx(cells, abs=0.0051)
+    for column, expected in (
+        ("Rank", ranks([mean_of_rates(one) for one in MODELS])),
+        ("Pooled rank", ranks(pooled)),
+    ):
+        assert [float(table[model][column]) for model in MODELS] == expected
+    assert [table[model]["Size"] for model in MODELS] == ["7B", "13B", "8x7B", "72B", "70B"]
+
+
+def test_figures_10_and_11_have_the_same_rates(reproduced: Reproduced) -> None:
+    everyone = [statistics.fmean(outcomes(criterion)) for criterion in CRITERIA]
+    assert drawn_bars(reproduced.out / "figure-10.svg")[:7] == pytest.approx(everyone, abs=1e-4)
+    for criterion in CRITERIA:
+        rates = sorted((statistics.fmean(outcomes(criterion, models=[one])) for one in MODELS), reverse=True)
+        bars = drawn_bars(reproduced.out / f"figure-11-{criterion.lower()}.svg")
+        assert bars[: len(MODELS)] == pytest.approx(rates, abs=1e-4)
+
+
+def test_figures_5_and_9_pool_models_by_size_and_tasks_by_topic(reproduced: Reproduced) -> None:
+    table, cells = by(reproduced.out, "figure-5"), list[float]()
+    for size in ("7b", "13b", "40b", "70b"):
+        models = [model for model, one in MODELS.items() if one == size]
+        assert table[size]["Models"].split(", ") == models
+        for criterion in CRITERIA:
+            passed = outcomes(criterion, models=models)
+            check_rate(table[size], criterion, passed, TASKS * len(models))
+            cells.append(statistics.fmean(passed))
+    assert drawn_cells(reproduced.out / "figure-5.svg") == pytest.approx(cells, abs=0.0051)
+    cells = []
+    for model, name in product(MODELS, sorted(TOPICS)):
+        tasks = [task for task in range(TASKS) if topic(task) == name]
+        cells.append(
+            statistics.fmean(one for c in CRITERIA for one in outcomes(c, tasks=tasks, models=[model]))
+        )
+    assert sorted(drawn_cells(reproduced.out / "figure-9.svg")) == pytest.approx(sorted(cells), abs=0.0051)
+    assert drawn_bars(reproduced.out / "figure-2-run.svg") == pytest.approx([TASKS / 3] * 3, abs=1e-3)
+
+
+def test_figure_12_has_quarters_of_the_scripts_that_there_are(reproduced: Reproduced) -> None:
+    rows, lines = read_csv(reproduced.out / "figure-12.csv"), defaultdict[str, list[float]](list)
+    written = [key for key in product(range(TASKS), MODELS) if fate(*key) == "script"]
+    assert sum(int(row["Scripts"]) for row in rows) == len(written)
     columns = {
         "Order Correct": "OC",
         "Executable": "EX",
         "No Redundant Steps": "NR",
         "Satisfy Constraint": "SC",
     }
-    rows, counted = read_csv(out / "figure-12.csv"), 0
     for row in rows:
-        ends = [int(end) for end in row["Steps"].split(" to ")]
-        mine = [one for one in SCRIPTS if ends[0] <= len(script(*one)) <= ends[-1]]
-        counted += len(mine)
-        assert int(row["Scripts"]) == len(mine)
-        expected = [rate(short, mine) for short in columns.values()]
-        assert numbers(row, list(columns)) == pytest.approx(expected), row["Steps"]
-    assert counted == len(SCRIPTS)
-    for name, line in zip(columns, drawn_lines(out / "figure-12.svg"), strict=True):
-        assert line == pytest.approx([float(row[name]) for row in rows], abs=1e-4)
+        least, _, most = row["Steps"].partition(" to ")
+        group = [key for key in written if int(least) <= len(script(*key)) <= int(most or least)]
+        assert int(row["Scripts"]) == len(group)
+        for column, criterion in columns.items():
+            verdicts = [found("base", *key, criterion) for key in group]
+            passed = [one for one in verdicts if one is not None]
+            check_rate(row, column, passed, len(group))
+            lines[column].append(statistics.fmean(passed))
+    assert len(rows) == 4
+    drawn = drawn_lines(reproduced.out / "figure-12.svg")
+    assert drawn == [pytest.approx(lines[column], abs=1e-4) for column in columns]
 
 
-def test_figure_6_has_the_ranks_of_each_metric(out: Path) -> None:
-    reference = words_of(" ".join(REFERENCE))
-    written = {model: [words_of(" ".join(script(goal, model))) for goal in GOALS] for model in SIZES}
-    metrics: dict[str, Callable[[list[str]], float]] = {
-        "rouge-1": lambda text: rouge_n(reference, text, 1),
-        "rouge-2": lambda text: rouge_n(reference, text, 2),
-        "rouge-l": lambda text: rouge_l(reference, text),
+def test_figure_6_ranks_the_models_by_each_metric(reproduced: Reproduced) -> None:
+    table = by(reproduced.out, "figure-6")
+    expected = {
+        "agents": ranks([mean_of_rates(model) for model in MODELS]),
+        "single-judge": ranks([mean_of_rates(model, "single-judge") for model in MODELS]),
     }
-    found = {
-        name: ranks([fmean(map(one, written[model])) for model in SIZES]) for name, one in metrics.items()
-    }
-    for name, variant in (("agents", "base"), ("single-judge", "single-judge")):
-        found[name] = ranks([fmean(rate(short, of(model), variant) for short in CRITERIA) for model in SIZES])
-    table = by(read_csv(out / "figure-6.csv"), "Model Name")
-    for name, expected in found.items():
-        assert [float(table[model][name]) for model in SIZES] == expected, name
-    correlations = by(read_csv(out / "figure-6-correlations.csv"), "Metric")
-    for name in metrics:
-        for judge in ("agents", "single-judge"):
-            row = correlations[name]
-            for head, measure in (("Kendall's tau", stats.kendalltau), ("Spearman's rho", stats.spearmanr)):
-                correlation = measure(found[name], found[judge])[0]
-                assert float(row[f"{judge}: {head}"]) == pytest.approx(correlation), (name, judge)
-
-
-def test_agreement_with_people_and_with_the_base(out: Path) -> None:
-    variants = by(read_csv(out / "ablations.csv"), "Variant")
-    people = by(read_csv(out / "ablations-people.csv"), "Variant")
-    for name, how in VARIANTS.items():
-        for short in CRITERIA:
-            expected = rate(short, SCRIPTS, name)
-            assert float(variants[name][f"share that meets: {short}"]) == pytest.approx(expected)
-            assert float(people[name][short]) == pytest.approx(accuracy(short, name)), (name, short)
-            if name != "base":
-                equal = fmean(
-                    verdict(*one, short, *how) == verdict(*one, short, *VARIANTS["base"]) for one in SCRIPTS
-                )
-                assert float(variants[name][f"agreement with base: {short}"]) == pytest.approx(equal)
-    # Verdicts are 0 or 1: the mean squared error is the share of wrong ones.
-    errors = by(read_csv(out / "table-2.csv")[:2], "Mechanism")
-    for mechanism, name in (("ABSEval", "base"), ("Single-LLM", "single-judge")):
-        expected = 1 - fmean(accuracy(short, name) for short in CRITERIA)
-        assert float(errors[mechanism]["MSE"]) == pytest.approx(expected)
-    sources = by(read_csv(out / "table-3.csv"), "Gold answer generation")
-    for row, name in (
-        ("Answer Synthesize (this run)", "base"),
-        ("the judge alone (this run)", "direct-gold-answer"),
-    ):
-        assert numbers(sources[row], CRITIC) == pytest.approx([accuracy(short, name) for short in CRITIC])
-    # Figure 4: one judge with and without a gold answer. Figure 7: the agents and one judge.
-    for figure, names in (
-        ("figure-4", ("single-judge-with-gold-answer", "single-judge")),
-        ("figure-7", ("base", "single-judge")),
-    ):
-        bars = [accuracy(short, name) for name in names for short in CRITERIA]
-        assert drawn_bars(out / f"{figure}-people.svg") == pytest.approx(bars, abs=1e-4), figure
-        compared = [name for name in names if name != "base"]
-        bars = [
-            float(variants[name][f"agreement with base: {short}"]) for name in compared for short in CRITERIA
+    for metric in ("rouge-1", "rouge-2", "rouge-l"):
+        scores = [
+            statistics.fmean(
+                rouge(script(task, model), reference(task), metric[-1])
+                for task in range(TASKS)
+                if fate(task, model) == "script"
+            )
+            for model in MODELS
         ]
-        assert drawn_bars(out / f"{figure}-ablations.svg") == pytest.approx(bars, abs=1e-4), figure
+        expected[metric] = ranks(scores)
+    columns = [column for column in table["qwen-72b"] if "Model Name" not in column]
+    told = {column: [float(table[model][column]) for model in MODELS] for column in columns}
+    for column, order in expected.items():
+        assert told[column] == order, column
+    correlations = by(reproduced.out, "figure-6-correlations")
+    for metric, against in product(told, ("agents", "single-judge")):
+        if metric not in {"agents", "single-judge"}:
+            row = correlations[metric]
+            tau = stats.kendalltau(told[metric], told[against]).statistic
+            assert float(row[f"{against}: Kendall's tau"]) == pytest.approx(tau)
+            rho = stats.spearmanr(told[metric], told[against]).statistic
+            assert float(row[f"{against}: Spearman's rho"]) == pytest.approx(rho)
+
+
+def rouge(steps: Sequence[str], other: Sequence[str], kind: str) -> float:
+    """F1 of the n-grams of words, or of the longest common subsequence (Lin 2004)."""
+    written, wanted = (re.findall(r"[a-z0-9]+", " ".join(one).lower()) for one in (steps, other))
+    if kind == "l":
+        row = [0] * (len(wanted) + 1)
+        for word in written:
+            above = list(row)
+            for place, one in enumerate(wanted, start=1):
+                row[place] = above[place - 1] + 1 if one == word else max(above[place], row[place - 1])
+        return 2 * row[-1] / (len(written) + len(wanted))
+    grams = [
+        Counter(zip(*(words[place:] for place in range(int(kind))), strict=False))
+        for words in (written, wanted)
+    ]
+    return 2 * (grams[0] & grams[1]).total() / (grams[0].total() + grams[1].total())
+
+
+def agreement(variant: str, criterion: str, other: Callable[[int, str, str], bool | None]) -> list[bool]:
+    """Where both have a verdict: whether they are equal."""
+    pairs = [
+        (found(variant, task, model, criterion), other(task, model, criterion))
+        for task, model in product(range(TASKS), MODELS)
+    ]
+    return [one == two for one, two in pairs if one is not None and two is not None]
+
+
+def test_variants_are_compared_with_the_base_and_with_people(reproduced: Reproduced) -> None:
+    base, people = by(reproduced.out, "ablations"), by(reproduced.out, "ablations-people")
+    to_base, to_people = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    for variant, criterion in product(VARIANTS, CRITERIA):
+        check_rate(base[variant], f"share that meets: {criterion}", outcomes(criterion, variant), 120)
+        equal = agreement(variant, criterion, lambda *key: found("base", *key))
+        told = float(base[variant][f"agreement with base: {criterion}"])
+        to_base[variant, criterion] = statistics.fmean(equal)
+        assert told == pytest.approx(to_base[variant, criterion])
+        assert base[variant][f"agreement with base: {criterion} (judged)"] == str(len(equal))
+        right = agreement(variant, criterion, label)
+        check_rate(people[variant], criterion, right, 120)
+        to_people[variant, criterion] = statistics.fmean(right)
+    figures = {
+        "figure-4": ("single-judge-with-gold-answer", "single-judge"),
+        "figure-7": ("base", "single-judge"),
+    }
+    for (figure, variants), (end, values) in product(
+        figures.items(), (("ablations", to_base), ("people", to_people))
+    ):
+        wanted = [one for one in variants if end == "people" or one != "base"]
+        bars = drawn_bars(reproduced.out / f"{figure}-{end}.svg")
+        expected = [values[key] for key in product(wanted, CRITERIA)]
+        assert bars == pytest.approx(expected, abs=1e-4), figure
+
+
+def test_tables_2_and_3_are_the_errors_and_accuracies_against_people(reproduced: Reproduced) -> None:
+    agents, single, *_ = read_csv(reproduced.out / "table-2.csv")
+    for row, variant in ((agents, "base"), (single, "single-judge")):
+        wrong = [not one for criterion in CRITERIA for one in agreement(variant, criterion, label)]
+        assert float(row["MSE"]) == pytest.approx(statistics.fmean(wrong))
+        assert row["n"] == str(len(wrong))
+    pooled, direct, *_ = read_csv(reproduced.out / "table-3.csv")
+    for criterion in ("NM", "NR", "ND"):
+        check_rate(pooled, criterion, agreement("base", criterion, label), 120)
+        check_rate(direct, criterion, agreement("direct-gold-answer", criterion, label), 120)
+
+
+def fault(task: int, steps: Sequence[str]) -> str:
+    """The category of a perturbed script; empty: it is unchanged."""
+    whole = reference(task)
+    if list(steps) == whole:
+        return ""
+    if sorted(steps) == sorted(whole):
+        return "Step order"
+    added = list((Counter(steps) - Counter(whole)).elements())
+    if not added:
+        return "Missing steps" if len(steps) == len(whole) - 1 else "Complete"
+    if len(added) > 1:
+        return "Complete"
+    if "key" in added[0]:
+        return "Satisfy Constraint"
+    return "Duplicate steps" if f"of goal {task}." in added[0] else "Redundant steps"
+
+
+def test_table_4_has_the_shares_of_faults_that_are_found(reproduced: Reproduced) -> None:
+    table = by(reproduced.out, "table-4")
+    own = {(task, "\n".join(script(task, model))) for task, model in product(range(TASKS), MODELS)}
+    texts = defaultdict[str, list[tuple[int, str]]](list)
+    for task, text in reproduced.server.judged - own:
+        texts[fault(task, text.split("\n"))].append((task, text))
+    assert len(texts[""]) == TASKS
+
+    def fails(criterion: str, scripts: Iterable[tuple[int, str]]) -> list[bool]:
+        verdicts = (verdict("agents", "pooled", criterion, text) for _, text in scripts)
+        return [one == "fail" for one in verdicts if one not in {"unsure", "?"}]
+
+    for category, criterion in FAULTS.items():
+        row = table[category]
+        assert row["Scripts"] == str(len(texts[category]))
+        check_rate(row, "Acc.", fails(criterion, texts[category]), len(texts[category]))
+        check_rate(row, "False alarms", fails(criterion, texts[""]), TASKS)
+        sound = {task for task, text in texts[""] if verdict("agents", "pooled", criterion, text) == "pass"}
+        passed = fails(criterion, [one for one in texts[category] if one[0] in sound])
+        assert float(row["Acc. if passed unchanged"]) == pytest.approx(statistics.fmean(passed))
+        assert row["Acc. if passed unchanged (judged)"] == str(len(passed))

@@ -1,173 +1,379 @@
-"""DRPE's correlations, counted again from the paper's equations over votes that differ by role and order."""
+"""Counts DRPE again from a study that this module writes and the answers of a scripted judge alone."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
-from functools import partial
-from itertools import islice
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from scipy import stats
 
 from tests.support.drawn import drawn_lines
 from tests.support.openai_server import Answer, Body
-from tests.support.readers import entries, prompt_of, shown
+from tests.support.recounts import check_share, draw, shown
 from tests.support.reproductions import read_csv, released_pairs, reproduce_with
 
-pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(540)]
+pytestmark = pytest.mark.timeout(540)
 
-LIMIT = 20
-OBJECTIVE = ("General public", "Critic", "News author")
-MANUAL = ("Student", "Business person", "Politician")
-READERS = {
-    "Truck driver": "carries freight through the night and asks what changes on the roads",
-    "Cellist": "plays chamber music and listens for rhythm in prose",
-    "Oncologist": "treats tumours in a hospital and weighs evidence",
-    "Football fan": "never misses a match and wants names and scores",
-    "Tax lawyer": "reads statutes for a living and distrusts vague terms",
-    "Beekeeper": "tends hives in spring and follows the weather",
+SYSTEMS = ("brio", "gpt3", "t0")
+WORDS = [
+    *("harbour", "storm", "minister", "vote", "budget", "river", "school", "teacher", "strike", "hospital"),
+    *("rocket", "engine", "football", "referee", "court", "judge", "prison", "forest", "fire", "museum"),
+    *("painting", "market", "price", "farmer", "drought", "village", "bridge", "train"),
+]
+READERS = (
+    ("Nurse", "Works nights on a ward and reads about health in breaks."),
+    ("Truck driver", "Listens to the news on the road and wants plain facts."),
+    ("Lawyer", "Studies court cases and looks for exact wording."),
+    ("Teenage gamer", "Knows nothing of politics and is easily bored."),
+    ("Retired farmer", "Thinks of weather and harvests, and distrusts cities."),
+    ("Football fan", "Supports a local club and skips all that is no sport."),
+)
+
+
+def study(kind: str, size: int) -> dict[str, Any]:
+    """A human study in the released form."""
+
+    def article(number: int) -> dict[str, Any]:
+        words = [WORDS[draw(kind, number, place) % len(WORDS)] for place in range(60)]
+        made: dict[str, Any] = {"article": f"{kind} {number}. {' '.join(words)}", "annotators": []}
+        for person in range(3):
+            liked = {one: draw(kind, number, one, person) - 300 * place for place, one in enumerate(SYSTEMS)}
+            order = sorted(SYSTEMS, key=lambda system: -liked[system])
+            several = 1 + (draw(kind, number, person) < 100)
+            made["annotators"].append({"best_summary": order[:several], "worst_summary": order[-1:]})
+        for place, system in enumerate(SYSTEMS):
+            shorter = words[place :: 4 + place][: 4 + draw(kind, number, system) % 9]
+            made[system] = {"text": f"Summary {kind} {number} {system}: {' '.join(shorter)}"}
+        return made
+
+    return {str(number): article(number) for number in range(size)}
+
+
+class Ballot(NamedTuple):
+    """A vote of a role."""
+
+    text: str
+    """The text that it prefers."""
+    first: str
+    """The text that was shown first."""
+    confidence: float
+
+
+class Judge:
+    """Names readers and votes, and keeps every ballot.
+
+    Some answers of a method that is unsure have no log-probabilities.
+    """
+
+    def __init__(self, unsure: str = "") -> None:
+        self.unsure = unsure
+        self.ballots: dict[tuple[str, frozenset[str]], dict[str, dict[str, Ballot | None]]] = {}
+        """By method and texts, then by role and the text shown first; None: the answer cannot be read."""
+
+    def __call__(self, body: Body) -> Answer:
+        prompt = shown(body)[1]
+        name = body["response_format"]["json_schema"]["name"]
+        if name == "roles":
+            return Answer(json.dumps(self._readers(prompt)))
+        texts = re.findall(r"\[BEGIN text \d \w+\]\n(.*)\n\[END text", prompt)
+        roles = re.findall(r"^Role \d+: (.*?): ", prompt, re.MULTILINE) if name == "votes" else ["llm"]
+        method = self.method(roles)
+        kept = self.ballots.setdefault((method, frozenset(texts)), {role: {} for role in roles})
+        if draw("unreadable", method, *texts) < 15:
+            for role in roles:
+                kept[role][texts[0]] = None
+            return Answer("Both are fine.")
+        parts = []
+        for number, role in enumerate(roles, start=1):
+            vote, logprob = self.vote(role, texts)
+            kept[role][texts[0]] = Ballot(texts[vote - 1], texts[0], math.exp(logprob))
+            said = json.dumps({"reason": "It reads better.", "vote": str(vote)})
+            parts.append((said if name == "vote" else f'"role_{number}": {said}', logprob))
+        tokens = [] if name == "vote" else [("{", -0.3)]
+        for number, (said, logprob) in enumerate(parts):
+            tokens += [(", ", -0.3)] if number else []
+            tokens += [(token, logprob) for token in re.findall(r"\s*\S+", said)]
+        tokens += [] if name == "vote" else [("}", -0.3)]
+        said = "".join(token for token, _ in tokens)
+        return Answer(said, tokens=[] if method == self.unsure and draw("sure", *texts) < 200 else tokens)
+
+    @staticmethod
+    def _readers(prompt: str) -> dict[str, Any]:
+        found = re.findall(r"Readers to name: (\d) coarse and (\d) fine", prompt)
+        if not found:  # A request for those that are missing.
+            return {"coarse": [], "fine": []}
+        coarse, fine = map(int, found[0])
+        asked = coarse + fine
+        readers = [{"type": f"{kind} {asked}", "description": said} for kind, said in READERS]
+        number = int(re.findall(r"(?:cnn|bbc) (\d+)\.", prompt)[0])
+        if asked == 6 and number % 4 == 0:
+            fine -= 1
+        if asked == 6 and number % 4 == 1:
+            readers[1] = readers[0]
+        return {"coarse": readers[:coarse], "fine": readers[coarse : coarse + fine]}
+
+    @staticmethod
+    def method(roles: Sequence[str]) -> str:
+        """The method, by the readers that vote: generated ones bear their number."""
+        if roles == ["llm"]:
+            return "llm"
+        generated = {role[-1] for role in roles if role[-1].isdigit()}
+        if generated:
+            return f"roles k={generated.pop()}"
+        return {3: "roles k=0", 5: "manual k=2", 6: "fixed-roles"}[len(roles)]
+
+    @staticmethod
+    def vote(role: str, texts: Sequence[str]) -> tuple[int, float]:
+        """The number of the text that a role votes for, and the log-probability of each of its tokens."""
+        key = (role, *sorted(texts))
+        if draw("biased", *key) < 120:
+            return 1, -0.5
+        liked = [300 * (" brio:" in one) - 200 * (" t0:" in one) + draw(one, *key) for one in texts]
+        return 1 + liked.index(max(liked)), -draw("sure", *key) / 1000
+
+
+def supports(
+    study: Sequence[tuple[str, str, bool]], judge: Judge, method: str, *, scores: bool
+) -> list[float | None]:
+    """By pair the support of the first text: its share of votes, or its score less that of the second.
+
+    A role's vote counts for a text if it is for this text in every order shown; else it is for neither. A
+    pair of which an answer is missing has no support.
+    """
+    found = list[float | None]()
+    for first, second, _ in study:
+        roles = judge.ballots[method, frozenset((first, second))].values()
+        ballots = [[one for one in shown.values() if one] for shown in roles]
+        if any(None in shown.values() for shown in roles):
+            found.append(None)
+            continue
+        total = 0.0
+        for cast in ballots:
+            signs = {1 if one.text == first else -1 for one in cast}
+            sign = signs.pop() if len(signs) == 1 else 0
+            total += sign * statistics.fmean(one.confidence for one in cast) if scores else (1 + sign) / 2
+        found.append(total if scores else total / len(ballots))
+    return found
+
+
+METHODS = [("m", f"roles k={k}") for k in (0, 2, 4, 5, 6)]
+METHODS += [("m", "llm"), ("m", "fixed-roles"), ("m, manual", "roles k=2")]
+CORRELATIONS: dict[str, Callable[..., Any]] = {
+    "Pearson": stats.pearsonr,
+    "Spearman": stats.spearmanr,
+    "Kendall": stats.kendalltau,
 }
 
 
-def draw(*parts: str) -> int:
-    return hashlib.sha256("/".join(parts).encode()).digest()[0]
-
-
-def name_of(role: str) -> str:
-    return role.partition(":")[0]
-
-
-def prefers(role: str, texts: Sequence[str]) -> str:
-    """The text that a role votes for, in either order: three times in four the longer one."""
-    longer, other = sorted(texts, key=len, reverse=True)
-    return other if draw(role, longer, other) < 64 else longer
-
-
-def confidence(role: str, texts: Sequence[str]) -> float:
-    return 0.2 + draw("confidence", role, *sorted(texts)) / 320
-
-
-def is_biased(texts: Sequence[str]) -> bool:
-    """Whether the judge without a role votes for the text shown first."""
-    return draw("biased", *sorted(texts)) < 64
-
-
-def respond(better: Collection[str], body: Body) -> Body | Answer:
-    """Answers for roles, their votes, and the judge without a role, which knows the better texts."""
-    seen_prompt = prompt_of(body)
-    properties = body["response_format"]["json_schema"]["schema"]["properties"]
-    if not properties.keys() & {"vote", "role_1"}:
-        wanted = {kind: int(number) for number, kind in re.findall(r"(\d+) (coarse|fine)", seen_prompt)}
-        readers = iter(READERS.items())
-        return {
-            kind: [{"type": name, "description": f"{name} {text}."} for name, text in islice(readers, count)]
-            for kind, count in wanted.items()
-        }
-    seen = shown(body)
-    texts = (seen.text_1, seen.text_2)
-    if not seen.roles:
-        return {"reason": "So.", "vote": "1" if is_biased(texts) or seen.text_1 in better else "2"}
-    answer = entries(seen, lambda _, role: "1" if prefers(name_of(role), texts) == seen.text_1 else "2")
-    tokens = [("{", 0.0)]
-    for number, (role, (key, entry)) in enumerate(zip(seen.roles, answer.items(), strict=True)):
-        tokens.append((f"{', ' if number else ''}{json.dumps(key)}: ", -0.01))
-        own = math.log(confidence(name_of(role), texts))
-        tokens += [(token, own) for token in re.findall(r"\s*\w+|\W", json.dumps(entry))]
-    return Answer(json.dumps(answer), tokens=[*tokens, ("}", 0.0)])
-
-
-def shares(roles: Sequence[str], pairs: Sequence[tuple[str, str, bool]]) -> list[float]:
-    """The share of votes for the first text (equation 1)."""
-    return [sum(prefers(role, (one, other)) == one for role in roles) / len(roles) for one, other, _ in pairs]
-
-
-def scores(roles: Sequence[str], pairs: Sequence[tuple[str, str, bool]]) -> list[float]:
-    """The DRPEScore of the first text less that of the second (equation 4)."""
-    return [
-        sum(
-            confidence(role, (one, other)) * (1 if prefers(role, (one, other)) == one else -1)
-            for role in roles
-        )
-        for one, other, _ in pairs
-    ]
-
-
-def williams(human: Sequence[float], first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Williams' t for two correlations with the same variable, and its two-sided p (Graham, Baldwin 2014)."""
+def williams(ours: Sequence[float], theirs: Sequence[float], human: Sequence[float]) -> tuple[float, float]:
+    """Williams' t of two dependent absolute correlations with people, as Graham and Baldwin 2014, and p."""
     n = len(human)
+    rows = [list(ours), list(theirs), list(human)]
+    for row in rows[:2]:
+        sign = math.copysign(1, stats.pearsonr(row, human).statistic)
+        row[:] = [sign * one for one in row]
     r12, r13, r23 = (
-        float(stats.pearsonr(one, other)[0])
-        for one, other in ((human, first), (human, second), (first, second))
+        stats.pearsonr(one, other).statistic for one, other in ((rows[0], human), (rows[1], human), rows[:2])
     )
     k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    under = 2 * k * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
-    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / under)
+    low = math.sqrt(2 * k * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3)
+    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23)) / low
     return t, 2 * float(stats.t.sf(abs(t), n - 3))
 
 
-def test_correlations_follow_from_the_papers_equations(data_dir: Path, tmp_path: Path) -> None:
-    everything = released_pairs(data_dir / "drpe" / "cnn_human.json")
-    pairs = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
-    human = [float(first) for *_, first in pairs]
-    better = {one if first else other for one, other, first in pairs}
-    finished, _ = reproduce_with(
-        partial(respond, better), "drpe", data_dir, tmp_path / "out", "--model", "a", "--limit", str(LIMIT)
-    )
-    assert finished.code == 0, finished.err
-    found = {(row["Model"], row["Method"]): row for row in read_csv(tmp_path / "out" / "table-1-methods.csv")}
-    readers = list(READERS)
-    methods = {f"roles k={count}": [*OBJECTIVE, *readers[:count]] for count in (0, 2, 4, 5, 6)}
-    methods["fixed-roles"] = [*MANUAL, *OBJECTIVE]
-    for method, roles in methods.items():
-        row, support = found["CNN, a", method], shares(roles, pairs)
-        assert row["Roles"] == ("" if method == "fixed-roles" else str(len(roles))), method
-        for column, measure in (
-            ("Pearson", stats.pearsonr),
-            ("Spearman", stats.spearmanr),
-            ("Kendall", stats.kendalltau),
-        ):
-            assert float(row[column]) == pytest.approx(measure(support, human)[0], abs=1e-9), (method, column)
-        right = [share != 0.5 and (share > 0.5) == first for share, first in zip(support, human, strict=True)]
-        assert float(row["Accuracy"]) == pytest.approx(sum(right) / LIMIT), method
-        assert (float(row["First shown"]), float(row["Orders differ"])) == (0.5, 0), method
-        if len(roles) % 2:
-            longer = [
-                (share > 0.5) == (len(one) > len(other))
-                for share, (one, other, _) in zip(support, pairs, strict=True)
+class Reproduced:
+    """A reproduction."""
+
+    def __init__(self, folder: Path, judge: Judge, *options: str) -> None:
+        self.out = folder / "out"
+        self.judge = judge
+        self.orders = 1 if "--single-order" in options else 2
+        self.studies = {}
+        for name, kind, size in (("CNN", "cnn", 36), ("XSum", "bbc", 20)):
+            (folder / f"{kind}_human.json").write_text(json.dumps(study(kind, size)))
+            self.studies[name] = released_pairs(folder / f"{kind}_human.json")
+        finished, _ = reproduce_with(judge, "drpe", folder, self.out, "--model", "m", *options)
+        assert finished.code in {0, 4}, finished.err
+        rows = read_csv(self.out / "table-1-methods.csv")
+        self.methods = {(row["Model"], row["Method"]): row for row in rows}
+
+
+@pytest.fixture(scope="module", params=["both orders", pytest.param("single order", marks=pytest.mark.slow)])
+def reproduced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    """A reproduction of both studies. In a single order some answers have no log-probabilities."""
+    folder = tmp_path_factory.mktemp("drpe")
+    if request.param == "both orders":
+        return Reproduced(folder, Judge())
+    return Reproduced(folder, Judge(unsure="fixed-roles"), "--single-order")
+
+
+def test_every_method_has_its_correlations_accuracy_and_bias(reproduced: Reproduced) -> None:
+    for (label, pairs), (runs, method) in product(reproduced.studies.items(), METHODS):
+        human = [float(first) for _, _, first in pairs]
+        judge, name = reproduced.judge, method if runs == "m" else "manual k=2"
+        unsure = name == "fixed-roles" and judge.unsure
+        scored = f"{method} (DRPEScore)"
+        assert ((f"{label}, {runs}", scored) in reproduced.methods) == (not unsure)
+        for row_name, scores in ((method, False), (scored, True))[: 1 if unsure else 2]:
+            row = reproduced.methods[f"{label}, {runs}", row_name]
+            support = supports(pairs, judge, name, scores=scores)
+            known = [(x, y) for x, y in zip(support, human, strict=True) if x is not None]
+            xs, ys = zip(*known, strict=True)
+            for column, correlate in CORRELATIONS.items():
+                assert float(row[column]) == pytest.approx(correlate(xs, ys).statistic), (row_name, column)
+                assert (row[f"{column} (judged)"], row[f"{column} (of)"]) == (str(len(xs)), str(len(pairs)))
+            middle = 0 if scores else 0.5
+            check_share(
+                row, "Accuracy", sum((x - middle) * (y - 0.5) > 0 for x, y in known), len(xs), len(pairs)
+            )
+            chosen = [
+                ((first if x > middle else second), max(first, second, key=len))
+                for x, (first, second, _) in zip(support, pairs, strict=True)
+                if x not in {None, middle} and len(first) != len(second)
             ]
-            assert float(row["Longer"]) == pytest.approx(sum(longer) / LIMIT), method
-    # The votes of the judge without a role are a tie where the orders disagree; none has a confidence.
-    biased = [is_biased((one, other)) for one, other, _ in pairs]
-    alone = [0.5 if tied else first for tied, first in zip(biased, human, strict=True)]
-    row = found["CNN, a", "llm"]
-    assert 0 < sum(biased) < LIMIT
-    assert ("CNN, a", "llm (DRPEScore)") not in found
-    assert float(row["Pearson"]) == pytest.approx(stats.pearsonr(alone, human)[0], abs=1e-9)
-    assert float(row["Accuracy"]) == pytest.approx(1 - sum(biased) / LIMIT)
-    assert float(row["Orders differ"]) == pytest.approx(sum(biased) / LIMIT)
-    assert float(row["First shown"]) == pytest.approx(0.5 + sum(biased) / LIMIT / 2)
-    for method in ("roles k=0", "roles k=4", "roles k=6"):
-        row = found["CNN, a", method]
-        t, p = williams(human, shares(methods[method], pairs), alone)
-        assert (row["Williams: baseline"], row["Williams: n"]) == ("llm", str(LIMIT))
-        assert float(row["Williams: t"]) == pytest.approx(t, abs=1e-6)
-        assert float(row["Williams: p"]) == pytest.approx(p, abs=1e-6)
-    # Table 1 has the scores of equation 4, which each vote's confidence makes.
-    row = read_csv(tmp_path / "out" / "table-1.csv")[0]
-    for column, roles in (("MDRPE", methods["fixed-roles"]), ("DRPE", methods["roles k=5"])):
-        assert float(row[column]) == pytest.approx(stats.pearsonr(scores(roles, pairs), human)[0], abs=1e-9)
-    # Figure 7: the scores by the number of subjective roles; ManualDRPE has three at most.
-    points = (
-        [[*OBJECTIVE, *readers[:count]] for count in (0, 2, 4, 6)],
-        [[*MANUAL[:count], *OBJECTIVE] for count in (0, 2, 3)],
-    )
-    for line, sets in zip(drawn_lines(tmp_path / "out" / "figure-7.svg"), points, strict=True):
-        heights = [stats.pearsonr(scores(roles, pairs), human)[0] for roles in sets]
-        assert line == pytest.approx(heights, abs=1e-3)
-    expected = stats.pearsonr(alone, human)[0]
-    assert float(row["LLM"]) == pytest.approx(expected, abs=1e-9)
+            assert float(row["Longer"]) == pytest.approx(
+                statistics.fmean(one == other for one, other in chosen)
+            )
+            if row["Williams: t"]:
+                check_williams(row, pairs, judge, support)
+        roles = [
+            shown
+            for first, second, _ in pairs
+            for shown in judge.ballots[name, frozenset((first, second))].values()
+        ]
+        cast = [one for shown in roles for one in shown.values() if one]
+        row = reproduced.methods[f"{label}, {runs}", method]
+        assert float(row["First shown"]) == pytest.approx(
+            statistics.fmean(one.text == one.first for one in cast)
+        )
+        if reproduced.orders == 2:
+            both = [[one.text for one in shown.values() if one] for shown in roles]
+            differ = statistics.fmean(one[0] != one[1] for one in both if len(one) == 2)
+            assert float(row["Orders differ"]) == pytest.approx(differ)
+
+
+def check_williams(
+    row: Mapping[str, str],
+    pairs: Sequence[tuple[str, str, bool]],
+    judge: Judge,
+    support: Sequence[float | None],
+) -> None:
+    """Asserts that a method is compared with the best baseline, over the pairs of both."""
+    human = [float(first) for _, _, first in pairs]
+    baselines: dict[str, Sequence[float | None]] = {
+        one: supports(pairs, judge, one, scores=False) for one in ("llm", "fixed-roles")
+    }
+    if "manual" in row["Model"]:
+        baselines = {}
+    baselines["longer"] = [0.5 * (1 + (len(one) > len(two)) - (len(one) < len(two))) for one, two, _ in pairs]
+    best = {
+        name: abs(
+            stats.pearsonr(
+                *zip(*((x, y) for x, y in zip(base, human, strict=True) if x is not None), strict=True)
+            ).statistic
+        )
+        for name, base in baselines.items()
+    }
+    assert row["Williams: baseline"] == max(best, key=lambda name: best[name])
+    base = baselines[row["Williams: baseline"]]
+    shared = [one for one in zip(support, base, human, strict=True) if None not in one]
+    assert row["Williams: n"] == str(len(shared))
+    told = (float(row["Williams: t"]), float(row["Williams: p"]))
+    assert told == pytest.approx(williams(*zip(*shared, strict=True)))
+
+
+def test_table_1_and_figure_7_are_of_these_methods(reproduced: Reproduced) -> None:
+    table = {row["Metrics"]: row for row in read_csv(reproduced.out / "table-1.csv")}
+    rows = reproduced.methods
+    # Scores of equation 4 where all answers have log-probabilities. A figure has one measure.
+    unsure = reproduced.judge.unsure
+    for label, figure in (("CNN", "figure-7"), ("XSum", "figure-7-xsum")):
+        columns = {"BertScore": (label, "bertscore")}
+        for column, method in (("LLM", "llm"), ("MDRPE", "fixed-roles"), ("DRPE", "roles k=5")):
+            columns[column] = (f"{label}, m", method if method == unsure else f"{method} (DRPEScore)")
+        for (column, key), part in product(
+            columns.items(), ("", " (lower)", " (upper)", " (judged)", " (of)")
+        ):
+            assert table[f"{label}, m"][column + part] == rows[key][f"Pearson{part}"]
+        drpe = [("m", f"roles k={k}") for k in (0, 2, 4, 6)]
+        manual = [("m", "roles k=0"), ("m, manual", "roles k=2"), ("m", "fixed-roles")]
+        measure = "" if unsure else " (DRPEScore)"
+        for line, points in zip(drawn_lines(reproduced.out / f"{figure}.svg"), (drpe, manual), strict=True):
+            heights = [float(rows[f"{label}, {run}", method + measure]["Pearson"]) for run, method in points]
+            assert line == pytest.approx(heights, abs=1e-4)
+
+
+def test_the_roles_that_voted_and_shortages_are_told(reproduced: Reproduced) -> None:
+    page = (reproduced.out / "README.md").read_text()
+    for label, pairs in reproduced.studies.items():
+        for k, asked in ((0, 3), (2, 5), (4, 7), (5, 8), (6, 9)):
+            voted = {len(reproduced.judge.ballots[f"roles k={k}", frozenset(pair[:2])]) for pair in pairs}
+            told = f"{min(voted)} to {max(voted)} of {asked}" if len(voted) > 1 else str(asked)
+            assert reproduced.methods[f"{label}, m", f"roles k={k}"]["Roles"] == told
+        short = sum(len(reproduced.judge.ballots["roles k=6", frozenset(pair[:2])]) == 8 for pair in pairs)
+        assert short
+        assert f"{label}, m: {short} pairs: 5 of 6 roles were generated." in page
+
+
+def test_section_4_1_has_the_pairs_the_shares_and_the_agreement(reproduced: Reproduced) -> None:
+    for label, kind, size, name in (
+        ("CNN", "cnn", 36, "section-4-1"),
+        ("XSum", "bbc", 20, "section-4-1-xsum"),
+    ):
+        rows = {row["Figure"]: row for row in read_csv(reproduced.out / f"{name}.csv")}
+        assert rows["pairs"]["best"] == str(len(reproduced.studies[label]))
+        annotators = [one["annotators"] for one in study(kind, size).values()]
+        for column, choice in (("best", "best_summary"), ("worst", "worst_summary")):
+            lists = [[frozenset(one[choice]) for one in people] for people in annotators]
+            for system in SYSTEMS:
+                twice = sum(sum(system in one for one in people) >= 2 for people in lists)
+                told = float(rows[f"{system} chosen by two or more, in percent"][column])
+                assert told == pytest.approx(100 * twice / size)
+            within = statistics.fmean(
+                masi(one, other) for people in lists for one, other in combinations(people, 2)
+            )
+            everyone = [one for people in lists for one in people]
+            between = statistics.fmean(masi(one, other) for one, other in combinations(everyone, 2))
+            assert float(rows["Krippendorff's alpha, MASI distance"][column]) == pytest.approx(
+                1 - within / between
+            )
+
+
+def masi(one: frozenset[str], other: frozenset[str]) -> float:
+    """The distance of two sets by Passonneau 2006."""
+    same = 1 if one == other else 2 / 3 if one < other or other < one else 1 / 3 if one & other else 0
+    return 1 - len(one & other) / len(one | other) * same
+
+
+def test_overlap_metrics_are_those_of_the_words(reproduced: Reproduced) -> None:
+    """The metrics compare each summary with its article."""
+    for kind, size, label in (("cnn", 36, "CNN"), ("bbc", 20, "XSum")):
+        articles = {
+            one[system]["text"]: one["article"] for one in study(kind, size).values() for system in SYSTEMS
+        }
+        for n in (1, 2):
+            row = reproduced.methods[label, f"rouge-{n}"]
+            support = [
+                rouge(first, articles[first], n) - rouge(second, articles[second], n)
+                for first, second, _ in reproduced.studies[label]
+            ]
+            human = [float(first) for _, _, first in reproduced.studies[label]]
+            assert float(row["Pearson"]) == pytest.approx(stats.pearsonr(support, human).statistic)
+
+
+def rouge(summary: str, article: str, n: int) -> float:
+    """F1 of the n-grams of words (Lin 2004). No two words of the study have one stem."""
+    grams = []
+    for text in (summary, article):
+        words = re.findall(r"[a-z0-9]+", text.lower())
+        grams.append(Counter(zip(*(words[place:] for place in range(n)), strict=False)))
+    shared = (grams[0] & grams[1]).total()
+    return 2 * shared / (grams[0].total() + grams[1].total())

@@ -1,197 +1,257 @@
-"""SimulBench's tables and figures, counted again from ratings and preferences that are known."""
+"""Counts SimulBench again from the test scripts and the answers of a scripted model alone."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.drawn import drawn_bars
-from tests.support.openai_server import Body
-from tests.support.readers import fenced, prompt_of
-from tests.support.reproductions import Grid, read_csv, reproduce_with
+from tests.support.openai_server import Answer, Body
+from tests.support.recounts import draw, shown, student
+from tests.support.reproductions import read_csv, reproduce_with
 
 pytestmark = pytest.mark.timeout(300)
 
-MODELS = {"a": 0, "b": -1, "c": -2, "d": -5}
-"""How much worse the replies of each model are."""
-TASKS = {
-    "Cipher": "stateless",
-    "Rhyme": "stateless",
-    "Colours": "stateless",
-    "Units": "stateless",
-    "Chess": "stateful",
-    "Shell": "stateful",
-    "Shop": "stateful",
-    "Farm": "stateful",
-}
+MODELS = {"model-a": 2, "model-b": 0, "model-c": 1, "model-d": -2}
+"""How much better than the others each model is rated."""
+STATELESS = [f"Tool {one}" for one in "ABCDEFGHIJKLMNOPQRSTU"]
+STATEFUL = [*(f"World {one}" for one in "ABCDEFGH"), "world a"]
+"""Tasks, of which two have one name but for its case: they are two, as in the data."""
+_REPLY = re.compile(r"Reply to script (\d+) by (model-.)\.")
 
 
 class Script(NamedTuple):
     """A test script."""
 
+    id: int
     task: str
-    utterances: tuple[str, ...]
+    stateful: bool
+    part: str
+    """LastOnly, FirstChan or SubseqChan."""
     dialogue: str
     turn: int
-    subset: str
-    """"last", "first" or "later" (section 4.2.2)."""
+    """The first challenging turn of the dialogue or a later one; 0 without any."""
+    texts: tuple[str, ...]
 
 
 def scripts() -> list[Script]:
-    """Of each task a dialogue without a challenge, and one that is challenging from its second turn."""
-    found = []
-    for task in TASKS:
-        for dialogue, turn, subset in (
-            ("plain", 0, "last"),
-            ("hard", 2, "first"),
-            ("hard", 3, "later"),
-            ("hard", 4, "later"),
-        ):
-            said = [f"Act as {task} ({dialogue}).", *(f"{task} {dialogue} {one}" for one in range(2 * turn))]
-            found.append(Script(task, tuple(said), dialogue, turn, subset))
-    return found
+    """Of each task a dialogue without a challenge, and one that is challenging from a later turn."""
+    made: list[Script] = []
+    for number, name in enumerate((*STATELESS, *STATEFUL)):
+        parts = [("plain", 0, 3, "LastOnly")]
+        parts += [("hard", turn, turn - 1, "SubseqChan") for turn in range(2 + number % 2, 5)]
+        parts[1] = (*parts[1][:3], "FirstChan")
+        for dialogue, turn, before, part in parts:
+            texts = [
+                f"I want you to act as {name} ({dialogue}).",
+                *(f"{name}: {one}" for one in range(2 * before)),
+            ]
+            made.append(Script(len(made), name, name in STATEFUL, part, dialogue, turn, tuple(texts)))
+    return made
 
 
-SCRIPTS = scripts()
+def write(made: Iterable[Script], file: Path) -> None:
+    """Writes scripts in the released form, which does not name the parts."""
+    tasks = (*STATELESS, *STATEFUL)
+    with file.open("w") as opened:
+        for one in made:
+            history = [
+                {"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(one.texts)
+            ]
+            row = {
+                "id": one.id,
+                "source_id": f"{tasks.index(one.task):03}#{one.task.replace(' ', '_')}",
+                "act": one.task,
+                "task_description": one.texts[0],
+                "type": "stateful" if one.stateful else "stateless",
+                "source_file_name": f"{one.dialogue}.json",
+                "turn_num": one.turn,
+                "dialogue_history": history,
+            }
+            opened.write(json.dumps(row) + "\n")
 
 
-def draw(*parts: str) -> int:
-    return hashlib.sha256("\n".join(parts).encode()).digest()[0]
+class Models:
+    """Four models and their judge. All that they say follows from the script and the model."""
+
+    def __init__(self, scripts: Iterable[Script]) -> None:
+        self._by_text = {one.texts: one for one in scripts}
+        self.usable = Counter[tuple[int, str]]()
+
+    @staticmethod
+    def refuses(script: int, model: str) -> bool:
+        """Whether the model refuses."""
+        return draw("refuses", script, model) < 60
+
+    @classmethod
+    def rating(cls, script: int, model: str) -> int | None:
+        """The rating of a reply; None where the judge's answers cannot be read."""
+        if cls.refuses(script, model):
+            return 1
+        if draw("unreadable", script, model) < 40:
+            return None
+        return max(1, min(10, 4 + draw("rating", script, model) % 5 + MODELS[model]))
+
+    @staticmethod
+    def votes(script: int, first: str, second: str) -> tuple[str, str]:
+        """What the judge says of two replies: with the first of them shown first, and shown second."""
+        place = draw("pair", script, *sorted((first, second)))
+        swapped = first > second
+        if place < 300:
+            return ("2", "1") if swapped else ("1", "2")
+        if place < 500:
+            return ("1", "2") if swapped else ("2", "1")
+        if place < 700:
+            return "1", "1"
+        if place < 850:
+            return "tie", "tie"
+        if place < 930:
+            return ("tie", "1") if swapped else ("1", "tie")
+        return "?", "?"
+
+    @classmethod
+    def outcome(cls, script: int, first: str, second: str) -> str:
+        """The outcome for the first of two models by the rule of section 2.5."""
+        refusals = cls.refuses(script, first), cls.refuses(script, second)
+        if any(refusals):
+            return "tie" if all(refusals) else "lose" if refusals[0] else "win"
+        said = cls.votes(script, first, second)
+        if "?" in said:
+            return "missing"
+        return {("1", "2"): "win", ("2", "1"): "lose"}.get(said, "tie")
+
+    def __call__(self, body: Body) -> Answer:
+        texts = shown(body)
+        if body["model"] != "judge":
+            script, model = self._by_text[tuple(texts)].id, body["model"]
+            if self.refuses(script, model):
+                return Answer(refusal="I cannot help with that.")
+            cut = draw("cut", script, model) < 50
+            self.usable[script, model] += not cut
+            return Answer(f"Reply to script {script} by {model}.", finish_reason="length" if cut else "stop")
+        replies = [(int(script), model) for script, model in _REPLY.findall(texts[1])]
+        if body["response_format"]["json_schema"]["name"] == "rating":
+            ((script, model),) = replies
+            rating = self.rating(script, model)
+            return Answer(
+                "I would rather not." if rating is None else _json(reason="So it is.", rating=rating)
+            )
+        (script, first), (_, second) = replies
+        vote = (
+            self.votes(script, first, second)[0] if first < second else self.votes(script, second, first)[1]
+        )
+        return Answer("Neither, or both." if vote == "?" else _json(reason="So it is.", vote=vote))
 
 
-def rating(model: str, utterances: Sequence[str]) -> int:
-    """Some scripts are perfect with every model; they stay in."""
-    if draw("easy", *utterances) < 32:
-        return 10
-    return max(1, min(10, 4 + draw(model, *utterances) % 7 + MODELS[model]))
+def _json(**members: Any) -> str:
+    return json.dumps(members)
 
 
-def preferred(first: str, second: str, utterances: Sequence[str]) -> str:
-    """The better of two models; "" where the judge prefers the reply shown first, whichever it is."""
-    if draw("biased", *sorted((first, second)), *utterances) < 64:
-        return ""
-    higher, lower = sorted((first, second), key=lambda model: -MODELS[model])
-    return higher if draw("pair", higher, lower, *utterances) < 170 else lower
+class Reproduced:
+    """The folder of a reproduction, and the scripts."""
 
-
-def respond(body: Body) -> str | Body:
-    """Replies name their model and script, by which the judge decides."""
-    form = body.get("response_format")
-    if form is None:
-        said = [message["content"] for message in body["messages"]]
-        return f"reply {body['model']} {json.dumps(said)}"
-    prompt = prompt_of(body)
-
-    def of(label: str) -> tuple[str, list[str]]:
-        _, model, said = fenced(prompt, label).split(" ", 2)
-        return model, json.loads(said)
-
-    if "rating" in form["json_schema"]["schema"]["properties"]:
-        return {"reason": "Read.", "rating": rating(*of("last response"))}
-    (first, said), (second, _) = of("text 1"), of("text 2")
-    return {"reason": "Read.", "vote": "2" if preferred(first, second, said) == second else "1"}
-
-
-def mean(model: str, some: Sequence[Script]) -> float:
-    return fmean(rating(model, one.utterances) for one in some)
-
-
-def by(table: Grid, column: str) -> dict[str, dict[str, str]]:
-    return {row[column]: row for row in table}
-
-
-FIRST = [one for one in SCRIPTS if one.subset == "first"]
-HARD = [one for one in SCRIPTS if one.subset != "last"]
-GROUPS = {
-    "All": SCRIPTS,
-    "Hard": HARD,
-    "Script Type: Last Only": [one for one in SCRIPTS if one.subset == "last"],
-    "Script Type: First Chan": FIRST,
-    "Script Type: Subseq Chan": [one for one in SCRIPTS if one.subset == "later"],
-    "Simulation Type: State-less": [one for one in FIRST if TASKS[one.task] == "stateless"],
-    "Simulation Type: State-ful": [one for one in FIRST if TASKS[one.task] == "stateful"],
-}
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "out"
+        self.scripts = scripts()
+        write(self.scripts, folder / "simulbench_all.jsonl")
+        options = [part for model in MODELS for part in ("--model", model)]
+        models = Models(self.scripts)
+        finished, _ = reproduce_with(
+            models, "simulbench", folder, self.out, *options, "--judge-model", "judge"
+        )
+        assert finished.code == 0, finished.err
+        # The second run has the replies of the first one.
+        assert max(models.usable.values()) == 1
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulbench")
-    with (folder / "simulbench_all.jsonl").open("w") as rows:
-        for number, one in enumerate(SCRIPTS):
-            said = [
-                {"role": ("user", "assistant")[place % 2], "content": text}
-                for place, text in enumerate(one.utterances)
-            ]
-            row = {
-                "id": number,
-                "source_id": f"{list(TASKS).index(one.task):03}#{one.task}",
-                "act": one.task,
-                "task_description": f"Act as {one.task}.",
-                "type": TASKS[one.task],
-                "source_file_name": f"{one.dialogue}.json",
-                "turn_num": one.turn,
-                "dialogue_history": said,
-            }
-            rows.write(json.dumps(row) + "\n")
-    options = [option for model in MODELS for option in ("--model", model)]
-    finished, server = reproduce_with(respond, "simulbench", folder, folder / "out", *options)
-    assert finished.code == 0, finished.err
-    assert set(server.calls.values()) == {1}
-    return folder / "out"
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    """A reproduction with scripted models."""
+    return Reproduced(tmp_path_factory.mktemp("simulbench"))
 
 
-def test_table_4_and_its_figures(out: Path) -> None:
-    table = by(read_csv(out / "table-4.csv"), "Models")
-    for model in MODELS:
-        for name, some in GROUPS.items():
-            assert float(table[model][name]) == pytest.approx(mean(model, some)), (model, name)
-            assert table[model][f"{name} (judged)"] == str(len(some))
-    (counts,) = read_csv(out / "section-4-2.csv")
-    assert all(int(counts[name]) == len(some) for name, some in GROUPS.items())
-    for figure, names in (
+GROUPS: dict[str, Callable[[Script], bool]] = {
+    "Script Type: Last Only": lambda one: one.part == "LastOnly",
+    "Script Type: First Chan": lambda one: one.part == "FirstChan",
+    "Script Type: Subseq Chan": lambda one: one.part == "SubseqChan",
+    "Simulation Type: State-less": lambda one: one.part == "FirstChan" and not one.stateful,
+    "Simulation Type: State-ful": lambda one: one.part == "FirstChan" and one.stateful,
+    "Hard": lambda one: one.part != "LastOnly",
+    "All": lambda one: True,
+}
+
+
+def test_table_4_and_its_figures_have_the_means_of_the_ratings(reproduced: Reproduced) -> None:
+    table = {row["Models"]: row for row in read_csv(reproduced.out / "table-4.csv")}
+    (kinds,) = read_csv(reproduced.out / "section-4-2.csv")
+    means = defaultdict[str, list[float]](list)
+    for column, chosen in GROUPS.items():
+        some = [one.id for one in reproduced.scripts if chosen(one)]
+        assert int(kinds[column]) == len(some)
+        for model in MODELS:
+            ratings = [Models.rating(script, model) for script in some]
+            known = [one for one in ratings if one is not None]
+            means[column].append(statistics.fmean(known))
+            assert column != "All" or len(known) < len(ratings)
+            parts = ("", " (lower)", " (upper)", " (judged)", " (of)")
+            told = [float(table[model][column + part]) for part in parts]
+            expected = [means[column][-1], *student(known, 1, 10), len(known), len(ratings)]
+            assert told == pytest.approx(expected), (model, column)
+    for figure, columns in (
         ("figure-2", ("All", "Hard")),
         ("figure-3a", ("Simulation Type: State-less", "Simulation Type: State-ful")),
         ("figure-3b", ("Script Type: Last Only", "Script Type: First Chan", "Script Type: Subseq Chan")),
     ):
-        bars = drawn_bars(out / f"{figure}.svg")
-        # Beside the models of the run stand the twelve of the paper.
-        series = len(bars) // len(names)
+        bars = drawn_bars(reproduced.out / f"{figure}.svg")
+        series = len(bars) // len(columns)
+        # Beside the models of the run stand those of the paper.
         assert series == len(MODELS) + 12
-        for place, name in enumerate(names):
-            expected = [mean(model, GROUPS[name]) for model in MODELS]
-            shown = bars[place * series : place * series + len(MODELS)]
-            assert shown == pytest.approx(expected, abs=1e-4), (figure, name)
+        for place, column in enumerate(columns):
+            assert bars[place * series :][: len(MODELS)] == pytest.approx(means[column], abs=1e-4)
 
 
-def test_table_1_compares_the_best_three_in_both_orders(out: Path) -> None:
-    best = sorted(MODELS, key=lambda model: -mean(model, SCRIPTS))[:3]
-    table = [row for row in read_csv(out / "table-1.csv") if "(paper)" not in row["Pair of Models"]]
-    pairs = list(combinations(best, 2))
-    assert [row["Pair of Models"] for row in table] == [f"{one} v.s. {other}" for one, other in pairs]
-    for row, (one, other) in zip(table, pairs, strict=True):
-        won = [preferred(one, other, script.utterances) for script in HARD]
-        wins, ties, losses = (100 * won.count(name) / len(HARD) for name in (one, "", other))
-        assert ties > 0
-        shown = [float(row[name]) for name in ("Win", "Tie", "Lose", "Win - Lose")]
-        assert shown == pytest.approx([wins, ties, losses, wins - losses]), row
+def test_table_1_has_the_shares_of_the_pairs_of_the_three_best(reproduced: Reproduced) -> None:
+    means = {}
+    for model in MODELS:
+        ratings = [Models.rating(one.id, model) for one in reproduced.scripts]
+        means[model] = statistics.fmean(one for one in ratings if one is not None)
+    best = sorted(means, key=lambda model: -means[model])[:3]
+    table = {row["Pair of Models"]: row for row in read_csv(reproduced.out / "table-1.csv")}
+    for first, second in combinations(best, 2):
+        counts = Counter(
+            Models.outcome(one.id, first, second) for one in reproduced.scripts if one.part != "LastOnly"
+        )
+        judged = sum(counts.values()) - counts["missing"]
+        assert counts["missing"]
+        row = table[f"{first} v.s. {second}"]
+        win, tie, lose = (100 * counts[one] / judged for one in ("win", "tie", "lose"))
+        told = [float(row[one]) for one in ("Win", "Tie", "Lose", "Win - Lose", "n")]
+        assert told == pytest.approx([win, tie, lose, win - lose, judged])
 
 
-def test_table_2_has_the_simplest_and_the_hardest_tasks(out: Path) -> None:
-    for name, some in (("table-2", HARD), ("table-2-all", SCRIPTS)):
-        values: defaultdict[str, list[int]] = defaultdict(list)
-        for script in some:
-            values[script.task] += [rating(model, script.utterances) for model in MODELS]
-        simplest, hardest = read_csv(out / f"{name}.csv")
-        for kind, head in (("stateless", "Stateless Tasks"), ("stateful", "Stateful Tasks")):
-            means = {task: fmean(values[task]) for task in TASKS if TASKS[task] == kind}
-            ordered = [f"{task} ({means[task]:.2f})" for task in sorted(means, key=lambda one: means[one])]
-            assert hardest[f"{head}: this run"] == ", ".join(ordered[:2]), (name, kind)
-            assert simplest[f"{head}: this run"] == ", ".join(ordered[::-1][:2]), (name, kind)
+@pytest.mark.parametrize(("name", "hard"), [("table-2", True), ("table-2-all", False)])
+def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
+    reproduced: Reproduced, name: str, hard: bool
+) -> None:
+    table = {row["Tasks"]: row for row in read_csv(reproduced.out / f"{name}.csv")}
+    for column, stateful in (("Stateless Tasks", False), ("Stateful Tasks", True)):
+        ratings = defaultdict[str, list[int]](list)
+        for one in reproduced.scripts:
+            if one.stateful == stateful and (one.part != "LastOnly" or not hard):
+                for model in MODELS:
+                    rating = Models.rating(one.id, model)
+                    ratings[one.task] += [] if rating is None else [rating]
+        means = {task: statistics.fmean(values) for task, values in ratings.items()}
+        for row, sign in (("Simplest", -1), ("Hardest", 1)):
+            told = re.findall(r"(?:^|, )(.+?) \((\d+\.\d\d)\)", table[row][f"{column}: this run"])
+            expected = sorted(means.values(), key=lambda mean: sign * mean)[: min(10, len(means) // 2)]
+            assert [float(mean) for _, mean in told] == pytest.approx(expected, abs=0.0051)
+            assert all(means[task] == pytest.approx(float(mean), abs=0.0051) for task, mean in told)

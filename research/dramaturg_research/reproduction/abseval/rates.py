@@ -121,8 +121,8 @@ def quantiles_of_steps(summary: Summary) -> Mapping[str, Sequence[VerdictFigures
     }
 
 
-def pooled_rate(figures: Iterable[VerdictFigures], criterion: str) -> float | None:
-    """The share of verdicts of a criterion that pass. None: no verdict has an answer."""
+def pooled_counts(figures: Iterable[VerdictFigures], criterion: str) -> tuple[int, int]:
+    """The verdicts of a criterion that pass, and those that pass or fail."""
     mine = [one for one in figures if one.criterion == criterion]
     passed, failed = (sum(getattr(one, name) for one in mine) for name in ("pass_count", "fail_count"))
-    return passed / (passed + failed) if passed + failed else None
+    return passed, passed + failed

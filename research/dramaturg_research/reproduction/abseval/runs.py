@@ -18,9 +18,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOp
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets.json_lines import LineError
+from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 from dramaturg.tables.model import Table
 from dramaturg_research.ablations.agreement import labelled_outcomes, measure_agreement, read_verdicts
 from dramaturg_research.ablations.variants import VARIANTS
@@ -94,6 +95,7 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         rows = [_without_candidates(row) for row in released]
         source = "tasks of --tasks" if session.tasks else "tasks of CoScript; MCScript was not released"
         made = Reproduction(TITLE, f"Data: {len(rows)} {source}.")
+        _check_labels(session, rows)
         for name, mechanism in (
             (AGENTS, scripts_pb2.MECHANISM_AGENTS),
             (SINGLE, scripts_pb2.MECHANISM_SINGLE_JUDGE),
@@ -243,6 +245,25 @@ def _varied(rows: Sequence[EvaluateScriptsRequest], session: Session) -> Sequenc
     return found
 
 
+def _check_labels(session: Session, rows: Sequence[EvaluateScriptsRequest]) -> None:
+    """Refuses labels that are of no script of the run, before it is bought."""
+    if not session.people:
+        return
+    join = LabelJoin(HumanLabels(session.people, 0, []))
+    labels = [
+        join.of(str(line), row.task.id, model, criterion)
+        for line, row in enumerate(session.selected(rows), start=1)
+        for model in session.models
+        for criterion in ABSEVAL
+    ]
+    try:
+        join.check()
+    except AmbiguousLabelsError as error:
+        raise DataError(f"--labels: {error}") from error
+    if all(label is None for label in labels):
+        raise DataError("--labels: no label is of a script of this run: an item is TASK/MODEL")
+
+
 async def _agreement(
     service: AlignmentServiceAsyncStub, session: Session
 ) -> Mapping[str, Mapping[str, AccuracyGroup]]:
@@ -254,14 +275,10 @@ async def _agreement(
         if sample.HasField("scripts"):
             samples.setdefault(sample.scripts.tags[VARIANT_TAG], []).append(sample)
     verdicts = {name: read_verdicts(of_variant) for name, of_variant in samples.items()}
-    try:
-        labels = labelled_outcomes(verdicts.get(BASE, {}), HumanLabels(session.people, 0, []))
-    except AmbiguousLabelsError as error:
-        raise DataError(f"--labels: {error}") from error
+    labels = labelled_outcomes(verdicts.get(BASE, {}), HumanLabels(session.people, 0, []))
     found, problem = await measure_agreement(service, verdicts, labels)
     if not found:
-        unknown = "no label is of a script of this run: an item is TASK/MODEL"
-        raise DataError(f"--labels: {problem or unknown}")
+        raise DataError(f"--labels: {problem or 'no verdict has a label'}")
     return found
 
 

@@ -26,11 +26,11 @@ from dramaturg_research.reproduction.abseval.rates import (
     find_figures,
     model_groups,
     pass_rate,
-    pooled_rate,
+    pooled_counts,
     quantiles_of_steps,
     size_of,
 )
-from dramaturg_research.reproduction.cells import count, estimate, number, words
+from dramaturg_research.reproduction.cells import count, counted, estimate, number, words
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
@@ -433,7 +433,10 @@ def figure_12(summary: Summary) -> Table:
     rows = []
     for steps, figures in quantiles_of_steps(summary).items():
         scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
-        rates = (number(pooled_rate(figures, criterion), _DIGITS) for criterion in _BY_LENGTH)
+        rates = [
+            counted(number(passed / judged if judged else None, _DIGITS), judged, scripts)
+            for passed, judged in (pooled_counts(figures, criterion) for criterion in _BY_LENGTH)
+        ]
         rows.append(Row([words(steps), count(scripts), *rates]))
     return Table(
         "Figure 12: Rates by the number of steps",
@@ -441,7 +444,7 @@ def figure_12(summary: Summary) -> Table:
         rows,
         name="figure-12",
         notes=[
-            "All models together, in quarters by the number of steps.",
+            "All models together, in quarters by the number of steps. Verdicts that abstain are left out.",
             "Refusals and answers without steps are left out.",
             "Scripts of equal numbers stay together: groups may differ in size and be fewer than four.",
             "The paper prints no values.",

@@ -16,15 +16,34 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.database.errors import StoreError
+from dramaturg.judge.provenance import prompt_texts
 from gateway.runs import store_calls
 from gateway.runs.engine import orchestrator, outcomes
-from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter, UsageTracker
+from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter, PromptTexts, UsageTracker
 from gateway.runs.records import NewRun, SampleOutcome, SampleWork
 from tests.support.engines import lines, runs_with, script_rows, scripts_spec
 
 
 def outcome(index: int) -> SampleOutcome:
     return SampleOutcome(RunSample(index=index), (), Usage())
+
+
+def test_the_text_of_a_prompt_is_added_to_the_first_sample_with_it() -> None:
+    known = {"a1": "Judge.", "b2": "Write."}
+    texts = PromptTexts(lambda digest: known.get(digest, ""))
+
+    def sample(*digests: str) -> RunSample:
+        made = RunSample()
+        for digest in digests:
+            assessment = made.scripts.candidates.add().assessments.add().assessment
+            assessment.provenance.prompts.add(name="p", sha256=digest)
+        texts.add(made)
+        return made
+
+    assert list(prompt_texts(sample("a1", "a1", "c3"))) == [("a1", "Judge.")]
+    assert list(prompt_texts(sample("b2", "a1"))) == [("b2", "Write.")]
+    known["c3"] = "Compare."
+    assert list(prompt_texts(sample("c3"))) == [("c3", "Compare.")]
 
 
 async def test_a_full_group_is_written_at_once_and_the_rest_when_it_is_waited_for() -> None:

@@ -97,6 +97,8 @@ FORMER = (
     "ALTER TABLE run_results DROP COLUMN measured_confidence",
     "CREATE TABLE run_schema (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO run_schema VALUES (11)",
+    "ALTER TABLE run_samples DROP COLUMN due",
+    "ALTER TABLE run_samples DROP COLUMN waits",
     "DROP VIEW run_queue",
 )
 """Makes a store one of the release before its revisions."""

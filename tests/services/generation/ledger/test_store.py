@@ -29,6 +29,8 @@ ANSWER = Answer(
     retried=3,
 )
 FORMER = (
+    "DROP TABLE dramaturg_batches",
+    "DROP TABLE dramaturg_batch_requests",
     "DROP TABLE dramaturg_ledger_revision",
     "CREATE TABLE dramaturg_ledger (version INTEGER NOT NULL PRIMARY KEY)",
     "INSERT INTO dramaturg_ledger VALUES (4)",

@@ -389,6 +389,12 @@ async def test_what_the_settings_add_is_sent(kind: str) -> None:
     assert answer.text == "ready"
 
 
+@pytest.mark.parametrize("kind", ["openai"], indirect=True)
+async def test_the_provider_is_told_to_keep_nothing(kind: str) -> None:
+    _, server = await ask(kind, says())
+    assert server.bodies[0]["store"] is False
+
+
 @pytest.mark.parametrize("refused", [False, True])
 async def test_the_fixed_part_is_marked_where_the_api_needs_it(kind: str, refused: bool) -> None:
     needs = kind in {"anthropic", "bedrock"}

@@ -1,0 +1,187 @@
+"""Releases in a played API server, by Helm's own library and by kubectl."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.k8s.charts import values as values_of
+from tests.k8s.rendered import CHART, K8S, ROOT
+from tests.support.kubernetes import Kubernetes, Object, kubernetes
+
+README = (K8S / "README.md").read_text(encoding="utf-8")
+RECORD = "helm.sh/release.v1"
+"""The type of the Secrets in which Helm has its releases."""
+WAIT = {"wait": "watcher", "timeout": 60}
+HELM = f"""#!{sys.executable}
+import argparse, os, helm_python
+parser = argparse.ArgumentParser()
+for name in ("verb", "release", "chart"):
+    parser.add_argument(name)
+parser.add_argument("--namespace")
+parser.add_argument("--set", action="append")
+parser.add_argument("--wait", action="store_true", required=True)
+given = parser.parse_args()
+assert given.verb == "install"
+options = {{"namespace": given.namespace, "qps": 1000}}
+with helm_python.Config(kubeconfig_path=os.environ["KUBECONFIG"], **options) as helm:
+    values = helm_python.parse_set_string(",".join(given.set))
+    helm.install(given.chart, given.release, values, namespace=given.namespace, wait="watcher", timeout=60)
+"""
+"""The command ``helm install``, by Helm's library."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Kubernetes]:
+    """A cluster with the namespaces of a caller and of another release."""
+    with kubernetes() as played:
+        for name in ("team-a", "team-b"):
+            body = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{name}"}}}}'
+            played.answer("POST", "/api/v1/namespaces", "", body.encode())
+        yield played
+
+
+def stored(cluster: Kubernetes) -> dict[tuple[str, str, str], Object]:
+    """All objects, without Helm's records and what the server adds to each write."""
+    found = {}
+    for one in cluster.objects:
+        if one.get("type") != RECORD:
+            metadata = one["metadata"]
+            metadata.pop("resourceVersion", None)
+            found[one["kind"], metadata.get("namespace", ""), metadata["name"]] = one
+    return found
+
+
+@pytest.mark.parametrize("name", ["single", "standard", "production"])
+def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(cluster: Kubernetes, name: str) -> None:
+    """A rollback to the first revision makes its objects again; the Secrets that cert-manager keeps are left.
+
+    An object whose immutable field a new image or another value changed would be refused.
+    """
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    values: Mapping[str, Any] = {"size": "single"} if name == "single" else values_of(name)
+    changes: list[Mapping[str, Any]] = [
+        {"image": {"digest": f"sha256:{'1' * 64}"}, "services": {"graph": {"configuration": "[graph]\n"}}},
+        {"migration": {"enabled": True}, "console": {"enabled": True}, "commonLabels": {"team": "a"}},
+    ]
+    before = stored(cluster)
+    options = {"namespace": "team-b", "qps": 1000}
+    with helm.Config(kubeconfig_content=cluster.kubeconfig("team-b"), **options) as release:
+        release.install(str(CHART), "ours", values, namespace="team-b", **WAIT)
+        installed = stored(cluster)
+        for change in changes:
+            release.upgrade(str(CHART), "ours", {**values, **change}, namespace="team-b", **WAIT)
+        assert stored(cluster) != installed
+        release.rollback("ours", version=1, **WAIT)
+        assert stored(cluster) == installed
+        release.test("ours")
+        release.uninstall("ours", **WAIT)
+    made = {key: one for key, one in installed.items() if key not in before}
+    assert all(key[1] == "team-b" for key in made)
+    assert not re.search(r"ns/dramaturg/|\.dramaturg\.svc", str(made)), (
+        "it names another namespace than its own"
+    )
+    kept = {key for key, one in made.items() if "labels" not in one["metadata"]}
+    assert {key[0] for key in kept} <= {"Secret"}
+    for one in (made[key] for key in made.keys() - kept):
+        assert (
+            one["metadata"]["labels"].items()
+            >= {
+                "app.kubernetes.io/instance": "ours",
+                "app.kubernetes.io/managed-by": "Helm",
+            }.items()
+        )
+    assert stored(cluster).keys() == before.keys() | kept
+    assert not [one for one in cluster.objects if one.get("type") == RECORD]
+    assert cluster.refused == []
+
+
+@pytest.mark.parametrize(("size", "most"), [("single", 6), ("standard", 9)])
+def test_the_printed_commands_lead_to_a_caller_in_another_namespace(
+    cluster: Kubernetes, size: str, most: int, tmp_path: Path
+) -> None:
+    """From an empty cluster. Every Secret that a pod reads is there, with its keys."""
+    pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH")
+    (block,) = [
+        found
+        for found in re.findall(r"```\n(kubectl apply -k k8s/overlays/namespace\n.*?)```", README, re.DOTALL)
+        if ("size=single" in found) == (size == "single")
+    ]
+    commands = block.strip().splitlines()
+    assert len(commands) <= most
+    (tmp_path / "k8s").symlink_to(K8S)
+    for file in ("token", "tokens.json", "KEYFILE", "FILE"):
+        (tmp_path / file).write_text(f"the {file}", encoding="utf-8")
+    (tmp_path / "helm").write_text(HELM, encoding="utf-8")
+    (tmp_path / "helm").chmod(0o755)
+    (tmp_path / "config").write_text(cluster.kubeconfig(), encoding="utf-8")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT),
+                   "KUBECONFIG": str(tmp_path / "config")}  # fmt: skip
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert cluster.refused == []
+    secrets = {
+        (one["metadata"]["namespace"], one["metadata"]["name"]): one["data"]
+        for one in cluster.objects
+        if one["kind"] == "Secret"
+    }
+    pods = [one for one in cluster.objects if one["kind"] in {"Deployment", "Job"}]
+    assert {one["metadata"]["namespace"] for one in pods} == {"dramaturg", "team-a"}
+    for one in pods:
+        for name, keys in read(one["spec"]["template"]["spec"]):
+            assert keys <= secrets[one["metadata"]["namespace"], name].keys(), one["metadata"]["name"]
+    known = base64.b64decode(secrets["team-a", "dramaturg"]["ca.crt"])
+    assert known == base64.b64decode(secrets["dramaturg", "authority-public"]["ca.crt"])
+
+
+def read(spec: Object) -> Iterator[tuple[str, set[str]]]:
+    """The Secrets that a pod cannot start without, and the keys that it names."""
+    for volume in spec["volumes"]:
+        if (secret := volume.get("secret")) and not secret.get("optional"):
+            yield secret["secretName"], {item["key"] for item in secret.get("items", [])}
+    for container in spec["containers"]:
+        for entry in container.get("env", []):
+            if reference := entry.get("valueFrom", {}).get("secretKeyRef"):
+                yield reference["name"], {reference["key"]}
+
+
+def test_a_judge_that_another_team_added_outlives_an_upgrade(cluster: Kubernetes, tmp_path: Path) -> None:
+    """By the command of the README: the key is theirs, the others are those of the release."""
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH")
+    (command,) = re.findall(r"```\n(kubectl apply --server-side .*?)```", README, re.DOTALL)
+    (tmp_path / "config").write_text(cluster.kubeconfig(), encoding="utf-8")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
+    options = {"namespace": "team-b", "qps": 1000}
+    with helm.Config(kubeconfig_content=cluster.kubeconfig("team-b"), **options) as release:
+        release.install(str(CHART), "ours", {"size": "single"}, namespace="team-b", wait="hookOnly")
+        theirs = command.replace("namespace: dramaturg", "namespace: team-b").replace(
+            "-n dramaturg", "-n team-b"
+        )
+        subprocess.run(["bash", "-euc", theirs], env=environment, check=True, capture_output=True)
+        judges = [{"role": "critic", "name": "next", "target": "next:50051"}]
+        release.upgrade(
+            str(CHART), "ours", {"size": "single", "judges": judges}, namespace="team-b", wait="hookOnly"
+        )
+    data = cluster.one("ConfigMap", "judges")["data"]
+    assert data.keys() == {"00-built-in.toml", "50-values.toml", "other-critic.toml"}
