@@ -89,11 +89,17 @@ async def test_a_gate_encloses_calls_of_every_arity(method: str) -> None:
 async def test_a_call_waits_for_its_turn_before_its_request_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    gate, caller, read = Turnstile(1), holder("team-a", "operator"), []
+    gate, caller = Turnstile(1), holder("team-a", "operator")
+    read: list[bytes] = []
 
     def noting(*args: Any) -> Callable[[bytes], Any]:
         parse = readable(*args)
-        return lambda data: read.append(data) or parse(data)
+
+        def note(data: bytes) -> Any:
+            read.append(data)
+            return parse(data)
+
+        return note
 
     readable = chain._readable
     monkeypatch.setattr(chain, "_readable", noting)
