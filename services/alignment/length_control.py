@@ -204,13 +204,11 @@ def length_controlled(
     drawn = sparse.csr_array((np.ones(count), (own.prompt, np.arange(count))), shape=(units, count))
 
     def statistic(weights: Array) -> Array:
-        found = np.full((weights.shape[0], 1), np.nan)
-        for place, items in enumerate(weights @ drawn):
-            resampling.checkpoint()
-            effects = logistic(design, preference, np.concatenate([items, fixed]))
-            if effects is not None:
-                shares = special.expit(equal @ effects[: equal.shape[1]])
-                found[place] = float(items @ shares) / float(items.sum())
+        items: Array = np.asarray(weights @ drawn)
+        every = np.concatenate([items, np.broadcast_to(fixed, (items.shape[0], fixed.size))], axis=1)
+        effects = logistic(design, preference, every, resampling.checkpoint)
+        shares = special.expit(effects[:, : equal.shape[1]] @ equal.T)
+        found: Array = (items * shares).sum(axis=1, keepdims=True) / items.sum(axis=1, keepdims=True)
         return found
 
     found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=count)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
@@ -82,29 +83,36 @@ def rate(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position
         rows, draws = np.concatenate([rows, drawn[:, free]]), np.ones(one.size)
 
     def statistic(weights: Array) -> Array:
-        found = np.full((weights.shape[0], systems + 1), np.nan)
         played, won = weights @ counts, weights @ wins
-        for place in range(weights.shape[0]):
-            resampling.checkpoint()
-            if (
-                within
-                and np.unique(_by_wins(first, second, played[place], won[place], systems)[rated]).size > 1
-            ):
-                continue
-            own, total = (
-                np.concatenate([some[place, inside], part])
-                for some, part in ((won, _DRAW * draws), (played, draws))
-            )
-            shares = np.divide(own, total, out=np.zeros(own.size), where=total > 0)
-            effects = logistic(rows, shares, total)
-            if effects is None:
-                continue
-            strengths = np.zeros(systems + 1)
-            strengths[free] = effects
-            strength = strengths[:systems]
-            zero = strength[origin] if origin is not None else strength.mean()
-            found[place] = np.append(ELO_SCALE * (strength - zero), strengths[systems])
-        return found
+        own, total = (
+            np.concatenate([some[:, inside], np.broadcast_to(part, (weights.shape[0], part.size))], axis=1)
+            for some, part in ((won, _DRAW * draws), (played, draws))
+        )
+        shares = np.divide(own, total, out=np.zeros(own.shape), where=total > 0)
+        strengths = np.zeros((weights.shape[0], systems + 1))
+        strengths[:, free] = logistic(rows, shares, total, resampling.checkpoint)
+        if within:
+            strengths[~connected(played, won)] = np.nan
+        strength = strengths[:, :systems]
+        zero = strength[:, [origin]] if origin is not None else strength.mean(axis=1, keepdims=True)
+        strengths[:, :systems] = ELO_SCALE * (strength - zero)
+        # A system that is not rated has the strength 0 of the model, which says nothing where it has no fit.
+        strengths[np.isnan(strengths).any(axis=1)] = np.nan
+        return strengths
+
+    def connected(played: Array, won: Array) -> NDArray[np.bool_]:
+        """Whether each rated system is reached from every other by wins, in each resample."""
+        known: dict[bytes, bool] = {}
+        found = []
+        for one, wins_of_one in zip(played, won, strict=True):
+            # Many resamples have wins in the same pairs.
+            key = np.packbits(np.concatenate([wins_of_one > 0, one - wins_of_one > 0])).tobytes()
+            if key not in known:
+                resampling.checkpoint()
+                groups = _by_wins(first, second, one, wins_of_one, systems)[rated]
+                known[key] = np.unique(groups).size == 1
+            found.append(known[key])
+        return np.array(found)
 
     played = np.bincount(pairs.first, minlength=systems) + np.bincount(pairs.second, minlength=systems)
     apart = _apart(pairs.systems, compared, origin)

@@ -87,6 +87,9 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(cluster: Kubernete
         release.uninstall("ours", **WAIT)
     made = {key: one for key, one in installed.items() if key not in before}
     assert all(key[1] == "team-b" for key in made)
+    assert not re.search(r"ns/dramaturg/|\.dramaturg\.svc", str(made)), (
+        "it names another namespace than its own"
+    )
     kept = {key for key, one in made.items() if "labels" not in one["metadata"]}
     assert {key[0] for key in kept} <= {"Secret"}
     for one in (made[key] for key in made.keys() - kept):

@@ -68,13 +68,14 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- .Values.store.type | default (ternary "sqlite" "postgres" (eq .Values.size "single")) -}}
 {{- end -}}
 
-{{/* The variables of a database. Arguments: root, names (of the variables with its address), secret. */}}
+{{/* The variables of a database. Arguments: root, names (of the variables with its address), application (who connects), secret. */}}
 {{- define "dramaturg.database" -}}
 {{- $store := .root.Values.store -}}
 {{- range .names }}
 - name: {{ . }}
   valueFrom: {secretKeyRef: {name: {{ $.secret | default $store.urlSecret.name }}, key: {{ $store.urlSecret.key }}}}
 {{- end }}
+- {name: PGAPPNAME, value: {{ .application }}}
 {{- if $store.caSecret.name }}
 # The certificate of the database must be valid for its host name.
 - {name: PGSSLMODE, value: verify-full}
@@ -99,9 +100,4 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
       csi.cert-manager.io/duration: 24h
       csi.cert-manager.io/renew-before: 8h
       csi.cert-manager.io/fs-group: {{ .Values.tls.fsGroup | default 65532 | int64 | toString | quote }}
-{{- end -}}
-
-{{/* The keys of a TOML table with the given name, nested tables with their full names. Arguments: name, table. */}}
-{{- define "dramaturg.toml" -}}
-{{- regexReplaceAll "(?m)^(\\s*\\[+)" (toToml .table) (printf "${1}%s." .name) -}}
 {{- end -}}

@@ -95,7 +95,7 @@ own name. Its members listen on the ports from 50061 on.
 {{- range $name, $built := $table -}}
 {{- $own := default dict (get $values.services $name) -}}
 {{- $row := mergeOverwrite (deepCopy $base) (deepCopy $built) (deepCopy $values.defaults) (deepCopy $own) -}}
-{{- range list "extraEnv" "extraEnvFrom" "extraVolumes" "extraVolumeMounts" -}}
+{{- range list "extraEnv" "extraEnvFrom" "extraVolumes" "extraVolumeMounts" "extraInitContainers" -}}
 {{- $_ := set $row . (concat (get $built . | default list) (get $values.defaults . | default list) (get $own . | default list)) -}}
 {{- end -}}
 {{- $settings := default list $built.settings -}}
@@ -115,8 +115,10 @@ own name. Its members listen on the ports from 50061 on.
 {{- else if eq $name "generation" -}}
 {{- $keyed := dict "name" "openai" "kind" "chat" "api_key_file" "/etc/dramaturg/providers/openai" -}}
 {{- range $values.providers | default (ternary list (list $keyed) (eq $values.backend "offline")) -}}
-{{- $provider := printf "generation.providers.%s" .name -}}
-{{- $text = printf "%s[%s]\n%s" $text $provider (include "dramaturg.toml" (dict "name" $provider "table" (omit . "name"))) -}}
+{{- /* One table after the other, in the order of the values; without the headers and the indent of those around it. */ -}}
+{{- $provider := dict "generation" (dict "providers" (dict .name (omit . "name"))) | toToml -}}
+{{- $provider = trimPrefix "[generation]\n  [generation.providers]\n" $provider | printf "\n%s" | replace "\n    " "\n" -}}
+{{- $text = printf "%s%s" $text (trimPrefix "\n" $provider) -}}
 {{- end -}}
 {{- else if $settings -}}
 {{- $text = printf "[%s]\n%s\n" $name (join "\n" $settings) -}}

@@ -72,10 +72,9 @@ def fit_platt(confidence: Array, correct: Array) -> Map | None:
         return None
     # Targets off 0 and 1 keep the effects finite where confidence separates the halves.
     targets = np.where(correct > 0, (right + 1) / (right + 2), 1 / (wrong + 2))
-    effects = logistic(design, targets, np.ones(confidence.size))
-    if effects is None:
+    intercept, slope = logistic(design, targets, np.ones((1, confidence.size)))[0]
+    if np.isnan(slope):
         return None
-    intercept, slope = effects
     return lambda values: special.expit(intercept + slope * _log_odds(values))
 
 

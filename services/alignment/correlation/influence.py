@@ -46,10 +46,10 @@ def _spearman(first: Array, second: Array) -> tuple[float, Array]:
 
 def _kendall(first: Array, second: Array) -> tuple[float, Array]:
     x, y, count = _Column(first), _Column(second), first.size
-    below = dominated(x.below, x.code, y.code, y.code)
-    below_or_tied = dominated(x.below, x.code, y.code, y.code + 1)
-    within = dominated(x.below + x.tied, x.code, y.code, y.code + 1)
-    within_below = dominated(x.below + x.tied, x.code, y.code, y.code)
+    ends = x.below + x.tied
+    prefixes = np.concatenate([x.below, x.below, ends, ends])
+    bounds = np.concatenate([y.code, y.code + 1, y.code + 1, y.code])
+    below, below_or_tied, within, within_below = dominated(prefixes, x.code, y.code, bounds).reshape(4, -1)
     above_x, above_y = count - x.below - x.tied, count - y.below - y.tied
     concordant = below + (count - (x.below + x.tied) - (y.below + y.tied) + within)
     discordant = (x.below - below_or_tied) + (y.below - within_below)
@@ -93,15 +93,15 @@ class _Column:
 
 
 def dominated(prefix: Index, order_by: Index, values: Index, bound: Index) -> Index:
-    """For each item the number of items among the lowest of one score whose other score is below a bound.
+    """For each query the number of items among the lowest of one score whose other score is below a bound.
 
     A wavelet matrix (Claude and Navarro 2012): one pass for each binary digit of the values.
 
     Args:
-        prefix: How many of the items, in ascending order of ``order_by``, each item looks at.
+        prefix: How many of the items, in ascending order of ``order_by``, each query looks at.
         order_by: The score that orders.
         values: The other score of each item, whole numbers from 0.
-        bound: The bound of each item.
+        bound: The bound of each query.
     """
     row = values[np.argsort(order_by, kind="stable")]
     start, end = np.zeros_like(prefix), prefix.copy()
