@@ -18,6 +18,7 @@ IMAGE_EXTRAS := --extra platform --extra datasets --extra anthropic --extra azur
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
 TSC := .tools/k8s/node_modules/.bin/tsc
+PROMTOOL := .tools/prometheus/.tried
 BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -111,7 +112,7 @@ test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports and the console
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
-k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) $(RELEASE)/uv ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
+k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) $(PROMTOOL) $(RELEASE)/uv ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
 	@$(PYTEST) -m k8s tests/k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
@@ -269,4 +270,11 @@ $(TSC): Makefile
 		@kubernetes-models/cert-manager@6.0.0 @kubernetes-models/cloudnative-pg@2.0.0 \
 		@kubernetes-models/gateway-api@2.0.0 @kubernetes-models/keda@2.0.0 \
 		@kubernetes-models/prometheus-operator@6.0.0
+	@touch $@
+
+# Of Debian's package, which is not installed: its server is not needed.
+$(PROMTOOL):
+	@mkdir -p $(@D)
+	@cd $(@D) && { apt-get -qq update && apt-get -qq download prometheus && dpkg -x prometheus_*.deb .; } >/dev/null 2>&1 \
+		|| echo "skipped: Debian's package of Prometheus, which tests the alerts, is not to be had" >&2
 	@touch $@

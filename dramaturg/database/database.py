@@ -411,7 +411,7 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
 def _postgres(url: sa.URL, busy_seconds: float) -> sa.Engine:
     return sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
-        connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "dramaturg"},
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "fallback_application_name": "dramaturg"},
         pool_size=_POOL_SIZE,
         max_overflow=0,
         pool_timeout=busy_seconds,

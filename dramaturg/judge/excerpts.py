@@ -12,9 +12,6 @@ from dramaturg.api.common.v1.script_pb2 import Edge, Script, Task
 from dramaturg.judge.fence import Fenced, fence, fence_items
 from dramaturg.judge.steps import ParsedCandidate
 
-NONE = "(none)"
-"""The text of a prompt in place of an absent part of a request."""
-
 
 class ExcerptLimits(BaseModel):
     """The maximum length of each part of a request in a prompt, in characters. Longer parts are cut."""
@@ -46,8 +43,8 @@ class Excerpt:
 
     @property
     def text(self) -> str:
-        """The text in the prompt."""
-        return "\n".join(one.text for one in self.fences) or NONE
+        """The text in the prompt. Empty: the request does not have this part."""
+        return "\n".join(one.text for one in self.fences)
 
     @property
     def parameters(self) -> dict[str, str]:

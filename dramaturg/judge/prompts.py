@@ -3,7 +3,8 @@
 A prompt file is Markdown. A line ``# system`` or ``# user`` starts the message of that role, ``# part NAME``
 starts a text that is used where a request needs it, for example the definition of a criterion. Text before
 the first such line is a comment. ``{{name}}`` is a placeholder, ``{{> name}}`` includes the section
-``# text`` of another file.
+``# text`` of another file. A heading, which is a line that ends with a colon, above one placeholder is left
+out with it where its value is empty.
 
 The system message is the fixed part: it holds instructions, criteria and the form of the answer, and no
 content of a request. Providers cache the common beginning of prompts, so all calls of a judge share it.
@@ -40,6 +41,8 @@ _ROLES = {
 _TEXT, _PART = "text", "part "
 _HEADING = re.compile(r"^# (system|user|text|part [a-z0-9_]+)[ \t]*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([a-z][a-z0-9_]*)[ \t]*\}\}")
+# A heading above a placeholder, to the end of the paragraph.
+_OPTIONAL = re.compile(r"[^\n{}]+:\n" + _PLACEHOLDER.pattern)
 _INCLUSION = re.compile(r"\{\{>[ \t]*([a-z][a-z0-9_]*)[ \t]*\}\}")
 
 
@@ -68,10 +71,19 @@ class Prompt:
         return frozenset(name for text in self.messages.values() for name in _PLACEHOLDER.findall(text))
 
     @cached_property
-    def _pieces(self) -> Sequence[tuple[MessageRole.ValueType, Sequence[str]]]:
-        """The messages by role, system first, each split into alternating texts and placeholders."""
+    def _paragraphs(self) -> Sequence[tuple[MessageRole.ValueType, Sequence[tuple[bool, Sequence[str]]]]]:
+        """The messages by role, system first.
+
+        Each paragraph: whether it is a heading above a placeholder; its alternating texts and placeholders.
+        """
         return [
-            (role, _PLACEHOLDER.split(self.messages[name]))
+            (
+                role,
+                [
+                    (_OPTIONAL.fullmatch(paragraph) is not None, _PLACEHOLDER.split(paragraph))
+                    for paragraph in self.messages[name].split("\n\n")
+                ],
+            )
             for name, role in _ROLES.items()
             if name in self.messages
         ]
@@ -84,17 +96,21 @@ class Prompt:
     def render(self, values: Mapping[str, str]) -> list[Message]:
         """Returns the messages, system first, with the values in place of the placeholders.
 
-        All placeholders are replaced in one pass: placeholders within values are text. Lines around an empty
-        value do not leave a gap at the end of a message.
+        All placeholders are replaced in one pass: placeholders within values are text. A heading above an
+        empty value is left out. Lines around an empty value do not leave a gap at the end of a message.
 
         Raises:
             KeyError: A placeholder has no value.
         """
         messages = []
-        for role, pieces in self._pieces:
-            filled = [*pieces]
-            filled[1::2] = [values[placeholder] for placeholder in pieces[1::2]]
-            messages.append(Message(role=role, text="".join(filled).rstrip()))
+        for role, paragraphs in self._paragraphs:
+            texts = []
+            for optional, pieces in paragraphs:
+                filled = [*pieces]
+                filled[1::2] = [values[placeholder] for placeholder in pieces[1::2]]
+                if not optional or filled[1]:
+                    texts.append("".join(filled))
+            messages.append(Message(role=role, text="\n\n".join(texts).rstrip()))
         return messages
 
     def definitions(self, names: Sequence[str]) -> str:

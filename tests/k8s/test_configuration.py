@@ -50,58 +50,58 @@ def contracts() -> set[str]:
 
 
 @every_rendering
-def test_every_variable_is_one_that_the_code_reads(render: Render) -> None:
-    known = {*variables(), CONFIG_VARIABLE}
-    for pod in render().pods():
+def test_the_code_reads_what_each_pod_is_given(render: Render, tmp_path: Path) -> None:
+    """Variables, tables, ports, probes and files; misspelt keys are refused when settings are read."""
+    rendering, known, served = render(), {*variables(), CONFIG_VARIABLE}, contracts()
+    for pod in rendering.pods():
         used = {name for name in pod.environment() if name.startswith("DRAMATURG_")}
         assert used <= known, f"{pod.owner}: {used - known}"
-
-
-@every_rendering
-def test_every_service_accepts_its_configuration(render: Render, tmp_path: Path) -> None:
-    """The table of the service, and those of the server and of the channels; misspelt keys are refused."""
-    rendering = render()
     for pod in rendering.services():
         with pytest.MonkeyPatch.context() as patch:
             write_configuration(rendering, pod, tmp_path, patch)
-            server, channel = ServerSettings(), ChannelSettings()
-        load_settings(rendering, pod, tmp_path)
+            server, channel, runs, traces = (
+                ServerSettings(),
+                ChannelSettings(),
+                RunsSettings(),
+                TracesSettings(),
+            )
+        settings = load_settings(rendering, pod, tmp_path)
         assert server.host == "0.0.0.0"
         assert (server.tls_certificate_file is None) == (not channel.encrypted)
 
-
-@every_rendering
-def test_ports_are_those_that_the_server_listens_on(render: Render, tmp_path: Path) -> None:
-    rendering = render()
-    for pod in rendering.services():
-        with pytest.MonkeyPatch.context() as patch:
-            write_configuration(rendering, pod, tmp_path, patch)
-            server = ServerSettings()
         # Services in one process take the ports from that of the server on.
         count = len(pod.container.get("args", [""]))
         public = {f"grpc-{index}": server.port + index for index in range(1, count)}
         public |= {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
         declared = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
-        settings = load_settings(rendering, pod, tmp_path)
         http = settings.http.port if isinstance(settings, GatewaySettings) else None
         assert declared == {**public, "probe": server.probe_port, **({"http": http} if http else {})}
-        service = rendering.one("Service", pod.name)
-        assert {entry["name"]: entry["port"] for entry in service["spec"]["ports"]} == public
-        assert all(entry["targetPort"] == entry["name"] for entry in service["spec"]["ports"])
+        ports = rendering.one("Service", pod.name)["spec"]["ports"]
+        assert {entry["name"]: entry["port"] for entry in ports} == public
+        assert all(entry["targetPort"] == entry["name"] for entry in ports)
 
+        startup, readiness, liveness = (
+            pod.container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")
+        )
+        assert {probe["grpc"]["port"] for probe in (startup, readiness, liveness)} == {server.probe_port}
+        assert startup["grpc"]["service"] == liveness["grpc"]["service"] == ""
+        assert readiness["grpc"]["service"] in served
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
-@every_rendering
-def test_probes_ask_for_the_contract_and_for_the_server(render: Render) -> None:
-    served = contracts()
-    for pod in render().services():
-        probes = {name: pod.container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
-        port = int(pod.environment()[ServerSettings.variable("probe_port")])
-        for probe in probes.values():
-            assert not {"tcpSocket", "httpGet", "exec"} & probe.keys()
-            assert probe["grpc"]["port"] == port
-        assert probes["startup"]["grpc"]["service"] == probes["liveness"]["grpc"]["service"] == ""
-        assert probes["readiness"]["grpc"]["service"] in served
-        assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
+        needed = server.drain_delay_seconds + server.drain_grace_seconds + traces.flush_seconds
+        needed += runs.drain_timeout_seconds if pod.name == "gateway" else 0
+        assert server.drain_delay_seconds == 5
+        assert pod.spec["terminationGracePeriodSeconds"] > needed, pod.owner
+
+        named = [value for name, value in pod.environment().items() if name.endswith("_FILE")]
+        if isinstance(settings, GenerationSettings):
+            providers = [one for one in settings.providers.values() if isinstance(one, EndpointSettings)]
+            named += [str(provider.api_key_file) for provider in providers if provider.api_key_file]
+        if isinstance(settings, EmbeddingSettings) and settings.model_dir:
+            named.append(str(settings.model_dir))
+        mounts = [mount["mountPath"] for mount in pod.container["volumeMounts"]]
+        for file in named:
+            assert any(Path(file).is_relative_to(mount) for mount in mounts), f"{pod.owner}: {file}"
 
 
 def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_path: Path) -> None:
@@ -112,21 +112,6 @@ def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_pat
             assert ready[player] == role.contract
     assert ready["generation"] == "dramaturg.api.generation.v1.GenerationService"
     assert ready["gateway"] == "dramaturg.api.evaluation.v1.EvaluationService"
-
-
-@every_rendering
-def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
-    rendering = render()
-    for pod in rendering.services():
-        with pytest.MonkeyPatch.context() as patch:
-            write_configuration(rendering, pod, tmp_path, patch)
-            server, runs = ServerSettings(), RunsSettings()
-            traces = TracesSettings()
-        needed = server.drain_delay_seconds + server.drain_grace_seconds + traces.flush_seconds
-        if pod.name == "gateway":
-            needed += runs.drain_timeout_seconds
-        assert server.drain_delay_seconds == 5
-        assert pod.spec["terminationGracePeriodSeconds"] > needed, pod.owner
 
 
 @pytest.mark.parametrize("path", ["base", "standard", "overlays/production", "examples/two-critics"])
@@ -220,24 +205,6 @@ def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
         for claim in rendering.of("PersistentVolumeClaim"):
             deployment = rendering.one("Deployment", claim["metadata"]["name"])["spec"]
             assert (deployment["strategy"], deployment["replicas"]) == ({"type": "Recreate"}, 1)
-
-
-@every_rendering
-def test_files_that_the_configuration_names_are_mounted(render: Render, tmp_path: Path) -> None:
-    rendering = render()
-    for pod in rendering.services():
-        mounts = [mount["mountPath"] for mount in pod.container["volumeMounts"]]
-        settings = load_settings(rendering, pod, tmp_path)
-        named = [value for name, value in pod.environment().items() if name.endswith("_FILE")]
-        if isinstance(settings, GenerationSettings):
-            providers = [
-                found for found in settings.providers.values() if isinstance(found, EndpointSettings)
-            ]
-            named += [str(provider.api_key_file) for provider in providers if provider.api_key_file]
-        if isinstance(settings, EmbeddingSettings) and settings.model_dir:
-            named.append(str(settings.model_dir))
-        for file in named:
-            assert any(Path(file).is_relative_to(mount) for mount in mounts), f"{pod.owner}: {file}"
 
 
 def test_the_embedding_service_loads_its_model_before_it_is_ready(tmp_path: Path) -> None:

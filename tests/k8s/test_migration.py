@@ -84,6 +84,9 @@ async def test_services_that_may_only_change_rows_start_on_its_tables(database: 
         await wait_until_ready(replica, process)
         settings = ChannelSettings(token_file=tmp_path / "token", token_over_plain_text=True)
         async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
+            with psycopg.connect(database) as connection:
+                named = connection.execute("SELECT DISTINCT application_name FROM pg_stat_activity")
+                assert ("gateway",) in named.fetchall()
             run = await client.runs.create(spec())
             async for event in client.runs.watch(run.id):
                 if event.HasField("run"):

@@ -6,9 +6,13 @@ import importlib
 import json
 import pkgutil
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import generate_latest
 
 import gateway
@@ -157,6 +161,79 @@ def test_alerts_tell_installations_apart() -> None:
         for group in groups:
             assert group.startswith("namespace, app_kubernetes_io_instance"), rule["alert"]
         assert "absent(" not in rule["expr"]
+
+
+@pytest.fixture
+def promtool(tmp_path: Path) -> Callable[..., None]:
+    """Runs promtool with the alerts as the file ``rules.yaml``, and asserts that it finds nothing wrong."""
+    program = shutil.which(ROOT / ".tools/prometheus/usr/bin/promtool") or shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed: run `make k8s-check`")
+    spec = combined(("monitoring",)).one("PrometheusRule", "dramaturg")["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+
+    def run(*arguments: str, content: Object) -> None:
+        (tmp_path / "content.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        command = [program, *arguments, "content.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+def test_prometheus_reads_every_expression(promtool: Callable[..., None]) -> None:
+    given = {"$__rate_interval": "5m", "$namespace": "x", "$service": "x"}
+    records = []
+    for number, (_, expression) in enumerate(expressions()):
+        if not expression.startswith("label_values"):
+            found = re.sub(r"\$\w+", lambda match: given[match[0]], expression)
+            records.append({"record": f"record_{number}", "expr": found or "vector(0)"})
+    promtool("check", "rules", content={"groups": [{"name": "all", "rules": records}]})
+
+
+def test_an_outage_beside_a_healthy_installation_is_told(promtool: Callable[..., None]) -> None:
+    """Production loses its gateway, and later half of its calls fail; staging, of the same name, is well."""
+
+    def series(name: str, namespace: str, values: str, labels: str = "") -> dict[str, str]:
+        known = f'namespace="{namespace}", app_kubernetes_io_instance="dramaturg", job="gateway"'
+        return {"series": f"{name}{{{known}{labels}}}", "values": values}
+
+    def alert(name: str, summary: str, severity: str, **labels: str) -> Object:
+        known = {"namespace": "production", "app_kubernetes_io_instance": "dramaturg", "job": "gateway"}
+        runbook = f"docs/operate/operations.md#{name.lower()}"
+        return {
+            "exp_labels": {**known, **labels, "severity": severity},
+            "exp_annotations": {"summary": summary, "runbook_url": runbook},
+        }
+
+    up, calls = 'app_kubernetes_io_part_of="dramaturg"', "grpc_server_call_duration_seconds_count"
+    method = ', grpc_method="/method", grpc_status='
+    told = {
+        "DramaturgNoMetrics": alert(
+            "DramaturgNoMetrics", "gateway  of production reports no metrics", "critical"
+        ),
+        "DramaturgCallsFailing": alert(
+            "DramaturgCallsFailing",
+            "production: 50% of the calls of /method fail",
+            "warning",
+            grpc_method="/method",
+        ),
+    }
+    test = {
+        "interval": "1m",
+        "input_series": [
+            series("up", "production", "1x10 _x30", f", {up}"),
+            series("up", "staging", "1x40", f", {up}"),
+            series(calls, "production", "0+30x40", f'{method}"OK"'),
+            series(calls, "production", "0+30x40", f'{method}"UNAVAILABLE"'),
+            series(calls, "staging", "0+60x40", f'{method}"OK"'),
+        ],
+        "alert_rule_test": [
+            {"eval_time": "40m", "alertname": name, "exp_alerts": [expected]}
+            for name, expected in told.items()
+        ],
+    }
+    promtool("test", "rules", content={"rule_files": ["rules.yaml"], "tests": [test]})
 
 
 @pytest.mark.parametrize("field", ["id", "title"])

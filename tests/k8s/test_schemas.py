@@ -56,23 +56,3 @@ def test_all_components_combine() -> None:
 def test_every_component_promises_something_that_the_base_lacks() -> None:
     assert set(PROMISES) == set(COMPONENTS)
     assert [name for name, holds in PROMISES.items() if holds(folder("base"))] == []
-
-
-@every_rendering
-def test_everything_is_in_the_one_namespace(render: Callable[[], Rendering]) -> None:
-    for found in render().objects:
-        if found["kind"] != "Namespace":
-            assert found["metadata"]["namespace"] == "dramaturg", found["metadata"]["name"]
-
-
-@every_rendering
-def test_every_object_says_what_it_belongs_to(render: Callable[[], Rendering]) -> None:
-    for found in render().objects:
-        if found["kind"] in {"Namespace", "PersistentVolumeClaim"} or found["metadata"]["name"] == "vllm":
-            continue
-        for metadata in (found["metadata"], found.get("spec", {}).get("template", {}).get("metadata")):
-            if metadata:
-                labels = metadata["labels"]
-                assert labels["app.kubernetes.io/part-of"] == "dramaturg"
-                assert labels["app.kubernetes.io/instance"] == "dramaturg"
-                assert labels["app.kubernetes.io/version"] == "0.1.0"

@@ -68,13 +68,14 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- .Values.store.type | default (ternary "sqlite" "postgres" (eq .Values.size "single")) -}}
 {{- end -}}
 
-{{/* The variables of a database. Arguments: root, names (of the variables with its address), secret. */}}
+{{/* The variables of a database. Arguments: root, names (of the variables with its address), application (who connects), secret. */}}
 {{- define "dramaturg.database" -}}
 {{- $store := .root.Values.store -}}
 {{- range .names }}
 - name: {{ . }}
   valueFrom: {secretKeyRef: {name: {{ $.secret | default $store.urlSecret.name }}, key: {{ $store.urlSecret.key }}}}
 {{- end }}
+- {name: PGAPPNAME, value: {{ .application }}}
 {{- if $store.caSecret.name }}
 # The certificate of the database must be valid for its host name.
 - {name: PGSSLMODE, value: verify-full}

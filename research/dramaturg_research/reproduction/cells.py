@@ -25,6 +25,13 @@ def number(value: float | None, digits: int, printed: str = "") -> Cell:
     return Cell(ABSENT if value is None else f"{value:.{digits}f}", value, printed=printed)
 
 
+def counted(cell: Cell, judged: int, total: int) -> Cell:
+    """A figure without an interval, with the number of items that it rests on."""
+    if cell.value is None:
+        return cell
+    return replace(cell, text=f"{cell.text} (n {judged})", judged=judged, total=total)
+
+
 def probability(value: float | None, digits: int) -> Cell:
     """A cell with a probability, which is below the last digit rather than 0. None: it is not defined."""
     cell, least = number(value, digits), 10**-digits

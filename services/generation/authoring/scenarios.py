@@ -16,7 +16,6 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.judge.excerpts import NONE
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
 from dramaturg.judge.phrases import names_phrase
@@ -137,7 +136,7 @@ class ScenarioWriter:
             fence(f"example {number}", question.show(example), limit=_LONGEST_MATERIAL).text
             for number, example in enumerate(examples, start=1)
         ]
-        values["demonstrations"] = "\n".join(shown) or NONE
+        values["demonstrations"] = "\n".join(shown)
         values["decision"] = fence("decision", question.show(asked), limit=_LONGEST_MATERIAL).text
         answer = await self._author.asker.ask(question.prompt, values, form, options)
         answer.provenance.prompts.append(question.frame.reference)

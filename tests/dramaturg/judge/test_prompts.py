@@ -52,6 +52,24 @@ def test_renders_messages_system_first(folder: Path) -> None:
     ]
 
 
+def test_a_heading_above_an_empty_value_is_left_out(folder: Path) -> None:
+    text = (
+        "# system\nJudge.\n\n# user\nGoal:\n{{goal}}\n\nExamples:\n{{examples}}\n\nWhat follows:\nnothing.\n"
+    )
+    (folder / "judge.md").write_text(text, encoding="utf-8")
+    prompt = PromptLibrary(folder).load("judge", fixed=[], content=["goal", "examples"], parts=[])
+    shown = {
+        (goal, examples): prompt.render({"goal": goal, "examples": examples})[-1].text
+        for goal, examples in (("Tea", "Cake"), ("Tea", ""), ("", ""))
+    }
+    rest = "What follows:\nnothing."
+    assert shown == {
+        ("Tea", "Cake"): f"Goal:\nTea\n\nExamples:\nCake\n\n{rest}",
+        ("Tea", ""): f"Goal:\nTea\n\n{rest}",
+        ("", ""): rest,
+    }
+
+
 def test_an_identity_has_the_text_that_the_hash_is_of(folder: Path) -> None:
     (folder / "more.md").write_text("# text\n\nShared.", encoding="utf-8")
     (folder / "judge.md").write_text(PROMPT.replace("It can", "{{> more}} It can"), encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +30,7 @@ from dramaturg_research.reproduction.abseval.rates import (
     quantiles_of_steps,
     size_of,
 )
-from dramaturg_research.reproduction.cells import count, estimate, number, words
+from dramaturg_research.reproduction.cells import count, counted, estimate, number, words
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
@@ -434,7 +433,10 @@ def figure_12(summary: Summary) -> Table:
     rows = []
     for steps, figures in quantiles_of_steps(summary).items():
         scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
-        rates = (_pooled(*pooled_counts(figures, criterion), scripts) for criterion in _BY_LENGTH)
+        rates = [
+            counted(number(passed / judged if judged else None, _DIGITS), judged, scripts)
+            for passed, judged in (pooled_counts(figures, criterion) for criterion in _BY_LENGTH)
+        ]
         rows.append(Row([words(steps), count(scripts), *rates]))
     return Table(
         "Figure 12: Rates by the number of steps",
@@ -449,12 +451,6 @@ def figure_12(summary: Summary) -> Table:
             *missing_gold_answers(summary),
         ],
     )
-
-
-def _pooled(passed: int, judged: int, scripts: int) -> Cell:
-    """A rate over groups of a summary, which has no interval, with the number of verdicts."""
-    cell = number(passed / judged if judged else None, _DIGITS)
-    return replace(cell, text=f"{cell.text} (n {judged})", judged=judged, total=scripts) if judged else cell
 
 
 def ablations_table(summary: Summary) -> Table:

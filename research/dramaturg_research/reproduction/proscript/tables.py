@@ -19,7 +19,7 @@ from dramaturg.plots.figures import BarChart, LineChart
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
-from dramaturg_research.reproduction.cells import count, estimate, number, percent, words
+from dramaturg_research.reproduction.cells import count, counted, estimate, number, percent, words
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 
@@ -97,14 +97,14 @@ def table_1(
                     scored = f"{figures.edges.pair_count} of {figures.graph_count}"
                     notes.append(f"{name}, {part}: {scored} scripts have a graph; the others are left out.")
     for name, scores in given.items():
-        cells = [percent(value, _DIGITS) for value in _macro_scores(scores.response)]
+        cells = _score_cells(scores.response)
         rows.append(Row([words(name), *cells, *[number(None, _DIGITS)] * 3, *absent]))
         if scores.unanswered:
             asked = scores.response.summary.pair_count
             answered = f"{asked - len(scores.unanswered)} of {asked}"
             notes.append(f"{name}: {answered} scripts have a prediction; the others have no edges.")
     if people is not None:
-        cells = [percent(value, _DIGITS) for value in _macro_scores(people)]
+        cells = _score_cells(people)
         rows.append(Row([words(PEOPLE), *cells, *[number(None, _DIGITS)] * 3, *absent]))
         notes.append(f"{PEOPLE}: {people.summary.pair_count} orders of shuffled events, each for itself.")
     rows += [
@@ -130,6 +130,11 @@ def _macro_scores(scores: pb.ScoreEdgesResponse | None) -> Sequence[float | None
     return scores.summary.macro.f1, scores.summary.macro.precision, scores.summary.macro.recall
 
 
+def _score_cells(scores: pb.ScoreEdgesResponse) -> Sequence[Cell]:
+    pairs = scores.summary.pair_count
+    return [counted(percent(value, _DIGITS), pairs, pairs) for value in _macro_scores(scores)]
+
+
 def _part_cells(parts: Sequence[GraphFigures | None]) -> Sequence[Cell]:
     return [cell for part in parts for cell in _f1_cells(part)]
 
@@ -146,7 +151,10 @@ def _f1_cells(found: GraphFigures | None) -> Sequence[Cell]:
         return [number(None, _DIGITS)] * 3
     macro = found.edges.macro
     # The summary has precision and recall by the convention.
-    return [percent(value, _DIGITS) for value in (macro.f1, macro.recall, macro.precision)]
+    return [
+        counted(percent(value, _DIGITS), found.edges.pair_count, found.graph_count)
+        for value in (macro.f1, macro.recall, macro.precision)
+    ]
 
 
 def table_2(
@@ -163,7 +171,12 @@ def table_2(
             by_text = _distances(summary, model, _BY_TEXT)
             by_meaning = _distances(summary, model, _BY_MEANING)
             found = by_meaning or by_text
-            cells = [number(one.mean if one else None, _DIGITS) for one in (by_meaning, by_text)]
+            cells = [
+                counted(number(one.mean, _DIGITS), one.measured_count, one.measured_count)
+                if one
+                else number(None, _DIGITS)
+                for one in (by_meaning, by_text)
+            ]
             cells.append(estimate(nearest.get((task, model)), _DIGITS))
             cells += [number(found.mean_edits[name] if found else None, 3) for name in EDIT_NAMES]
             rows.append(Row([words("dev"), words(f"{model}, {task}"), *cells], ruled=len(rows) == 1))
