@@ -175,4 +175,7 @@ class App:
                 *runs,
                 *proxy_contracts(registry, settings.judge_timeout_seconds),
             ]
+            quotas.set_large(
+                f"/{contract.full_name}/{method}" for contract in contracts for method in contract.large
+            )
             yield [replace(with_items(contract), gate=quotas) for contract in contracts]

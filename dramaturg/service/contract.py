@@ -24,7 +24,18 @@ Answered = Callable[[Any], None]
 
 
 class Gate(Protocol):
-    """Encloses the calls of a contract, after authorization and admission."""
+    """Starts the calls of a contract, and encloses them after authorization and admission."""
+
+    async def start(self, method: str, tenant: str) -> None:
+        """Waits until the call of the current task may start.
+
+        Called before the request is read where a token identifies the caller, and just before [passing]
+        where its certificate does.
+
+        Args:
+            method: The full name of the method.
+            tenant: The tenant of the caller.
+        """
 
     def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Encloses a call by ``async with``.
@@ -51,6 +62,9 @@ class OpenGate:
     """Lets every call pass."""
 
     _pass = _Pass()
+
+    async def start(self, method: str, tenant: str) -> None:
+        """Does not wait."""
 
     def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
         """Lets the call pass."""

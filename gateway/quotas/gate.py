@@ -10,12 +10,12 @@ import asyncio
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 
@@ -31,39 +31,8 @@ from dramaturg.service.rpc import Context
 from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import CallUsage, DailySpending, seconds_until_tomorrow
+from gateway.quotas.turns import CallTurns, RecentCalls
 from gateway.runs.records import Spending
-
-RECENT_SECONDS = 1.0
-SHARE = 0.3
-"""The part of the time for which long work of a tenant computes beside calls of others."""
-
-
-class _Caller(NamedTuple):
-    tenant: str
-    time: float
-
-
-class RecentCalls:
-    """The last calls of two tenants."""
-
-    def __init__(self) -> None:
-        self._last: _Caller | None = None
-        self._other: _Caller | None = None
-        """The last call of another tenant than that of the last call."""
-
-    def note(self, tenant: str) -> None:
-        """Notes a call."""
-        if self._last is not None and self._last.tenant != tenant:
-            self._other = self._last
-        self._last = _Caller(tenant, time.monotonic())
-
-    def has_others(self, tenant: str) -> bool:
-        """Whether another tenant made a call within the last second."""
-        last = self._last
-        if last is not None and last.tenant == tenant:
-            last = self._other
-        return last is not None and time.monotonic() - last.time < RECENT_SECONDS
-
 
 _MINUTE = 60.0
 
@@ -107,6 +76,10 @@ _RESUMES_RUN = f"{_RUNS}/ResumeRun"
 _SUMMARIZE = "/dramaturg.api.evaluation.v1.EvaluationService/Summarize"
 """Its response states the usage of the samples, which was paid for before."""
 
+MAX_TURN_SECONDS = 0.01
+"""The longest time from the start of a call of a tenant to that of its next one, beside calls of others."""
+MAX_LARGE_TURN_SECONDS = 0.5
+"""The same of calls with large responses."""
 _RETRY_CALL_SECONDS = 1.0
 _RETRY_RUN_SECONDS = 60.0
 _LEAST_COST = Spending(1, 1e-6)
@@ -147,6 +120,8 @@ class Quotas:
         """The moving average of the cost of an item, by tenant."""
         self._answers: dict[Context, list[Usage]] = {}
         """The usage of the answers of judges, by call in progress."""
+        self._turns = CallTurns(self.calls.has_others, MAX_TURN_SECONDS)
+        self._large_turns: dict[str, CallTurns] = {}
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
@@ -165,6 +140,11 @@ class Quotas:
             else self._held(tenant, quota, method, items, context)
         )
 
+    def set_large(self, methods: Iterable[str]) -> None:
+        """Sets the full names of the methods with large responses."""
+        turns = partial(CallTurns, self.calls.has_others, MAX_LARGE_TURN_SECONDS)
+        self._large_turns = {method: turns() for method in methods}
+
     def answers(self, context: Context) -> list[Usage]:
         """The list that receives the usage of the answers of judges in a call.
 
@@ -178,6 +158,10 @@ class Quotas:
     def dataset_bytes(self, tenant: str) -> int | None:
         """The most bytes of a tenant's uploaded datasets together. None: any number."""
         return self._settings.of(tenant).dataset_bytes
+
+    async def start(self, method: str, tenant: str) -> None:
+        """Waits for the turn of a call (``CallTurns``). Large responses have turns by method."""
+        await self._large_turns.get(method, self._turns).take(tenant)
 
     @asynccontextmanager
     async def _held(

@@ -150,8 +150,15 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self, request: pb.WatchRunRequest, context: ServicerContext
     ) -> AsyncGenerator[pb.WatchRunResponse]:
         """Streams what happens to the run."""
-        run = await self._find(request.run_id, context)
-        events = watch(run.id, request.cursor, self._store, self._caller, self._notifier, self._waits)
+        events = watch(
+            request.run_id,
+            tenant_of(context),
+            request.cursor,
+            self._store,
+            self._caller,
+            self._notifier,
+            self._waits,
+        )
         async with aclosing(events):
             async for event in events:
                 yield event

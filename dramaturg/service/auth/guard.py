@@ -81,6 +81,11 @@ class Guard:
             return False
         return True
 
+    def tenant_of_token(self) -> str | None:
+        """The tenant of the caller that [authenticate] found. None: the certificate identifies it."""
+        caller = _authenticated.get()
+        return caller.tenant if isinstance(caller, Caller) else None
+
     def find_caller(self, metadata: Metadata) -> Caller | None:
         """The caller whose credentials are in the metadata of a call. None: they are missing or invalid."""
         if self._authenticator is None:

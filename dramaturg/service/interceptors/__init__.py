@@ -6,8 +6,8 @@ They run in this order, the outermost first:
 2. ``CallTelemetry`` counts it and makes its span.
 3. ``AccessLog`` logs it, and writes the audit log.
 4. ``ErrorMapping`` maps exceptions to a status.
-5. ``Authorization`` refuses callers that may not make it. (Credentials in the metadata are checked before the
-   request is read.)
+5. ``Authorization`` refuses callers that may not make it. (Credentials in the metadata are checked, and the
+   gate of its contract starts the call, before the request is read.)
 6. ``Admission`` refuses it above the limit of concurrent calls.
 7. ``Deadlines`` ends it at its deadline.
 8. ``Gates`` passes it through the gate of its contract.
@@ -87,11 +87,12 @@ def server_interceptor(
             Admission(settings.max_concurrent_calls, retry_after=retry_after, weigh=weigh),
             Deadlines(floor=settings.minimum_deadline_seconds),
             # Each is a step of every call: a server that has no gate or no large response goes without.
-            *([Gates(gates, weigh)] if gates else ()),
+            *([Gates(gates, weigh, guard)] if gates else ()),
             Validation(settings.max_message_bytes),
             *([LargeResponses(large)] if large else ()),
         ),
         settings.max_message_bytes,
         further,
         unlimited,
+        gates,
     )

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.contract import Gate
 from dramaturg.service.errors import ServiceError
@@ -91,11 +92,13 @@ class Gates:
     Args:
         gates: The gates of the contracts that have one, by their full names.
         weigh: The number of items in the request of a call.
+        guard: Authenticates callers.
     """
 
-    def __init__(self, gates: Mapping[str, Gate], weigh: Callable[[Call], int]) -> None:
+    def __init__(self, gates: Mapping[str, Gate], weigh: Callable[[Call], int], guard: Guard) -> None:
         self._weigh = weigh
         self._gates = gates
+        self._guard = guard
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Passes the gate.
@@ -107,6 +110,8 @@ class Gates:
         if gate is None:
             await proceed(call)
             return
+        if self._guard.tenant_of_token() is None:
+            await gate.start(call.method, current().tenant)
         async with gate.passing(call.method, self._weigh(call), call.context) as answered:
             call.send = partial(_send, call.send, answered)
             await proceed(call)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
+from dramaturg.service.contract import Gate
 from dramaturg.service.interceptors.call import (
     MAX_CALLS,
     MAX_UNAUTHENTICATED_CALLS,
@@ -45,6 +47,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         further: Interceptors of gRPC that run inside them, the outermost first.
         unlimited: The methods whose calls may last as long as the server. ``answered`` waits for no call of
             theirs.
+        gates: The gates of the contracts that have one, by their full names.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         max_message_bytes: int,
         further: Sequence[grpc.aio.ServerInterceptor] = (),
         unlimited: Collection[str] = frozenset(),
+        gates: Mapping[str, Gate] = MappingProxyType({}),
     ) -> None:
+        self._gates = gates
         self._guard = guard
         self._unlimited = unlimited
         self._calls = set[asyncio.Task[Any]]()
@@ -89,10 +94,17 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         method = str(details.method)
         if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
             return await continuation(details)
+        # The task ends with the answer that it sends.
+        if method not in self._unlimited and (task := asyncio.current_task()) is not None:
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
         if not self._guard.authenticate(method, details.invocation_metadata or ()):
             # The log has no words of a caller without an identity.
             named = method if self._guard.knows(method) else _UNKNOWN
             return self._wrap(_unread_call(), named, await self._unread_stream(continuation, details))
+        gate = self._gates.get(method[1:].partition("/")[0])
+        if gate is not None and (tenant := self._guard.tenant_of_token()) is not None:
+            await gate.start(method, tenant)
         for interceptor in reversed(self._further):
             continuation = partial(interceptor.intercept_service, continuation)
         handler = await continuation(details)
@@ -120,13 +132,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         for interceptor in reversed(self._interceptors):
             chain = partial(interceptor.intercept, proceed=chain)
 
-        lasting = method in self._unlimited
-
         async def serve(request: Any, context: Context) -> Any:
-            # The task ends with the answer that it sends, and not with this function.
-            if not lasting and (task := asyncio.current_task()) is not None:
-                self._calls.add(task)
-                task.add_done_callback(self._calls.discard)
             call = Call(method, context, *((request, None) if requests else request))
             call.unread = unread
             if responses:

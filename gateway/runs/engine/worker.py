@@ -19,7 +19,7 @@ from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.fair_semaphore import FairSemaphore
 from gateway.evaluations.scope import DeferredShadows
-from gateway.quotas.gate import SHARE
+from gateway.quotas.turns import SHARE
 from gateway.runs import metrics
 from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.engine.outcomes import (

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from gateway.runs.notifications import ChangeNotifier
-from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.records import ACTIVE, Event, RunRecord
+from gateway.runs.service.lookup import not_found
 from gateway.runs.service.messages import describe, progress
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
@@ -35,6 +36,7 @@ class _Step(NamedTuple):
 
 async def watch(
     run_id: str,
+    tenant: str,
     cursor: int,
     store: RunStore,
     caller: ServiceCaller,
@@ -44,14 +46,14 @@ async def watch(
     """Yields the events after the cursor until the run has ended or is deleted.
 
     A step is one call of the store. The watch of a run that has ended is one step.
+
+    Raises:
+        ServiceError: NOT_FOUND: the run does not exist, or belongs to another tenant.
     """
     with notifier.listen(run_id, progress=True) as listener:
         sent = time.monotonic()
-        while True:
-            is_due = time.monotonic() - sent >= _MAX_SILENT_SECONDS
-            step = await caller.call(_step, run_id, cursor, is_due, store)
-            if step is None:
-                return
+        step = await caller.call(_first_step, run_id, tenant, cursor, store)
+        while step is not None:
             run, cursor, response = step
             if response is not None:
                 sent = time.monotonic()
@@ -63,6 +65,17 @@ async def watch(
                 return
             if response is None:
                 await listener.wait(_POLL_SECONDS)
+            is_due = time.monotonic() - sent >= _MAX_SILENT_SECONDS
+            step = await caller.call(_step, run_id, cursor, is_due, store)
+
+
+def _first_step(run_id: str, tenant: str, cursor: int, store: RunStore) -> _Step | None:
+    run = store.runs.get(run_id, tenant)
+    if run is None:
+        raise not_found(run_id)
+    if run.state in ACTIVE:
+        return _step(run_id, cursor, False, store)
+    return _told(run, store.runs.events_after(run_id, 0, _MAX_EVENTS), cursor, False, store)
 
 
 def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | None:
@@ -79,7 +92,12 @@ def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | No
     if run is not None and run.state not in ACTIVE:
         # Those until its end.
         known = store.runs.events_after(run_id, 0, _MAX_EVENTS)
-    if run is None or not known:
+    return None if run is None else _told(run, known, cursor, is_due, store)
+
+
+def _told(run: RunRecord, known: Sequence[Event], cursor: int, is_due: bool, store: RunStore) -> _Step | None:
+    """The step of a run that was read after its events, or has ended."""
+    if not known:
         return None
     newest = known[-1]
     events = [event for event in known if event.cursor > cursor]
@@ -87,7 +105,7 @@ def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | No
         return _Step(run, min(cursor, newest.cursor), None)
     response = WatchRunResponse(cursor=newest.cursor)
     response.event_time.FromDatetime(newest.time if events else datetime.now(UTC))
-    # The run was read after the events, and so covers them.
+    # The run covers the events.
     if any(event.kind == "state" for event in events):
         response.run.CopyFrom(describe(run, store))
     else:

@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.service.errors import invalid
-from gateway.quotas.gate import SHARE
+from gateway.quotas.turns import SHARE
 from gateway.runs.records import RunRecord
 from gateway.runs.service.messages import describe_all
 from gateway.runs.store import RunStore

@@ -14,6 +14,13 @@ from gateway.runs.store.tables import run_judges, runs, sanitize
 
 _KEY = ("run", "role", "judge", "name", "version")
 _COLUMNS = [run_judges.c[name] for name in ("role", "judge", "name", "version", "seen")]
+# Built once: every answer with a run asks.
+_OF_RUNS = (
+    sa.select(runs.c.id, *_COLUMNS)
+    .join_from(run_judges, runs)
+    .where(runs.c.id.in_(sa.bindparam("wanted", expanding=True)))
+    .order_by(run_judges.c.role, run_judges.c.judge, run_judges.c.seen)
+)
 
 
 class SeenJudges(Repository):
@@ -56,9 +63,7 @@ class SeenJudges(Repository):
         They are ordered by role and judge, then as they were seen.
         """
         found: dict[str, list[SeenJudge]] = {}
-        of = run_judges.c
-        query = sa.select(runs.c.id, *_COLUMNS).join_from(run_judges, runs).where(runs.c.id.in_(run_ids))
-        for run_id, *seen in connection.execute(query.order_by(of.role, of.judge, of.seen)):
+        for run_id, *seen in connection.execute(_OF_RUNS, {"wanted": list(run_ids)}):
             found.setdefault(run_id, []).append(SeenJudge(*seen))
         return found
 

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -11,8 +15,12 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Answered
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.interceptors import chain
 from dramaturg.service.rpc import Context
+from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve, until
+from tests.support.auth import channel_of, holder, token_settings
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request
 
 every_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
@@ -23,10 +31,17 @@ class Turnstile:
 
     def __init__(self, most: int) -> None:
         self.left = most
+        self.started: list[tuple[str, str]] = []
+        self.turn = asyncio.Event()
+        self.turn.set()
         self.passed: list[str] = []
         self.items: list[int] = []
         self.answers = 0
         self.within = 0
+
+    async def start(self, method: str, tenant: str) -> None:
+        self.started.append((method, tenant))
+        await self.turn.wait()
 
     @asynccontextmanager
     async def passing(self, method: str, items: int, context: Context) -> AsyncIterator[Answered]:
@@ -58,6 +73,7 @@ async def test_a_gate_encloses_calls_of_every_arity(method: str) -> None:
         count = await call_arity(channel, method, synthesize_request())
         await until(lambda: gate.within == 0)
         assert gate.passed == [f"/{ARITIES}/{method}"]
+        assert gate.started == [(f"/{ARITIES}/{method}", "")]
         assert gate.items == [1]
         assert gate.answers == count
         assert within == [1]
@@ -67,6 +83,41 @@ async def test_a_gate_encloses_calls_of_every_arity(method: str) -> None:
     assert error.reason == error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED
     assert error.retry_after == 7
     assert within == [1], "the call was served all the same"
+
+
+@every_arity
+async def test_a_call_waits_for_its_turn_before_its_request_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    gate, caller = Turnstile(1), holder("team-a", "operator")
+    read: list[bytes] = []
+
+    def noting(*args: Any) -> Callable[[bytes], Any]:
+        parse = readable(*args)
+
+        def note(data: bytes) -> Any:
+            read.append(data)
+            return parse(data)
+
+        return note
+
+    readable = chain._readable
+    monkeypatch.setattr(chain, "_readable", noting)
+    gate.turn.clear()
+    contract = replace(arities(partial(asyncio.sleep, 0)), gate=gate, permission="evaluate")
+    async with (
+        Server([contract], ServerSettings.loopback(), token_settings(tmp_path, caller)) as server,
+        channel_of(server.target, tmp_path, caller) as channel,
+    ):
+        call = asyncio.create_task(call_arity(channel, method, synthesize_request()))
+        await until(lambda: bool(gate.started))
+        assert not gate.passed
+        assert not read
+        gate.turn.set()
+        await call
+        assert gate.started == [(f"/{ARITIES}/{method}", "team-a")]
+        assert gate.passed == [f"/{ARITIES}/{method}"]
+        assert read
 
 
 @every_arity

@@ -28,7 +28,7 @@ from gateway.http import bodies
 from gateway.http.settings import HttpSettings
 from gateway.judges import identity
 from gateway.processes import pool, process
-from gateway.quotas import gate, spending
+from gateway.quotas import gate, spending, turns
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
 from gateway.runs.engine import orchestrator, worker
@@ -59,10 +59,12 @@ NUMBERS = (
     f"short reads of the store, {store_calls._READ_THREADS_PER_TENANT} of one tenant",
     f"{text_pool.THREADS} threads of a judge or of the generation service",
     f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
-    f"other tenants within the last {gate.RECENT_SECONDS:g} s",
-    f"computed for at most {gate.SHARE:g} of the time since the last start",
+    f"other tenants within the last {turns.RECENT_SECONDS:g} s",
+    f"computed for at most {turns.SHARE:g} of the time since the last start",
     f"since the last start, or after {worker.MAX_WAIT_SECONDS:g} s",
-    f"the thread of a long page computes for {gate.SHARE:g} of the time",
+    f"took at most {turns.SHARE:g} of the time since it started, or after {gate.MAX_TURN_SECONDS:g} s",
+    f"one with a page, after {gate.MAX_LARGE_TURN_SECONDS:g} s, each method by itself; {turns.MAX_WAITING:,}",
+    f"the thread of a long page computes for {turns.SHARE:g} of the time",
     f"datasets of more than {dataset_process.SMALL_ROWS:,} lines",
     f"hands the interpreter on after {server.SWITCH_SECONDS * 1000:g} ms",
     f"{preflight.READ_BYTES >> 20} MiB, {preflight.READ_BLANK_LINES:,} blank lines",

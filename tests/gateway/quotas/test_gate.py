@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -37,6 +38,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequ
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.database.database import Database
 from dramaturg.database.errors import StoreError
+from dramaturg.service.auth import caller
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
@@ -45,9 +47,10 @@ from dramaturg.testing import serve, until
 from gateway.app import App
 from gateway.judges.registry import open_registry
 from gateway.proxy import ROLE_METADATA
-from gateway.quotas import gate, spending
-from gateway.quotas.gate import RECENT_SECONDS, Quotas, RecentCalls, TokenBucket
+from gateway.quotas import gate, spending, turns
+from gateway.quotas.gate import Quotas, TokenBucket
 from gateway.quotas.settings import Quota, QuotaSettings
+from gateway.quotas.turns import RECENT_SECONDS, RecentCalls
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
@@ -166,6 +169,39 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.01)
         release.set()
+
+
+async def test_a_burst_beside_another_tenant_waits_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "RECENT_SECONDS", 1000.0)
+    monkeypatch.setattr(gate, "MAX_TURN_SECONDS", 1000.0)
+    in_work, most, release = Counter[str](), 0, asyncio.Event()
+
+    async def wait(request: object) -> object:
+        nonlocal most
+        tenant = caller.current().tenant
+        in_work[tenant] += 1
+        most = max(most, in_work["team-a"])
+        await release.wait()
+        in_work[tenant] -= 1
+        return all_pass("critic")
+
+    async with gateway(tmp_path, Fake("critic", wait)) as (alice, bob):
+        alone = [asyncio.create_task(evaluate(alice, 1)) for _ in range(3)]
+        await until(lambda: in_work.total() == 3)
+        release.set()
+        await asyncio.gather(*alone)
+        release.clear()
+        most = 0
+        await ask(bob)
+        burst = [asyncio.create_task(evaluate(alice, 1)) for _ in range(3)]
+        await until(lambda: in_work.total() == 1)
+        beside = asyncio.create_task(evaluate(bob, 1))
+        await until(lambda: in_work.total() == 2)
+        release.set()
+        await asyncio.gather(*burst, beside)
+        assert most == 1
 
 
 async def test_each_item_of_a_batch_is_counted(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ class Refusing:
 class ClosedGate:
     """Lets no call pass."""
 
+    async def start(self, method: str, tenant: str) -> None:
+        pass
+
     def passing(self, method: str, items: int, context: Any) -> AbstractAsyncContextManager[Answered]:
         raise ServiceError(
             grpc.StatusCode.RESOURCE_EXHAUSTED, reasons.ERROR_REASON_QUOTA_EXHAUSTED, "no call is left"

@@ -18,7 +18,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.judge.criteria import ABSEVAL
-from gateway.quotas.gate import SHARE
+from gateway.quotas.turns import SHARE
 from gateway.runs.engine.worker import MAX_WAIT_SECONDS, SamplePacer, SampleQueue
 from gateway.runs.records import SampleWork
 from gateway.settings import JudgeEntry

@@ -99,7 +99,7 @@ async def test_the_watch_of_an_ended_run_reads_the_store_once(
     monkeypatch.setattr(ServiceCaller, "call", note)
     (event,) = await rest(watch(service))
     assert event.run.state == RUN_STATE_SUCCEEDED
-    assert calls == ["get", "_step"]
+    assert calls == ["_first_step"]
 
 
 async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> None:

@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RunSample, RunSpec
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import TenantThreads
-from gateway.quotas.gate import SHARE
+from gateway.quotas.turns import SHARE
 from gateway.runs.records import NewRun
 from gateway.runs.service.pages import RunPages, fill_page, key_of, next_token
 from gateway.runs.store_calls import ServiceCaller
