@@ -109,7 +109,7 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(cluster: Kubernete
 def test_a_release_changes_its_size(cluster: Kubernetes) -> None:
     """The volume of SQLite goes with the size ``single``, as the instructions say."""
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
-    found = []
+    found: list[tuple[int, int]] = []
     with helm.Config(
         kubeconfig_content=cluster.kubeconfig("team-b"), namespace="team-b", qps=1000
     ) as release:
