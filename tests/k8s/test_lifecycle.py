@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.k8s.charts import values as values_of
-from tests.k8s.rendered import CHART, K8S, ROOT
+from tests.k8s.rendered import CHART, K8S, ROOT, folder
 from tests.support.kubernetes import Kubernetes, Object, kubernetes
 
 README = (K8S / "README.md").read_text(encoding="utf-8")
@@ -103,6 +103,22 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(cluster: Kubernete
         )
     assert stored(cluster).keys() == before.keys() | kept
     assert not [one for one in cluster.objects if one.get("type") == RECORD]
+    assert cluster.refused == []
+
+
+def test_a_release_changes_its_size(cluster: Kubernetes) -> None:
+    """The volume of SQLite goes with the size ``single``, as the instructions say."""
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    found: list[tuple[int, int]] = []
+    with helm.Config(
+        kubeconfig_content=cluster.kubeconfig("team-b"), namespace="team-b", qps=1000
+    ) as release:
+        for size in ("single", "standard", "separate", "standard", "single"):
+            change = release.upgrade if found else release.install
+            change(str(CHART), "ours", {"size": size}, namespace="team-b", wait="hookOnly")
+            kinds = [one["kind"] for one in cluster.objects]
+            found.append((kinds.count("Deployment"), kinds.count("PersistentVolumeClaim")))
+    assert found == [(1, 1), (8, 0), (len(folder("base").pods()), 0), (8, 0), (1, 1)]
     assert cluster.refused == []
 
 
