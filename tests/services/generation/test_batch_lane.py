@@ -20,6 +20,10 @@ from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.context import BATCH_METADATA
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
+from services.generation.answers.forms import JsonForm
+from services.generation.calls import Call, Image, Message, Role, Sampling
+from services.generation.fingerprints import fingerprint
+from services.generation.records import call_from_text, call_to_text
 from tests.support.api_imitations import (
     IMITATIONS,
     KEY,
@@ -30,7 +34,7 @@ from tests.support.api_imitations import (
     Said,
     imitate,
 )
-from tests.support.generation import Service, generation_service, request
+from tests.support.generation import SCHEMA, Service, generation_service, request
 
 SECONDS = 20.0
 """The most that a test waits for answers."""
@@ -290,3 +294,14 @@ async def test_the_price_of_batches_is_that_of_the_price_table(
         ).check
     assert sorted(one.usage.cost_usd for one in answers) == [3.5, 3.5, 3.5, 3.5, 14]
     assert check.batch_price_share == 0.25
+
+
+def test_a_recorded_call_is_the_same_call() -> None:
+    form = JsonForm("verdict", SCHEMA, '{"type":"object"}')
+    image = Image(b"\x89PNG\r\n\x1a\n?>", "image/png")
+    messages = Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "What is this?", (image, "And why?"))
+    sampling = Sampling(0.5, 0.9, 100, 7, ("END",), "low")
+    call = Call("m", messages, sampling, form, True, 3, 2, 1, frozenset({"seed"}), "tenant")
+    recorded = call_from_text(call_to_text(call))
+    assert recorded == call
+    assert fingerprint(recorded, "address") == fingerprint(call, "address")
