@@ -24,6 +24,8 @@ NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dra
 _UPRIGHT = 10
 _MARKERS = ("o", "s", "D", "^", "v", "<", ">", "p", "P", "X", "*", "h", "d", "+", "x")
 """The marks of series, each of another form, for print without colours."""
+_LINE_SHIFT = 0.015
+"""How far lines with intervals are apart, as a share of the horizontal axis."""
 _RANK_SHIFT = 0.06
 """The distance of lines of equal ranks."""
 _POINTS_A_PIXEL = 0.54
@@ -125,8 +127,12 @@ class LineChart(Figure):
     def draw(self, axes: Axes) -> None:
         """Draws the figure."""
         numeric = all(label.isdecimal() for label in self.labels)
-        places = [int(label) if numeric else index for index, label in enumerate(self.labels)]
+        labelled = [int(label) if numeric else index for index, label in enumerate(self.labels)]
+        # Intervals of several series stand beside one another.
+        shift = _LINE_SHIFT * (max(labelled) - min(labelled)) if self.bounds else 0.0
+        middle = (len(self.series) - 1) / 2
         for index, (name, values) in enumerate(self.series.items()):
+            places = [place + shift * (index - middle) for place in labelled]
             known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
             style: dict[str, Any] = (
                 {"color": _PRINTED_COLOR, "linestyle": "--"} if name in self.printed else {}
@@ -140,7 +146,7 @@ class LineChart(Figure):
                 **style,
             )
             _draw_bounds(axes, places, values, self.bounds.get(name, ()), line.get_color())
-        _label_categories(axes, self.labels, places)
+        _label_categories(axes, self.labels, labelled)
         _finish_scale(self, axes)
 
     def size(self) -> tuple[float, float]:

@@ -30,6 +30,8 @@ _COLUMNS = 5
 """The most columns of a table that has the width of a column of a page."""
 _LINE = 105
 """The letters of a line that is as wide as a page. A table of longer lines is split."""
+_LONG = 50
+"""The most letters of a text on one line."""
 _FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
@@ -89,11 +91,12 @@ def latex(table: Table) -> str:
     """The table in LaTeX, with the packages booktabs and graphicx.
 
     A table of many columns takes the whole width of a page (``table*``). One of more columns than fit there
-    is split: parts with the columns of names stand below one another. A part that is still too wide is made
-    smaller.
+    is split: parts with the columns of names stand below one another. Long texts are paragraphs that share
+    the rest of the line. A part that is still too wide is made smaller.
     """
     table = table.choose(range(len(table.columns)))
-    environment = "table*" if len(table.columns) > _COLUMNS else "table"
+    wide = len(table.columns) > _COLUMNS or any(width > _LONG for width in _widths(table))
+    environment = "table*" if wide else "table"
     lines = [rf"\begin{{{environment}}}", r"\centering\small"]
     for index, part in enumerate(_parts(table)):
         lines += [r"\par\medskip"] if index else []
@@ -106,10 +109,8 @@ def latex(table: Table) -> str:
 
 def _parts(table: Table) -> Sequence[Table]:
     """The parts of a table whose lines fit a page, each with the columns of names."""
-    widths = [
-        2 + max(len(column.name), *(len(_text(cell)) for cell in table.column(place)), 0)
-        for place, column in enumerate(table.columns)
-    ]
+    # Long texts are paragraphs of at least this width.
+    widths = [width if width <= _LONG else _LONG // 2 for width in _widths(table)]
     parts: list[list[int]] = [[]]
     names = width = sum(widths[: table.heads])
     for place in range(table.heads, len(table.columns)):
@@ -121,8 +122,28 @@ def _parts(table: Table) -> Sequence[Table]:
     return [table.choose([*range(table.heads), *part], intervals=False) for part in parts]
 
 
+def _widths(table: Table) -> Sequence[int]:
+    """The letters of the longest line of each column, with the space between columns."""
+    return [
+        2 + max(len(column.name), *(len(_text(cell)) for cell in table.column(place)), 0)
+        for place, column in enumerate(table.columns)
+    ]
+
+
+def _form(table: Table) -> str:
+    """The form of each column: long texts are paragraphs, other words are left, figures right."""
+    widths = _widths(table)
+    long = [place for place, width in enumerate(widths) if width > _LONG and _is_text(table, place)]
+    rest = _LINE - sum(width for place, width in enumerate(widths) if place not in long)
+    share = max(rest / _LINE, 0.5) / max(len(long), 1)
+    return "".join(
+        rf"p{{{share:.2f}\linewidth}}" if place in long else "l" if _is_text(table, place) else "r"
+        for place in range(len(widths))
+    )
+
+
 def _tabular(table: Table) -> Sequence[str]:
-    form = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.columns)))
+    form = _form(table)
     lines = [_FITTED, rf"\begin{{tabular}}{{{form}}}", r"\toprule"]
     if any(column.group for column in table.columns):
         lines += _latex_groups(table)

@@ -255,7 +255,10 @@ class BatchLane:
         is_mine = batch.process == self._ledger.process_id
         if batch.id in self._sending or (not is_mine and not await self._ledger.is_dead(batch.process)):
             return ""
-        remote = await provider.find(batch.id, batch.created_at)
+        requests = await self._ledger.batch(lambda store: store.readings(batch.id))
+        remote = await provider.find(batch.id, batch.created_at, len(requests))
+        if remote is None:
+            return ""
         if remote:
             await self._ledger.batch(lambda store: store.sent(batch.id, remote))
         elif batch.misses + 1 < _MISSES:
@@ -266,6 +269,8 @@ class BatchLane:
 
     async def _send(self, group: Group, now: float) -> None:
         """Sends the requests of a group that are ready, as one batch."""
+        from services.generation.ledger.batches import RequestState
+
         settings, provider = self._settings, self._batches(group.provider, group.address)
         ready = await self._ledger.batch(
             lambda store: store.peek(group, now, settings.gather_seconds, settings.max_requests)
@@ -278,7 +283,11 @@ class BatchLane:
         for key, call in calls.items():
             if key in answered:
                 continue
-            request, reading = provider.request(call)
+            try:
+                request, reading = provider.request(call)
+            except (ValueError, TypeError):  # its call, made live, tells why
+                await self._ledger.batch(lambda store, key=key: store.release(key, RequestState.WAITING))  # type: ignore[misc]
+                continue
             size += len(to_json(request))
             if size > provider.most_bytes and requests:
                 break

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.k8s.charts import values as values_of
-from tests.k8s.rendered import CHART, K8S, ROOT
+from tests.k8s.rendered import CHART, K8S, ROOT, folder
 from tests.support.kubernetes import Kubernetes, Object, kubernetes
 
 README = (K8S / "README.md").read_text(encoding="utf-8")
 RECORD = "helm.sh/release.v1"
 """The type of the Secrets in which Helm has its releases."""
+NAMESPACE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "NAME"}}'
 WAIT = {"wait": "watcher", "timeout": 60}
 HELM = f"""#!{sys.executable}
 import argparse, os, helm_python
@@ -45,8 +47,7 @@ def cluster() -> Iterator[Kubernetes]:
     """A cluster with the namespaces of a caller and of another release."""
     with kubernetes() as played:
         for name in ("team-a", "team-b"):
-            body = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{name}"}}}}'
-            played.answer("POST", "/api/v1/namespaces", "", body.encode())
+            played.answer("POST", "/api/v1/namespaces", "", NAMESPACE.replace("NAME", name).encode())
         yield played
 
 
@@ -102,6 +103,22 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(cluster: Kubernete
         )
     assert stored(cluster).keys() == before.keys() | kept
     assert not [one for one in cluster.objects if one.get("type") == RECORD]
+    assert cluster.refused == []
+
+
+def test_a_release_changes_its_size(cluster: Kubernetes) -> None:
+    """The volume of SQLite goes with the size ``single``, as the instructions say."""
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
+    found: list[tuple[int, int]] = []
+    with helm.Config(
+        kubeconfig_content=cluster.kubeconfig("team-b"), namespace="team-b", qps=1000
+    ) as release:
+        for size in ("single", "standard", "separate", "standard", "single"):
+            change = release.upgrade if found else release.install
+            change(str(CHART), "ours", {"size": size}, namespace="team-b", wait="hookOnly")
+            kinds = [one["kind"] for one in cluster.objects]
+            found.append((kinds.count("Deployment"), kinds.count("PersistentVolumeClaim")))
+    assert found == [(1, 1), (8, 0), (len(folder("base").pods()), 0), (8, 0), (1, 1)]
     assert cluster.refused == []
 
 
@@ -185,3 +202,36 @@ def test_a_judge_that_another_team_added_outlives_an_upgrade(cluster: Kubernetes
         )
     data = cluster.one("ConfigMap", "judges")["data"]
     assert data.keys() == {"00-built-in.toml", "50-values.toml", "other-critic.toml"}
+
+
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_kustomize_applies_a_new_image(cluster: Kubernetes, overlay: str, tmp_path: Path) -> None:
+    """To every Deployment. When it is applied again, the server keeps every object as it is."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on PATH")
+    cluster.answer("POST", "/api/v1/namespaces", "", NAMESPACE.replace("NAME", "dramaturg").encode())
+    (tmp_path / "config").write_text(cluster.kubeconfig(), encoding="utf-8")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
+    kustomization: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(K8S / "overlays" / overlay, tmp_path.resolve())],
+    }
+    found = []
+    for tag in ("1", "2", "2"):
+        names = {one["image"].partition(":")[0] for one in containers(cluster)} or {"dramaturg"}
+        kustomization["images"] = [{"name": name, "newTag": tag} for name in names]
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+        command = ["kubectl", "apply", "-k", str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(cluster.objects)
+    assert {one["image"].partition(":")[2] for one in containers(cluster)} == {"2"}
+    assert found[0] != found[1] == found[2]
+    assert cluster.refused == []
+
+
+def containers(cluster: Kubernetes) -> list[Object]:
+    """The containers of all Deployments."""
+    specs = [one["spec"]["template"]["spec"] for one in cluster.objects if one["kind"] == "Deployment"]
+    return [one for spec in specs for one in (*spec["containers"], *spec.get("initContainers", []))]

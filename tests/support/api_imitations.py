@@ -10,10 +10,13 @@ import asyncio
 import json
 import re
 import time
+from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol, cast
 
 from aiohttp import web
@@ -607,7 +610,7 @@ class ImitationServer:
     """Whether a client left before its answer."""
     names: Sequence[str] = ("m", "another")
     listing: Fault | None = None
-    batches: OpenAIBatches | None = None
+    batches: Batches | None = None
 
     @property
     def settings(self) -> Body:
@@ -640,7 +643,8 @@ class ImitationServer:
 
     def answer_of(self, body: Body) -> tuple[int, Body]:
         """The status and body of the answer to a request of a batch."""
-        asked = self.imitation.asked(body, cast("web.Request", None))
+        request = SimpleNamespace(match_info={"model": body.get("model")})
+        asked = self.imitation.asked(body, cast("web.Request", request))
         self.asked.append(asked)
         self.batched.append(asked)
         said = self.script(asked)
@@ -665,33 +669,76 @@ class ImitationServer:
 
 
 @dataclass
-class OpenAIBatches:
-    """The files and batches of OpenAI's API, beside the answers of a server.
+class Batches(ABC):
+    """The batches of an API, beside the answers of a server.
 
     Attributes:
-        answers: The server, which answers the requests of batches.
-        endpoint: The path of these requests.
+        answers: Answers a request of a batch: the status and the body.
         holds: Whether batches go on until they are cancelled.
         expires: A text of the requests that have no answer in time. Empty: all have one.
         drops: Whether a batch is made and the response to its creation is lost.
         loses: Whether requests to make a batch are lost.
         failed: Why the next batches fail as a whole. Empty: they do not.
+        batches: The batches by their ids.
     """
 
     answers: Callable[[Body], tuple[int, Body]]
-    endpoint: str
     holds: bool = False
     expires: str = ""
     drops: bool = False
     loses: bool = False
     failed: str = ""
-    files: dict[str, str] = field(default_factory=dict)
+    losses: int = 0
+    """How many requests to make a batch were lost."""
     batches: dict[str, Body] = field(default_factory=dict)
-    created: list[list[str]] = field(default_factory=list)
-    """The keys of the requests of each batch."""
+    requests: dict[str, list[tuple[str, Body]]] = field(default_factory=dict)
+    """The keys and bodies of the requests of each batch."""
 
+    @property
+    def created(self) -> list[list[str]]:
+        """The keys of the requests of each batch."""
+        return [[key for key, _ in requests] for requests in self.requests.values()]
+
+    @property
+    def cancelled(self) -> list[bool]:
+        """Whether each batch was cancelled."""
+        return [bool(batch.get("was_cancelled")) for batch in self.batches.values()]
+
+    @abstractmethod
     def routes(self, application: web.Application) -> None:
         """Adds the paths of the API."""
+
+    def _make(
+        self, request: web.Request, number: str, batch: Body, requests: list[tuple[str, Body]]
+    ) -> web.Response:
+        self.batches[number] = batch
+        self.requests[number] = requests
+        if self.drops:
+            _abort(request)
+        return web.json_response(batch)
+
+    def _outcomes(self, number: str, most: int | None = None) -> list[tuple[str, int, Body]]:
+        """The key, status and body of each answer; the status is 0 where there is none in time."""
+        found = []
+        for place, (key, body) in enumerate(self.requests[number]):
+            late = (self.expires and self.expires in json.dumps(body)) or place >= (most or 10**6)
+            found.append((key, 0, {}) if late else (key, *self.answers(body)))
+        return found
+
+
+def _abort(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+@dataclass
+class OpenAIBatches(Batches):
+    """The files and batches of OpenAI."""
+
+    endpoint: str = "/v1/responses"
+    files: dict[str, str] = field(default_factory=dict)
+
+    def routes(self, application: web.Application) -> None:
         application.router.add_post("/v1/files", self._upload)
         application.router.add_get("/v1/files/{id}/content", self._content)
         application.router.add_post("/v1/batches", self._create)
@@ -714,16 +761,15 @@ class OpenAIBatches:
     async def _content(self, request: web.Request) -> web.Response:
         return web.Response(text=self.files[request.match_info["id"]])
 
-    async def _create(self, request: web.Request) -> web.StreamResponse:
+    async def _create(self, request: web.Request) -> web.Response:
         body = await request.json()
         if self.loses:
-            assert request.transport is not None
-            request.transport.abort()
+            self.losses += 1
+            _abort(request)
             return web.Response()
         assert (body["endpoint"], body["completion_window"]) == (self.endpoint, "24h")
         lines = [json.loads(line) for line in self.files[body["input_file_id"]].splitlines()]
         assert all((line["method"], line["url"]) == ("POST", self.endpoint) for line in lines)
-        self.created.append([line["custom_id"] for line in lines])
         batch = {
             "id": f"batch_{len(self.batches)}",
             "object": "batch",
@@ -738,11 +784,7 @@ class OpenAIBatches:
         from openai.types import Batch
 
         Batch.model_validate(batch)
-        self.batches[batch["id"]] = batch
-        if self.drops:
-            assert request.transport is not None
-            request.transport.abort()
-        return web.json_response(batch)
+        return self._make(request, batch["id"], batch, [(line["custom_id"], line["body"]) for line in lines])
 
     async def _list(self, request: web.Request) -> web.Response:
         del request
@@ -753,32 +795,176 @@ class OpenAIBatches:
     async def _retrieve(self, request: web.Request) -> web.Response:
         batch = self.batches[request.match_info["id"]]
         if batch["status"] == "in_progress" and not self.holds:
-            self._end(batch, "expired" if self.expires else "completed", lambda number: True)
+            self._end(batch, "expired" if self.expires else "completed")
         return web.json_response(batch)
 
     async def _cancel(self, request: web.Request) -> web.Response:
         batch = self.batches[request.match_info["id"]]
         # What was answered before is kept: the first request.
-        self._end(batch, "cancelled", lambda number: number == 0)
+        self._end(batch, "cancelled", 1)
+        batch["was_cancelled"] = True
         return web.json_response(batch)
 
-    def _end(self, batch: Body, status: str, is_done: Callable[[int], bool]) -> None:
+    def _end(self, batch: Body, status: str, most: int | None = None) -> None:
         output: list[str] = []
         errors: list[str] = []
-        for number, line in enumerate(self.files[batch["input_file_id"]].splitlines()):
-            asked = json.loads(line)
-            made: Body = {"id": str(number), "custom_id": asked["custom_id"], "response": None, "error": None}
-            if (self.expires and self.expires in line) or not is_done(number):
+        for key, code, body in self._outcomes(batch["id"], most):
+            made: Body = {"id": "r", "custom_id": key, "response": None, "error": None}
+            if code:
+                made["response"] = {"status_code": code, "request_id": "r", "body": body}
+            else:
                 made["error"] = {"code": "batch_expired", "message": "not answered in time"}
-                errors.append(json.dumps(made))
-                continue
-            code, body = self.answers(asked["body"])
-            made["response"] = {"status_code": code, "request_id": "r", "body": body}
             (output if code == 200 else errors).append(json.dumps(made))
         batch["status"] = status
         for name, lines in (("output_file_id", output), ("error_file_id", errors)):
             if lines:
                 batch[name] = self._keep("\n".join(lines) + "\n")
+
+
+@dataclass
+class AnthropicBatches(Batches):
+    """The message batches of Anthropic."""
+
+    def routes(self, application: web.Application) -> None:
+        application.router.add_post("/v1/messages/batches", self._create)
+        application.router.add_get("/v1/messages/batches", self._list)
+        application.router.add_get("/v1/messages/batches/{id}", self._retrieve)
+        application.router.add_get("/v1/messages/batches/{id}/results", self._results)
+        application.router.add_post("/v1/messages/batches/{id}/cancel", self._cancel)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        assert request.headers["X-Api-Key"] == KEY
+        body = await request.json()
+        if self.loses:
+            self.losses += 1
+            _abort(request)
+            return web.Response()
+        asked = [(one["custom_id"], one["params"]) for one in body["requests"]]
+        assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", key) for key, _ in asked)
+        assert len({key for key, _ in asked}) == len(asked)
+        now = datetime.now(UTC)
+        counts = dict.fromkeys(("canceled", "errored", "expired", "succeeded"), 0)
+        batch = {
+            "id": f"msgbatch_{len(self.batches)}",
+            "type": "message_batch",
+            "processing_status": "in_progress",
+            "request_counts": {"processing": len(asked), **counts},
+            "created_at": now.isoformat(),
+            "expires_at": (now + timedelta(days=1)).isoformat(),
+            "results_url": None,
+        }
+        from anthropic.types.messages import MessageBatch
+
+        MessageBatch.model_validate(batch)
+        return self._make(request, str(batch["id"]), batch, asked)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        assert request.headers["X-Api-Key"] == KEY
+        for batch in self.batches.values():
+            self._advance(batch)
+        data = [*reversed(self.batches.values())]
+        last = data[-1]["id"] if data else None
+        return web.json_response({"data": data, "has_more": False, "first_id": None, "last_id": last})
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        self._advance(batch)
+        return web.json_response(batch)
+
+    def _advance(self, batch: Body) -> None:
+        if batch["processing_status"] == "in_progress" and not self.holds:
+            self._end(batch, "expired")
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        self._end(batch, "canceled", 1)
+        batch["was_cancelled"] = True
+        return web.json_response(batch)
+
+    def _end(self, batch: Body, without: str, most: int | None = None) -> None:
+        lines = []
+        for key, code, body in self._outcomes(batch["id"], most):
+            result: Body = {"type": without}
+            if code:
+                result = {"type": "errored", "error": body}
+                if code == 200:
+                    result = {"type": "succeeded", "message": body}
+            lines.append(json.dumps({"custom_id": key, "result": result}))
+        batch["processing_status"] = "ended"
+        batch["request_counts"] |= {"processing": 0, "succeeded": len(lines)}
+        batch["results"] = "\n".join(lines)
+
+    async def _results(self, request: web.Request) -> web.Response:
+        assert request.headers["X-Api-Key"] == KEY
+        return web.Response(text=self.batches[request.match_info["id"]]["results"])
+
+
+@dataclass
+class GeminiBatches(Batches):
+    """The batches of Gemini, whose requests are in the request that makes them."""
+
+    def routes(self, application: web.Application) -> None:
+        application.router.add_post("/v1/models/{model}:batchGenerateContent", self._create)
+        application.router.add_get("/v1/batches", self._list)
+        application.router.add_get("/v1/batches/{id}", self._retrieve)
+        application.router.add_post("/v1/batches/{id}:cancel", self._cancel)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        assert request.headers["X-Goog-Api-Key"] == KEY
+        body = (await request.json())["batch"]
+        if self.loses:
+            self.losses += 1
+            _abort(request)
+            return web.Response()
+        asked = [
+            (one["metadata"]["key"], {**one["request"], "model": request.match_info["model"]})
+            for one in body["inputConfig"]["requests"]["requests"]
+        ]
+        number = str(len(self.batches))
+        state = "BATCH_STATE_FAILED" if self.failed else "BATCH_STATE_RUNNING"
+        metadata = {
+            "displayName": body["displayName"],
+            "state": state,
+            "createTime": datetime.now(UTC).isoformat(),
+        }
+        return self._make(request, number, {"name": f"batches/{number}", "metadata": metadata}, asked)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        assert request.headers["X-Goog-Api-Key"] == KEY
+        return web.json_response({"operations": [*reversed(self.batches.values())]})
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        number = request.match_info["id"]
+        batch = self.batches[number]
+        if batch["metadata"]["state"] == "BATCH_STATE_RUNNING" and not self.holds:
+            self._end(number, "BATCH_STATE_SUCCEEDED")
+        return web.json_response(batch)
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        number = request.match_info["id"]
+        self._end(number, "BATCH_STATE_CANCELLED", 1)
+        self.batches[number]["was_cancelled"] = True
+        return web.json_response({})
+
+    def _end(self, number: str, state: str, most: int | None = None) -> None:
+        responses = []
+        for key, code, body in self._outcomes(number, most):
+            made: Body = {"metadata": {"key": key}}
+            if code == 200:
+                made["response"] = body
+            else:
+                made["error"] = {"code": 4, "message": "not answered"}
+            responses.append(made)
+        metadata = self.batches[number]["metadata"]
+        metadata |= {"state": state, "output": {"inlinedResponses": {"inlinedResponses": responses}}}
+
+
+BATCHES: Mapping[str, type[Batches]] = {
+    "openai": OpenAIBatches,
+    "anthropic": AnthropicBatches,
+    "google": GeminiBatches,
+}
+"""The kinds of provider that have batches."""
 
 
 @asynccontextmanager
@@ -789,8 +975,8 @@ async def imitate(kind: str, script: Script, port: int = 0) -> AsyncIterator[Imi
     application = web.Application(client_max_size=64 << 20)
     application.router.add_post(imitation.path, server.answer)
     application.router.add_get(imitation.models_path, server.models)
-    if kind == "openai":
-        server.batches = OpenAIBatches(server.answer_of, imitation.path)
+    if kind in BATCHES:
+        server.batches = BATCHES[kind](server.answer_of)
         server.batches.routes(application)
     application.router.add_get("/inference-profiles", server.models)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)

@@ -209,17 +209,17 @@ class Kubernetes:
         for field in IMMUTABLE.get(kind, ()) if before else ():
             if before and before["spec"].get(field) != given["spec"].get(field):
                 raise RefusedError(422, "Invalid", f"{kind} {key[3]}: spec.{field} is immutable")
-        self._revision += 1
         metadata |= {
             "uid": before["metadata"]["uid"] if before else str(uuid.uuid4()),
             "creationTimestamp": "2026-01-01T00:00:00Z",
-            "resourceVersion": str(self._revision),
+            "resourceVersion": before["metadata"]["resourceVersion"] if before else "",
             "generation": 1,
         }
-        given["status"] = _status(kind, given)
-        if not given["status"]:
-            del given["status"]
-        if keep:
+        if status := _status(kind, given):
+            given["status"] = status
+        if keep and given != before:
+            self._revision += 1
+            metadata["resourceVersion"] = str(self._revision)
             self._objects[key] = given
             if kind == "Certificate":
                 self._certify(key, given["spec"]["secretName"])
@@ -282,10 +282,20 @@ def _fields(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _merged(base: Object, over: Object) -> Object:
-    """Objects of both; a value of None removes its field."""
+    """Objects of both; a value of None removes its field. Lists replace lists, but for what a patch names.
+
+    A strategic patch says by ``$setElementOrder/LIST`` that it has the changed entries of a list alone.
+    """
     found = copy.deepcopy(base)
     for name, value in over.items():
-        if value is None:
+        if name.startswith("$"):
+            continue
+        if f"$setElementOrder/{name}" in over:
+            known = {entry["name"]: entry for entry in found.get(name, [])}
+            changed = {entry["name"]: entry for entry in value}
+            order = [entry["name"] for entry in over[f"$setElementOrder/{name}"]]
+            found[name] = [_merged(known.get(one, {}), changed.get(one, {})) for one in order]
+        elif value is None:
             found.pop(name, None)
         elif isinstance(value, dict) and isinstance(found.get(name), dict):
             found[name] = _merged(found[name], value)

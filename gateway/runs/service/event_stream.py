@@ -19,6 +19,8 @@ from gateway.runs.store_calls import ServiceCaller
 _POLL_SECONDS = 0.5
 _MAX_SILENT_SECONDS = 5.0
 """The longest time without a message while a run is running: its throughput changes without events."""
+_MAX_IDLE_SECONDS = 20.0
+"""The longest time without a message in the other states: proxies cut streams that are silent for longer."""
 _MAX_EVENTS = 100
 
 
@@ -65,7 +67,8 @@ async def watch(
                 return
             if response is None:
                 await listener.wait(_POLL_SECONDS)
-            is_due = time.monotonic() - sent >= _MAX_SILENT_SECONDS
+            longest = _MAX_SILENT_SECONDS if run.state == RUN_STATE_RUNNING else _MAX_IDLE_SECONDS
+            is_due = time.monotonic() - sent >= longest
             step = await caller.call(_step, run_id, cursor, is_due, store)
 
 
@@ -84,7 +87,7 @@ def _step(run_id: str, cursor: int, is_due: bool, store: RunStore) -> _Step | No
     Args:
         run_id: The run.
         cursor: The cursor of the last response. One of another run may be beyond all events of this one.
-        is_due: Whether the progress of a running run is due without an event.
+        is_due: Whether the progress is due without an event.
         store: The run store.
     """
     known = store.runs.events_after(run_id, 0, _MAX_EVENTS)
@@ -101,7 +104,7 @@ def _told(run: RunRecord, known: Sequence[Event], cursor: int, is_due: bool, sto
         return None
     newest = known[-1]
     events = [event for event in known if event.cursor > cursor]
-    if not events and not (is_due and run.state == RUN_STATE_RUNNING):
+    if not events and not is_due:
         return _Step(run, min(cursor, newest.cursor), None)
     response = WatchRunResponse(cursor=newest.cursor)
     response.event_time.FromDatetime(newest.time if events else datetime.now(UTC))

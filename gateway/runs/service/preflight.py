@@ -48,7 +48,7 @@ READ_BLANK_LINES = 10_000
 READ_CPU_SECONDS = 10
 """The most processor time that a process takes to read them."""
 
-BATCH_KINDS = 'providers of the kind "openai" have one'
+BATCH_KINDS = "those of the kinds openai, anthropic and google have one, Vertex AI excepted"
 _UNAVAILABLE = error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE
 _REFUSED = {
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN: grpc.StatusCode.FAILED_PRECONDITION,

@@ -91,9 +91,13 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         "pairs of a best and a worst summary"
         for name, one in studies.items()
     )
-    made = Reproduction(
-        TITLE, f"Data: {counted}. The order of the texts is drawn with the seed {session.seed}."
+    shown = (
+        "Models see this order alone."
+        if session.single_order
+        else "Models see both orders, and a vote that changes with the order is for neither text."
     )
+    order = f"The order of the texts is drawn with the seed {session.seed}."
+    made = Reproduction(TITLE, f"Data: {counted}. {order} {shown}")
     metrics: dict[str, Summary] = {}
     judges: list[_Judge] = []
     for name, study in studies.items():

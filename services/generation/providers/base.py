@@ -72,12 +72,13 @@ class BatchProvider(Protocol):
             requests: The requests by their keys.
         """
 
-    async def find(self, batch: str, since: float) -> str:
-        """The provider's id of a batch, by our id. Empty: it did not arrive.
+    async def find(self, batch: str, since: float, count: int) -> str | None:
+        """The provider's id of a batch, by our id. Empty: it did not arrive. None: that cannot be told yet.
 
         Args:
             batch: Our id.
             since: When it was sent at the earliest, in seconds since 1970.
+            count: The number of its requests.
         """
 
     async def collect(self, remote: str, readings: Mapping[str, Reading]) -> Mapping[str, Answer] | None:

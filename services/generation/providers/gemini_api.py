@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from google import genai
 from google.auth import exceptions as auth
 from google.genai import errors, types
+from pydantic_core import to_json
 
 from services.generation.calls import Call, Image, Role
 from services.generation.providers.packages import (
     Api,
+    BatchApi,
+    Body,
     Connection,
     NoResponseError,
+    RefusedError,
     Reply,
     completion,
     conversation,
@@ -27,17 +31,23 @@ from services.generation.providers.packages import (
 )
 from services.generation.providers.parameters import Dialect, Parameter
 
+Result = TypeVar("Result")
+Item = TypeVar("Item")
 
-class GeminiApi(Api):
+
+class GeminiApi(Api, BatchApi):
     """The API. With a project it is that of Vertex AI, with Google's application default credentials."""
 
     kind = "google"
+    most_bytes = 15 << 20
     never: frozenset[Parameter] = frozenset({Parameter.PROMPT_CACHE})
 
     def __init__(self, connection: Connection) -> None:
         self._headers = connection.headers
         self._query = dict(connection.query)
         vertex = bool(connection.project)
+        # Batches of Vertex AI are read from a bucket or a table.
+        self.batches = None if vertex else self
         self._http = connection.http_client()
         self._client = genai.Client(
             vertexai=vertex,
@@ -51,10 +61,11 @@ class GeminiApi(Api):
             ),
         )
 
-    async def send(self, call: Call, dialect: Dialect) -> Reply:
+    def _inlined(self, call: Call, dialect: Dialect) -> types.InlinedRequest:
+        """The request for a call, without further members."""
         instructions, messages = conversation(call, dialect)
         if not messages:
-            return Reply(400, {}, {"error": {"message": "the request has no messages"}})
+            raise ValueError("the request has no messages")
         config: dict[str, Any] = sampling(
             call, dialect, temperature="temperature", top_p="top_p", stop="stop_sequences", seed="seed"
         )
@@ -76,20 +87,75 @@ class GeminiApi(Api):
             config["response_logprobs"] = True
             if call.top_logprobs and Parameter.TOP_LOGPROBS not in dialect.omit:
                 config["logprobs"] = min(call.top_logprobs, dialect.most_top_logprobs or call.top_logprobs)
-        options = types.HttpOptions(headers=dict(await self._headers()), extra_body=dict(dialect.extra_body))
+        return types.InlinedRequest(
+            model=call.model,
+            contents=[
+                types.Content(
+                    role="model" if message.role is Role.ASSISTANT else "user",
+                    parts=[_part(one) for one in message.contents],
+                )
+                for message in messages
+            ],
+            config=types.GenerateContentConfig(**config),
+        )
+
+    async def send(self, call: Call, dialect: Dialect) -> Reply:
+        made = self._inlined(call, dialect)
+        assert made.config is not None
+        made.config.http_options = await self._options(dict(dialect.extra_body))
         return await _reply(
             self._client.aio.models.generate_content(
-                model=call.model,
-                contents=[
-                    types.Content(
-                        role="model" if message.role is Role.ASSISTANT else "user",
-                        parts=[_part(one) for one in message.contents],
-                    )
-                    for message in messages
-                ],
-                config=types.GenerateContentConfig(**config, http_options=options),
+                model=call.model, contents=cast("Any", made.contents), config=made.config
             )
         )
+
+    async def _options(self, extra_body: Body | None = None) -> types.HttpOptions:
+        # The package spells its header in lower case; another spelling would be sent beside it.
+        headers = {name.lower(): value for name, value in (await self._headers()).items()}
+        return types.HttpOptions(headers=headers, extra_body=extra_body)
+
+    def request(self, call: Call, dialect: Dialect) -> Body:
+        """The request for a call in a batch."""
+        if dialect.extra_body:
+            raise ValueError("the package has no further members for requests of batches")
+        body: Body = self._inlined(call, dialect).model_dump(mode="json", exclude_none=True)
+        return body
+
+    async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
+        inlined = [
+            types.InlinedRequest.model_validate_json(to_json({**body, "metadata": {"key": key}}))
+            for key, body in requests.items()
+        ]
+        config = types.CreateBatchJobConfig(display_name=batch, http_options=await self._options())
+        model = inlined[0].model or ""
+        made = await _made(self._client.aio.batches.create(model=model, src=inlined, config=config))
+        return made.name or ""
+
+    async def find(self, batch: str, since: float, count: int) -> str:
+        del since, count
+        config = types.ListBatchJobsConfig(page_size=100, http_options=await self._options())
+        pages = await _made(self._client.aio.batches.list(config=config))
+        jobs = await _made(_all(pages))
+        return next((job.name or "" for job in jobs if job.display_name == batch), "")
+
+    async def results(self, remote: str) -> Iterable[tuple[str, Reply]] | None:
+        config = types.GetBatchJobConfig(http_options=await self._options())
+        job = await _made(self._client.aio.batches.get(name=remote, config=config))
+        if not job.done:
+            return None
+        responses = (job.dest.inlined_responses if job.dest is not None else None) or ()
+        return [
+            (
+                (one.metadata or {}).get("key", ""),
+                Reply(200, {}, one.response.model_dump(mode="json", by_alias=True, exclude_none=True)),
+            )
+            for one in responses
+            if one.response is not None
+        ]
+
+    async def cancel(self, remote: str) -> None:
+        config = types.CancelBatchJobConfig(http_options=await self._options())
+        await _made(self._client.aio.batches.cancel(name=remote, config=config))
 
     def chat_completion(self, body: Any) -> Any:
         usage = body.get("usageMetadata") or {}
@@ -122,9 +188,9 @@ class GeminiApi(Api):
         )
 
     async def models(self) -> Reply | Sequence[str]:
-        options = types.HttpOptions(headers=dict(await self._headers()))
+        config = types.ListModelsConfig(http_options=await self._options())
         try:
-            pages = await self._client.aio.models.list(config=types.ListModelsConfig(http_options=options))
+            pages = await self._client.aio.models.list(config=config)
             names = [model.name or "" async for model in pages]
         except errors.APIError as error:
             return Reply(error.code, getattr(error.response, "headers", None) or {}, error.details)
@@ -135,6 +201,21 @@ class GeminiApi(Api):
     async def close(self) -> None:
         await self._client.aio.aclose()
         await self._http.aclose()
+
+
+async def _made(request: Awaitable[Result]) -> Result:
+    """What a method about batches returns. Raises RefusedError or NoResponseError."""
+    try:
+        return await request
+    except errors.APIError as error:
+        headers = getattr(error.response, "headers", None) or {}
+        raise RefusedError(Reply(error.code, headers, error.details)) from None
+    except Exception as error:
+        raise _unreached(error) from None
+
+
+async def _all(pages: AsyncIterable[Item]) -> list[Item]:
+    return [one async for one in pages]
 
 
 async def _reply(request: Any) -> Reply:

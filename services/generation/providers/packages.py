@@ -32,6 +32,8 @@ Body = dict[str, Any]
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
+CLOCKS_SECONDS = 3600.0
+"""The most by which the clock of an endpoint may differ."""
 _OK = 200
 
 
@@ -121,9 +123,11 @@ class BatchApi(Protocol):
 
     Attributes:
         most_bytes: The largest batch, in bytes of requests as JSON.
+        key_length: How many characters of the keys of requests results have.
     """
 
     most_bytes: int
+    key_length: int = 64
 
     def request(self, call: Call, dialect: Dialect) -> Body:
         """The body of the request for a call."""
@@ -131,7 +135,7 @@ class BatchApi(Protocol):
     async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
         """As of ``BatchProvider``."""
 
-    async def find(self, batch: str, since: float) -> str:
+    async def find(self, batch: str, since: float, count: int) -> str | None:
         """As of ``BatchProvider``."""
 
     async def results(self, remote: str) -> Iterable[tuple[str, Reply]] | None:
@@ -266,18 +270,19 @@ class _Batches(BatchProvider):
     async def submit(self, batch: str, requests: Mapping[str, Body]) -> str:
         return await self._made(self._api.submit(batch, requests))
 
-    async def find(self, batch: str, since: float) -> str:
-        return await self._made(self._api.find(batch, since))
+    async def find(self, batch: str, since: float, count: int) -> str | None:
+        return await self._made(self._api.find(batch, since, count))
 
     async def collect(self, remote: str, readings: Mapping[str, Reading]) -> Mapping[str, Answer] | None:
         results = await self._made(self._api.results(remote))
         if results is None:
             return None
         answers: dict[str, Answer] = {}
-        for key, reply in results:
-            reading = readings.get(key)
-            if reading is None:
+        keys = {key[: self._api.key_length]: key for key in readings}
+        for shown, reply in results:
+            if (key := keys.get(shown)) is None:
                 continue
+            reading = readings[key]
             try:
                 answer = self._provider._read(reply, reading.stop, 0.0)
             except ProviderError as error:
@@ -350,6 +355,12 @@ async def of_stainless(request: Awaitable[Any], package: Any) -> Reply:
     except ValueError:
         body = response.text
     return Reply(response.status_code, response.headers, body)
+
+
+def json_lines(body: Any) -> list[Body]:
+    """The objects of a body of JSON Lines, which is JSON as a whole if it has one line."""
+    lines = body.splitlines() if isinstance(body, str) else None
+    return [body] if lines is None else [json.loads(line) for line in lines if line.strip()]
 
 
 def no_response(error: BaseException) -> NoResponseError:

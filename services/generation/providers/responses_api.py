@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from services.generation.calls import Call, Message
 from services.generation.providers.packages import (
+    CLOCKS_SECONDS,
     Api,
     BatchApi,
     Body,
@@ -22,6 +23,7 @@ from services.generation.providers.packages import (
     completion,
     conversation,
     effort,
+    json_lines,
     of_stainless,
     sampling,
     schema,
@@ -35,8 +37,6 @@ _ENDPOINT: Final = "/v1/responses"
 _MARK = "dramaturg_batch"
 """The metadata of a batch that has our id."""
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
-_CLOCKS_SECONDS = 3600.0
-"""The most by which the clock of the endpoint may differ."""
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,8 @@ class ResponsesApi(Api, BatchApi):
         )
         return str(made["id"])
 
-    async def find(self, batch: str, since: float) -> str:
+    async def find(self, batch: str, since: float, count: int) -> str:
+        del count
         after: str | openai.Omit = openai.omit
         while True:
             listed = await self._made(
@@ -123,7 +124,7 @@ class ResponsesApi(Api, BatchApi):
                 if (one.get("metadata") or {}).get(_MARK) == batch:
                     return str(one["id"])
             # The newest are listed first.
-            if not listed.get("has_more") or listed["data"][-1]["created_at"] < since - _CLOCKS_SECONDS:
+            if not listed.get("has_more") or listed["data"][-1]["created_at"] < since - CLOCKS_SECONDS:
                 return ""
             after = listed["data"][-1]["id"]
 
@@ -154,9 +155,7 @@ class ResponsesApi(Api, BatchApi):
         content = await self._made(
             self._client.files.with_raw_response.content(file, extra_headers=dict(headers))
         )
-        # The content of one line is JSON as a whole.
-        lines = content.splitlines() if isinstance(content, str) else None
-        return [content] if lines is None else [json.loads(line) for line in lines if line.strip()]
+        return json_lines(content)
 
     async def _made(self, request: Awaitable[Any]) -> Any:
         return accepted(await of_stainless(request, openai))

@@ -86,7 +86,7 @@ class Model(Protocol):
 
         Raises:
             ServiceError: The server cannot be reached, refuses the request, or answers in another form.
-            TooLongError: The texts are longer than a model in this process reads.
+            TooLongError: The texts are longer than the model reads.
         """
 
     async def score(self, other: str, text: str) -> float:
@@ -181,12 +181,13 @@ class _Server:
                 allow_redirects=False,
             ) as response:
                 read = await _read(response)
-                if response.status != 200:
-                    raise _refused(response.status, read)
-                return json.loads(read)
         except (TimeoutError, aiohttp.ClientError) as error:
             told = f"the classifier cannot be reached: {type(error).__name__}: {error}"
             raise _failure(grpc.StatusCode.UNAVAILABLE, told) from error
+        if response.status != 200:
+            raise _refused(response.status, read)
+        try:
+            return json.loads(read)
         except (ValueError, RecursionError) as error:
             raise _strange("is no JSON") from error
 
@@ -280,10 +281,13 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _refused(status: int, said: bytes) -> ServiceError:
+def _refused(status: int, said: bytes) -> ServiceError | TooLongError:
     passing = status in (408, 429) or status >= 500
     code = grpc.StatusCode.UNAVAILABLE if passing else grpc.StatusCode.FAILED_PRECONDITION
     words = said[:300].decode(errors="replace")
+    # So say vLLM and SGLang of texts that are longer than the model reads.
+    if status == 400 and "context length" in words:
+        return TooLongError(f"The server refuses the text: {words}")
     return _failure(code, f"the classifier answers with the status {status}: {words}")
 
 

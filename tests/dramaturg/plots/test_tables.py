@@ -112,6 +112,19 @@ def test_a_wide_table_takes_the_page_and_words_are_left() -> None:
     assert r"\begin{tabular}{lr}" in narrow
 
 
+def wordy() -> Table:
+    texts = [", ".join(f"task {place}" for place in range(60))] * 2
+    return Table(
+        "Table 3: Of long texts", [Column("Tasks"), Column("run"), Column("paper")], [["hard", *texts]]
+    )
+
+
+def test_long_texts_are_paragraphs_that_share_the_line() -> None:
+    text = latex(wordy())
+    assert text.startswith(r"\begin{table*}")
+    assert r"\begin{tabular}{lp{0.47\linewidth}p{0.47\linewidth}}" in text
+
+
 def test_tables_compile_and_fit_their_page(tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed (TeX Live)")
@@ -119,7 +132,7 @@ def test_tables_compile_and_fit_their_page(tmp_path: Path) -> None:
     narrow = Table(
         "Table 2: Of one column", columns, [["m", *(Cell("0.50 (0.25 to 0.75)", 0.5) for _ in range(4))]]
     )
-    content = "\n".join(map(latex, (wide(), narrow)))
+    content = "\n".join(map(latex, (wide(), narrow, wordy())))
     (tmp_path / "tables.tex").write_text(DOCUMENT % content, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

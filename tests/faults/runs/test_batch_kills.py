@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections import Counter
@@ -36,7 +37,7 @@ def answer(asked: Asked) -> Said | Fault:
 
 @asynccontextmanager
 async def batching(
-    folder: Path, store: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, folder: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Fleet, ImitationServer]]:
     """A fleet whose provider has batches, which are looked at often."""
     monkeypatch.setenv("KEY", KEY)
@@ -44,36 +45,39 @@ async def batching(
     def configure(text: str) -> str:
         before, _, after = text.partition("[generation.providers.local]")
         table = after[: after.index("[synthesize]")]
+        settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.settings.items())
         if store.startswith("postgresql"):
             file = re.search(r'ledger = ".*"', before)
             assert file is not None
             before = before.replace(file[0], f'ledger_url = "{store}"')
         return (
             f"{before}[generation.batches]\ngather_seconds = 0.5\npoll_seconds = 0.2\n"
-            f'[generation.providers.local]\nkind = "openai"\nbase_url = "{server.base_url}/v1"\n'
-            f'api_key_env = "KEY"\ndefault_model = "test-model"\n{after.removeprefix(table)}'
+            f'[generation.providers.local]\n{settings}api_key_env = "KEY"\n{after.removeprefix(table)}'
         ).replace("[runs]", "[runs]\nbatch_poll_seconds = 0.2")
 
     async with (
-        imitate("openai", answer, _PORT) as server,
+        imitate(kind, answer, _PORT) as server,
         fleet(folder, store, configure=configure) as made,
     ):
         yield made, server
 
 
 @pytest.mark.parametrize("seed", seeds("0"))
-@pytest.mark.parametrize("name", ["gateway", "generation"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("gateway", "openai"), ("generation", "openai"), ("generation", "anthropic"), ("generation", "google")],
+)
 async def test_a_kill_changes_no_result_and_buys_nothing_twice(
-    name: str, seed: int, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, seed: int, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "live").mkdir()
     live_store = f"sqlite:///{tmp_path / 'live' / 'runs.sqlite3'}"
-    async with batching(tmp_path / "live", live_store, monkeypatch) as (made, _):
+    async with batching(kind, tmp_path / "live", live_store, monkeypatch) as (made, _):
         run = await made.ended(await made.create(SAMPLES))
         undisturbed = comparable(await made.samples(run.id))
 
     moments = random.Random(f"{name}/{seed}")
-    async with batching(tmp_path, store_url, monkeypatch) as (made, server):
+    async with batching(kind, tmp_path, store_url, monkeypatch) as (made, server):
         assert server.batches is not None
         lane = BatchThenLive()
         lane.deadline.FromSeconds(3600)
@@ -90,7 +94,8 @@ async def test_a_kill_changes_no_result_and_buys_nothing_twice(
         accounts = await made.accounts([])
     assert (run.state, run.progress.succeeded_count) == (SUCCEEDED, SAMPLES), run.state_reason
     assert comparable(samples) == undisturbed
-    sent = Counter(key for batch in server.batches.created for key in batch)
+    # Ids of Anthropic's requests begin with the batch.
+    sent = Counter(key.rpartition("_")[2] for batch in server.batches.created for key in batch)
     asked = [one for one in server.asked if one.messages]
     twice = Counter(map(str, asked))
     live = len(asked) - len(server.batched)

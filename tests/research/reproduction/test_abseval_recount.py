@@ -221,6 +221,18 @@ def test_labels_of_no_script_are_refused_before_a_call(tmp_path: Path) -> None:
     assert not server.calls
 
 
+def test_a_dry_run_with_ablations_and_a_judge_estimates_all_runs(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "coscript" / "test_data.json")
+    options = ("--model", "llama-7b", "--judge-model", "judge", "--ablations", "--dry-run", "--limit", "3")
+    finished, server = reproduce_with(Server(), "abseval", tmp_path, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    calls = [int(one) for one in re.findall(r"^model calls +(\d+)$", finished.out, re.MULTILINE)]
+    # A script, three agents and a gold answer; one judge; three variants of agents and two of one judge, of
+    # which three take a gold answer.
+    assert calls == [3 * 5, 3 * 2, 3 * (5 + 3 * 3 + 2 + 3)]
+    assert not server.calls
+
+
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
     """A reproduction."""

@@ -313,6 +313,8 @@ def test_table_1_and_figure_7_are_of_these_methods(reproduced: Reproduced) -> No
 
 def test_the_roles_that_voted_and_shortages_are_told(reproduced: Reproduced) -> None:
     page = (reproduced.out / "README.md").read_text()
+    assert ("Models see this order alone." in page) == (reproduced.orders == 1)
+    assert ("Models see both orders" in page) == (reproduced.orders == 2)
     for label, pairs in reproduced.studies.items():
         for k, asked in ((0, 3), (2, 5), (4, 7), (5, 8), (6, 9)):
             voted = {len(reproduced.judge.ballots[f"roles k={k}", frozenset(pair[:2])]) for pair in pairs}

@@ -87,6 +87,19 @@ def test_numbers_along_a_line_have_their_distances() -> None:
     assert list(axes.get_xticks()) == [0, 2, 3]
 
 
+def test_intervals_of_lines_are_beside_one_another() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    bounds = {name: [(0.0, 2.0), (1.0, 3.0)] for name in "ab"}
+    LineChart("figure-1", "Roles", ["0", "4"], {"a": [1, 2], "b": [1, 2]}, bounds=bounds).draw(axes)
+    places = sorted({float(x) for line in axes.lines for x in np.asarray(line.get_xdata())})
+    assert [round(place) for place in places] == [0, 0, 4, 4]
+    assert len(places) == 4
+    assert list(axes.get_xticks()) == [0, 4]
+
+
 def test_a_cost_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
     run = Run(id="r", state=run_pb2.RUN_STATE_SUCCEEDED)
     usage = Usage(prompt_token_count=90, provider_call_count=3, unpriced_call_count=3, cost_usd=0)

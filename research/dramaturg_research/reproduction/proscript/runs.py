@@ -200,9 +200,13 @@ async def _nearest(
             for one in sample.graphs.graphs:
                 if not one.HasField("distance"):
                     continue
-                least[task, one.model, sample.index] = one.distance.distance
+                place = task, one.model, sample.index
+                least[place] = one.distance.distance
                 for other in alike[_subject(sample.graphs.reference)]:
-                    if other != sample.graphs.reference and one.graph.events:
+                    if not one.graph.events:
+                        # Every event and edge of a reference is inserted into a script without events.
+                        least[place] = min(least[place], len(other.events) + len(other.edges))
+                    elif other != sample.graphs.reference:
                         row = EvaluateGraphsRequest(reference=other, task=graphs_pb2.GRAPH_TASK_GENERATE)
                         row.graphs.add(model=one.model, graph=one.graph)
                         row.tags.update({"task": task, "sample": str(sample.index)})

@@ -9,6 +9,7 @@ import pytest
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
     RUN_STATE_SUCCEEDED,
@@ -169,6 +170,19 @@ async def test_a_run_that_gets_nothing_done_is_told_of_all_the_same(
     end(service)
     (*_, last) = await rest(stream)
     assert last.run.state == RUN_STATE_SUCCEEDED
+
+
+async def test_the_stream_of_a_paused_run_is_not_silent(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "_MAX_IDLE_SECONDS", 0.1)
+    service.run(RUN_STATE_PAUSED)
+    stream = watch(service)
+    first = await following(stream)
+    repeated = [await following(stream) for _ in range(3)]
+    assert [one.WhichOneof("event") for one in (first, *repeated)] == ["run", *["progress"] * 3]
+    assert {one.cursor for one in repeated} == {first.cursor}
+    stream.cancel()
 
 
 async def test_watchers_that_leave_are_forgotten(service: Service) -> None:

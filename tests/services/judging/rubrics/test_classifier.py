@@ -133,6 +133,20 @@ async def test_a_score_beside_the_context_or_the_task_decides_by_its_threshold()
     assert [body["text_2"] for _, body, _ in server.asked] == ["It ships on Monday."] * 2
 
 
+async def test_a_text_that_is_longer_than_the_model_reads_abstains() -> None:
+    # The words of vLLM 0.32.
+    said = (
+        "This model's maximum context length is 256 tokens. However, your prompt contains at least 257 input "
+        "tokens, which exceeds this limit even without any output tokens."
+    )
+    error = {"error": {"message": said, "type": "BadRequestError", "param": "input_tokens", "code": 400}}
+    async with pooling(lambda _: lambda: web.json_response(error, status=400)) as server:
+        response = await judged(server, {"harmless": {"labels": ["safe"]}})
+    (verdict,) = response.assessment.verdicts
+    assert verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTEXT_LENGTH_EXCEEDED
+    assert "maximum context length is 256 tokens" in verdict.rationale
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
