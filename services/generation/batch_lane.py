@@ -307,26 +307,55 @@ class BatchLane:
         Raises:
             ProviderError: The provider does not answer now.
         """
+        made = set()
+        for key, call in calls.items():
+            if not provider.knows(call):
+                made.add(key)
+                await self._make_first_call(group, key, call)
+        return frozenset(made)
+
+    async def _make_first_call(self, group: Group, key: str, call: Call) -> None:
+        """Makes a call live and records its answer, as a batch of one request: one process makes it."""
         from services.generation.ledger.batches import RequestState
 
-        configured, made = self._providers[group.provider, group.address], set()
-        for key, call in calls.items():
-            if provider.knows(call):
-                continue
-            made.add(key)
+        batch = self._new_batch(group)
+        self._sending.add(batch.id)
+        try:
+            claimed = await self._ledger.batch(lambda store: store.claim(batch, {key: "{}"}))
+            state = RequestState.WAITING
             try:
-                answer = await configured.provider.complete(call, Until(LIVE_SECONDS))
+                if claimed:
+                    answer = await self._providers[group.provider, group.address].provider.complete(
+                        call, Until(LIVE_SECONDS)
+                    )
+                    text = batch_answer_to_text(answer)
+                    await self._ledger.batch(lambda store: store.answer(batch.id, {key: text}))
+                    if answer.call_number is not None:
+                        self._ledger.settle([answer.call_number])
             except ProviderError as error:
                 if error.kind in _AFTER_FAILURE:
                     raise
-                # Its caller is told when it makes the call.
-                await self._ledger.batch(lambda store, key=key: store.release(key, RequestState.WAITING))  # type: ignore[misc]
-                continue
-            text = batch_answer_to_text(answer)
-            await self._ledger.batch(lambda store, key=key, text=text: store.answer("", {key: text}))  # type: ignore[misc]
-            if answer.call_number is not None:
-                self._ledger.settle([answer.call_number])
-        return frozenset(made)
+                state = RequestState.LIVE  # its caller is told when it makes the call
+            finally:
+                await self._ledger.batch(lambda store: store.end(batch.id, state))
+        finally:
+            self._sending.discard(batch.id)
+
+    def _new_batch(self, group: Group) -> Batch:
+        from services.generation.ledger.batches import Batch
+
+        process = self._ledger.process_id
+        return Batch(
+            uuid.uuid4().hex,
+            process,
+            group.provider,
+            group.address,
+            "",
+            group.deadline,
+            time.time(),
+            0,
+            False,
+        )
 
     async def _submit(
         self,

@@ -328,12 +328,13 @@ class BatchStore:
         )
 
     def answer(self, batch_id: str, answers: Mapping[str, str]) -> None:
-        """Records answers to requests of a batch, or to waiting ones where it has no id."""
+        """Records answers to requests of a batch."""
         columns = self._requests.c
-        state = RequestState.SENT if batch_id else RequestState.WAITING
         # One whose call was made live meanwhile keeps its state.
         change = self._requests.update().where(
-            columns.fingerprint == sa.bindparam("one"), columns.state == state
+            columns.fingerprint == sa.bindparam("one"),
+            columns.batch == batch_id,
+            columns.state == RequestState.SENT,
         )
         change = change.values(state=RequestState.ANSWERED, answer=sa.bindparam("what"))
         rows = [{"one": one, "what": what} for one, what in sorted(answers.items())]

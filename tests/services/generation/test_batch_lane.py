@@ -7,7 +7,7 @@ import importlib.util
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,7 @@ async def lane(
     *,
     prices: str = PRICES,
     deadline: float = LATER,
+    replicas: int = 1,
     **batches: Any,
 ) -> AsyncIterator[Lane]:
     (tmp_path / "prices.toml").write_text(prices, encoding="utf-8")
@@ -138,12 +139,16 @@ async def lane(
             "prices": tmp_path / "prices.toml",
             "retries": {"first_wait_seconds": 0, "longest_wait_seconds": 0},
         }
-        async with generation_service(
-            ledger_url=ledger_url,
-            providers={"p": provider},
-            batches={"gather_seconds": 0.2, "poll_seconds": 0.1},
-        ) as service:
-            yield Lane(service, server, deadline)
+        settings: dict[str, Any] = {
+            "ledger_url": ledger_url,
+            "providers": {"p": provider},
+            "batches": {"gather_seconds": 0.2, "poll_seconds": 0.1},
+        }
+        async with AsyncExitStack() as stack:
+            services = [
+                await stack.enter_async_context(generation_service(**settings)) for _ in range(replicas)
+            ]
+            yield Lane(services[0], server, deadline)
 
 
 QUESTIONS = [f"question {number}" for number in range(5)]
@@ -166,6 +171,13 @@ async def test_a_batch_answers_at_its_price_and_nothing_is_bought_twice(
     assert set(made.asked().values()) == {1}
     assert len(made.server.batched) == len(QUESTIONS) - 1
     assert (status.completion_count, status.possibly_paid_twice_count) == (len(QUESTIONS), 0)
+
+
+async def test_replicas_send_a_request_once(postgres_url: str, tmp_path: Path) -> None:
+    async with lane("openai", postgres_url, tmp_path, replicas=3) as made:
+        answers = await made.all(QUESTIONS)
+    assert [one.text for one in answers] == [f"answer to {text}" for text in QUESTIONS]
+    assert set(made.asked().values()) == {1}
 
 
 async def test_a_question_that_is_not_asked_again_is_not_sent(
