@@ -66,6 +66,7 @@ WRITES: Mapping[str, Method] = {
     "runs.report_incident": lambda store: store.runs.report_incident(
         "run", 1, Incident("it is down", 3, 10.0, 5.0)
     ),
+    "samples.put_off": lambda store: store.samples.put_off("run", {1: (2, 30.0)}),
     "samples.release": lambda store: store.samples.release("run", [1]),
     "attempts.begin": lambda store: store.attempts.begin("ended", RERUN_SCOPE_ALL, fresh=True),
     "judges.note": lambda store: store.judges.note("run", SeenJudge("critic", "a", "llm-critic", "2.0")),
