@@ -602,12 +602,22 @@ for (const link of named) {
   link.closest("th").classList.remove("short");
 }
 
-/* j and k go to the next and the previous sample, except while something is written. */
+/* j and k go to the next and the previous sample, except while something is written. A key goes on from the sample of the
+   key before it, once that is shown: of two quick presses none is lost. */
+let turned = Promise.resolve();
 addEventListener("keydown", (event) => {
   if (byId("one").hidden || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
-  const link = byId("one").querySelector(`a[href][data-key="${CSS.escape(event.key)}"]`);
-  if (link) link.click();
+  turned = turned.then(() => turn(event.key));
 });
+function turn(key) {
+  const one = byId("one"), link = one.querySelector(`a[href][data-key="${CSS.escape(key)}"]`);
+  return link && new Promise((done) => {
+    const watcher = new MutationObserver(() => { watcher.disconnect(); done(); });
+    watcher.observe(one, { childList: true });
+    setTimeout(done, 1000);
+    link.click();
+  });
+}
 
 /* A scroller whose content goes on to the right says so at its edge. All are measured before one is changed. */
 const isDrawn = (one) => !one.checkVisibility || one.checkVisibility({ contentVisibilityAuto: true });
