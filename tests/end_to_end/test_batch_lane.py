@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
+from dramaturg.api.common.v1.script_pb2 import Candidate, Task
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_BATCH_PENDING, ABSTAIN_REASON_UNSPECIFIED
 from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import (
     Dataset,
@@ -22,7 +25,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     ScriptsRunOptions,
 )
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.client import DramaturgClient
+from dramaturg.service import context
+from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
@@ -101,6 +107,24 @@ async def evaluated(client: DramaturgClient, made: RunSpec) -> tuple[Run, Sequen
         await asyncio.sleep(0.02)
         run = await client.runs.get(run.id)
     return run, [one async for one in client.runs.samples(run.id)], most
+
+
+async def test_a_caller_has_no_call_wait_for_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a caller has bought and does not come back for would count against no quota."""
+    request = EvaluateScriptsRequest(
+        task=Task(goal="make tea"),
+        candidates=[Candidate(id="a", text="1. Boil water.\n2. Pour it.")],
+        mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE,
+    )
+    waits = RequestContext("r", batch_until=time.time() + 3600)
+    async with imitate("openai", answer) as server, platform(of(server), tmp_path, monkeypatch) as client:
+        with context.scope(waits):
+            events = [event async for event in client.evaluate_scripts(request)]
+        assert len(server.asked) == 1
+    (candidate,) = events[-1].result.candidates
+    reasons = {verdict.abstain_reason for verdict in candidate.verdicts}
+    assert ABSTAIN_REASON_UNSPECIFIED in reasons
+    assert ABSTAIN_REASON_BATCH_PENDING not in reasons
 
 
 @pytest.mark.parametrize("options", [SINGLE, AGENTS], ids=["single judge", "agents"])

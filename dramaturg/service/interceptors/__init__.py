@@ -79,6 +79,7 @@ def server_interceptor(
                 default_deadline=settings.default_deadline_seconds,
                 maximum_deadline=settings.maximum_deadline_seconds,
                 unlimited=unlimited,
+                batches=not gates,
             ),
             CallTelemetry(),
             AccessLog(),

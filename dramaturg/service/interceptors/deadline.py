@@ -38,11 +38,19 @@ class RequestContexts:
         default_deadline: Seconds for a call that brings no deadline.
         maximum_deadline: The most seconds for any call.
         unlimited: The full names of methods that have no limit but the deadline of the caller.
+        batches: Whether callers decide that model calls wait for batches. A server with quotas leaves it to
+            its runs: what a caller has bought and does not come back for would count against no quota.
     """
 
     def __init__(
-        self, *, default_deadline: float, maximum_deadline: float, unlimited: Container[str] = ()
+        self,
+        *,
+        default_deadline: float,
+        maximum_deadline: float,
+        unlimited: Container[str] = (),
+        batches: bool = True,
     ) -> None:
+        self._batches = batches
         self._default = default_deadline
         self._maximum = maximum_deadline
         self._unlimited = unlimited
@@ -64,7 +72,9 @@ class RequestContexts:
                 call.method,
                 _peer(call),
                 None if call.seconds == math.inf else time.monotonic() + call.seconds,
-                batch_until_of(value for key, value in call.metadata if key == BATCH_METADATA),
+                batch_until_of(value for key, value in call.metadata if key == BATCH_METADATA)
+                if self._batches
+                else None,
             )
         )
         await proceed(call)
