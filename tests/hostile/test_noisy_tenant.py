@@ -108,6 +108,7 @@ async def gateway(folder: Path) -> AsyncIterator[ServiceProcess]:
                 "DRAMATURG_RUNS_URL": f"sqlite:///{folder}/runs.sqlite3",
                 "DRAMATURG_SERVER_LOG_LEVEL": "ERROR",
                 "DRAMATURG_SERVER_DRAIN_GRACE_SECONDS": "0.5",
+                "MALLOC_ARENA_MAX": "2",  # as the chart sets it
             },
         )
         await process.start()
