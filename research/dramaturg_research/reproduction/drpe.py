@@ -451,6 +451,7 @@ async def _section_4_1(session: Session, name: str, study: Study) -> Table:
         [Column("Figure"), Column("best"), Column("worst")],
         rows,
         name="section-4-1" if name == "CNN" else f"section-4-1-{name.lower()}",
+        notes=["Pairs and shares describe the data itself, which is no sample: they have no interval."],
         printed_note="In brackets: the number of the paper (pairs) or of the study.",
     )
 

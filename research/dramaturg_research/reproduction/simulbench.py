@@ -29,7 +29,7 @@ from dramaturg.datasets.json_lines import LineError, json_values
 from dramaturg.plots.figures import BarChart, Bounds
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
-from dramaturg_research.reproduction.cells import count, estimate, number, percent, share, words
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, count, estimate, number, percents, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -244,14 +244,12 @@ def _table_1(summary: Summary | None) -> Table:
 
 
 def _pair_row(one: ReplyPairFigures) -> Row:
-    counts = (one.win_count, one.tie_count, one.lose_count)
-    difference = one.difference if one.HasField("difference") else None
+    found = (one.win_rate, one.tie_rate, one.lose_rate, one.win_lose_difference)
     return Row(
         [
             words(f"{one.first_model} v.s. {one.second_model}"),
-            *(share(part, counts, _DIGITS) for part in counts),
-            percent(difference, _DIGITS),
-            count(sum(counts)),
+            *(percents(part, _DIGITS) for part in found),
+            count(one.win_rate.count),
         ]
     )
 
@@ -433,6 +431,7 @@ def _script_counts(released: Ratings) -> Table:
         [Column("Scripts"), *(Column(name, above) for _, name, above in _GROUPS)],
         [Row([words("released"), *cells])],
         name="section-4-2",
+        notes=[NOT_SAMPLED],
     )
 
 

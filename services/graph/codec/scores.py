@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.results.means import estimate_of
 from dramaturg.service.errors import invalid
 from services.graph.score import (
     Choices,
@@ -39,6 +40,7 @@ def decode_choices(request: pb.ScoreEdgesRequest) -> Choices:
         orientation=_ORIENTATIONS[request.orientation],
         reduce=request.reduce,
         closure=request.closure,
+        cluster_tag=request.cluster_tag,
     )
 
 
@@ -79,7 +81,7 @@ def encode_score(score: PairScore, choices: Choices) -> pb.EdgeScore:
     )
 
 
-def encode_summary(summary: Summary) -> pb.ScoreSummary:
+def encode_summary(summary: Summary, choices: Choices) -> pb.ScoreSummary:
     """Encodes aggregate scores."""
     return pb.ScoreSummary(
         pair_count=summary.pairs,
@@ -90,7 +92,16 @@ def encode_summary(summary: Summary) -> pb.ScoreSummary:
         closure_macro=_encode_measures(summary.closure_macro),
         closure_micro=_encode_measures(summary.closure_micro),
         unreduced_count=summary.unreduced,
+        macro_rates=_encode_rates(summary, choices),
     )
+
+
+def _encode_rates(summary: Summary, choices: Choices) -> pb.EdgeRates | None:
+    if not summary.rates:
+        return None
+    cluster = choices.cluster_tag or "pair"
+    rates = {name: estimate_of(one, summary.pairs, cluster=cluster) for name, one in summary.rates.items()}
+    return pb.EdgeRates(**rates)
 
 
 def encode_choices(choices: Choices) -> pb.ScoreEdgesResponse:

@@ -27,7 +27,7 @@ from dramaturg_research.reproduction.abseval.rates import (
     tag_values,
 )
 from dramaturg_research.reproduction.abseval.tables import AGENTS, Agreement
-from dramaturg_research.reproduction.cells import estimate
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, estimate
 
 _RATE, _AGREEMENT = "share of scripts that pass", "share of equal verdicts"
 _OWN, _PAPER = "this run", "paper"
@@ -64,6 +64,7 @@ def make_figures(
             [topic for topic, _ in counts.most_common()],
             {"tasks": [count for _, count in counts.most_common()]},
             value_name="tasks",
+            notes=[NOT_SAMPLED],
         )
     if recovered is not None:
         yield _topics(recovered["fig_pie_topics"])
@@ -283,5 +284,6 @@ def steps_figure(table: Table) -> LineChart:
         value_name=_RATE,
         label_name="steps of the script",
         limits=(0, 1),
+        bounds={name: [row.cells[place].bounds for row in table.rows] for place, name in enumerate(names, 2)},
         notes=table.notes,
     )
