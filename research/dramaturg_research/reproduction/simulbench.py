@@ -423,7 +423,7 @@ def _aggregation(released: Ratings) -> Table:
 def _script_counts(released: Ratings) -> Table:
     model = next(iter(_TABLE_4))
     cells = [
-        count(released[model, group].script_count, printed)
+        count(released.get((model, group), RatingFigures()).script_count, printed)
         for (group, _, _), printed in zip(_GROUPS, _SCRIPT_COUNTS, strict=True)
     ]
     return Table(
