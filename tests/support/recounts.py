@@ -58,9 +58,9 @@ def student(
         ratio = half / above
         steep = (1 - ratio / 3) ** -3 if 1 - ratio / 3 > 0.5 else 8.0
         return lowest + above * math.exp(-ratio), lowest + above * max(math.exp(ratio), steep)
-    place = (mean - lowest) / span
-    half /= span * place * (1 - place)
-    low, high = (1 / (1 + math.exp(-(math.log(place / (1 - place)) + side * half))) for side in (-1, 1))
+    share = (mean - lowest) / span
+    half /= span * share * (1 - share)
+    low, high = (1 / (1 + math.exp(-(math.log(share / (1 - share)) + side * half))) for side in (-1, 1))
     return lowest + span * low, lowest + span * high
 
 

@@ -26,7 +26,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
-from dramaturg.plots.figures import BarChart, Bounds
+from dramaturg.plots.figures import BarChart, Bounds, counted
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
 from dramaturg_research.reproduction.cells import NOT_SAMPLED, count, estimate, number, percents, words
@@ -454,8 +454,10 @@ def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:
     for name, title, groups in figures:
         series: dict[str, list[float | None]] = {}
         bounds: dict[str, Bounds] = {}
+        own: list[Cell] = []
         for group in groups:
             cells = [_mean(ratings.get((model, group))) for model in models]
+            own += cells
             mine = [cell.value for cell in cells]
             bounds[heads[group]] = [cell.bounds for cell in cells]
             printed = [float(line.split()[places[group]]) for line in _TABLE_4.values()]
@@ -463,7 +465,7 @@ def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:
         labels = [*models, *(f"{model} (paper)" for model in _TABLE_4)]
         yield BarChart(
             name,
-            title,
+            counted(title, own),
             labels,
             series,
             value_name="mean rating",

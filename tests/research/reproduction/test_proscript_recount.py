@@ -462,8 +462,8 @@ def test_table_2_has_the_edits_to_the_reference(reproduced: Reproduced) -> None:
                 ("by text", {"meaning": False}),
                 ("nearest reference", {"nearest": True}),
             ):
-                values = [one.total for one in distances(made, model, **options)]
-                check_mean(row, column, values, (0, math.inf))
+                totals = [one.total for one in distances(made, model, **options)]
+                check_mean(row, column, totals, (0, math.inf))
 
 
 def test_figure_7_has_the_majorities_of_the_votes(reproduced: Reproduced) -> None:

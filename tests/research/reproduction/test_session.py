@@ -110,8 +110,8 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
 ) -> None:
     (tmp_path / "data").mkdir()
     case = paper(tmp_path / "data", data_dir)
-    command = ("research", "reproduce", paper.__name__, "--data", case.data, *case.options)
-    command = (*command, "--concurrency", str(CONCURRENCY))
+    command = ["research", "reproduce", paper.__name__, "--data", str(case.data), *case.options]
+    command += ["--concurrency", str(CONCURRENCY)]
     names = [value for name, value in pairwise(case.options) if name == "--model"]
     usable = set[str]()
     killed: asyncio.subprocess.Process | None = None
@@ -119,8 +119,9 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
 
     def respond(body: Body) -> Answer:
         answer = case.respond(body)
-        # Refusals and answers at the token cap are not stored.
-        if answer.text and answer.refusal is None and answer.finish_reason == "stop":
+        # Refusals, answers at the token cap and those without the form that was asked for are not stored.
+        formed = answer.text[:1] == "{" if "response_format" in body else answer.text
+        if formed and answer.refusal is None and answer.finish_reason == "stop":
             usable.add(fingerprint(body))
         if killed is not None and server.calls.total() == last:
             killed.kill()

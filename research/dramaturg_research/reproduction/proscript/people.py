@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.votes import read_votes
-from dramaturg.plots.figures import BarChart
+from dramaturg.plots.figures import BarChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Column, Row, Table
 from dramaturg_research.reproduction.cells import count, estimate, number, percents, words
@@ -98,10 +99,10 @@ async def _add_figure_7(
         for _ in range(getattr(one, name))
     ]
     shares = await measure_shares(alignment, majorities, results)
-    counted = Counter(one.group for one in majorities)
+    pairs_of = Counter(one.group for one in majorities)
     rows = [
         Row([words(other), count(pairs), *(percents(shares[other, one], _SHARE_DIGITS) for one in results)])
-        for other, pairs in counted.items()
+        for other, pairs in pairs_of.items()
     ]
     rows += [
         Row(
@@ -124,7 +125,7 @@ async def _add_figure_7(
     made.figures.append(
         BarChart(
             "figure-7",
-            title,
+            counted(title, (cell for row in rows for cell in row.cells)),
             [row.cells[0].text for row in rows],
             {
                 name: [row.cells[heads.index(name)].value for row in rows]
@@ -134,7 +135,7 @@ async def _add_figure_7(
             limits=(0, 100),
             bounds={name: [row.cells[heads.index(name)].bounds for row in rows] for name in heads[2:]},
             notes=notes,
-            printed_from=len(counted),
+            printed_from=len(pairs_of),
         )
     )
 
@@ -171,7 +172,7 @@ async def _add_revisions(
     made.figures.append(
         BarChart(
             "figure-8",
-            "Figure 8: Scripts by edit distance to a revision",
+            counted("Figure 8: Scripts by edit distance to a revision", chain(*cells.values())),
             list(_BINS),
             {approach: [cell.value for cell in line] for approach, line in cells.items()},
             value_name="revised scripts, in percent",

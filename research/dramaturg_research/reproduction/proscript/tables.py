@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.files import read_rows
-from dramaturg.plots.figures import BarChart, LineChart
+from dramaturg.plots.figures import BarChart, LineChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
@@ -283,7 +284,7 @@ def figure_3(file: Path) -> BarChart:
     places = [bisect(list(_DURATIONS.values()), one) for one in minutes]
     return BarChart(
         "figure-3",
-        "Figure 3: Scripts by typical duration",
+        f"Figure 3: Scripts by typical duration (n = {len(minutes):,})",
         [*(f"< {name}" for name in _DURATIONS), "longer"],
         {
             "dev": [
@@ -317,7 +318,7 @@ def figure_5(
             lines[name] = [_rate_cells(found.get(degree, pb.ScoreSummary()))[0] for degree in groups]
     return LineChart(
         "figure-5",
-        "Figure 5: F1 by maximum degree of the script",
+        counted("Figure 5: F1 by maximum degree of the script", chain(*lines.values())),
         list(groups),
         {name: [cell.value for cell in line] for name, line in lines.items()},
         value_name="F1, in percent",

@@ -132,7 +132,7 @@ async def test_a_right_script_in_other_words_has_no_distance_by_judge(graph: str
     }
     counts = Counts()
     counts.add([measured])
-    assert {matching: sums.upper for (_, matching), sums in counts.distances.items()} == {
+    assert {matching: sums.upper.total for (_, matching), sums in counts.distances.items()} == {
         "judge": 0,
         "embeddings": 7,
         "text": 7,
