@@ -104,7 +104,7 @@ class BarChart(Figure):
             for bar, (at, _) in zip(bars, shown, strict=True):
                 if self.printed_from is not None and at > self.printed_from - 0.5:
                     bar.set(hatch="//", alpha=0.6)
-            _draw_bounds(axes, places, values, self.bounds.get(name, ()), "0.25")
+            _draw_bounds(axes, places, values, self.bounds.get(name, ()), "0.25", outlined=True)
         _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
@@ -354,8 +354,16 @@ def _width(categories: float) -> float:
     return max(5.0, 1.6 + categories)
 
 
-def _draw_bounds(axes: Axes, places: Sequence[float], values: Values, bounds: Bounds, color: Any) -> None:
-    """Draws the intervals of the values that have one."""
+def _draw_bounds(
+    axes: Axes,
+    places: Sequence[float],
+    values: Values,
+    bounds: Bounds,
+    color: Any,
+    *,
+    outlined: bool = False,
+) -> None:
+    """Draws the intervals of the values that have one. On bars of dark colours an outline makes them seen."""
     from matplotlib.patheffects import withStroke
 
     for place, value, ends in zip(places, values, bounds, strict=False):
@@ -363,8 +371,7 @@ def _draw_bounds(axes: Axes, places: Sequence[float], values: Values, bounds: Bo
             # An interval by another method than the value need not contain it.
             below, above = max(0.0, value - ends[0]), max(0.0, ends[1] - value)
             drawn = axes.errorbar([place], [value], [[below], [above]], color=color, capsize=2, linewidth=1)
-            # On bars of dark colours a line alone is not seen.
-            for line in drawn.lines[2]:
+            for line in drawn.lines[2] if outlined else ():
                 line.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
