@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from dramaturg.client import DramaturgClient
+from dramaturg.service.settings import ChannelSettings
 from tests.cluster.probes import wait_for
 from tests.cluster.replicas import Replica, entrypoint
 from tests.cluster.trust import Tokens
 from tests.cluster.volumes import Secrets, issue
-from tests.k8s.rendered import Pod, Rendering
+from tests.k8s.rendered import ROOT, Pod, Rendering
 from tests.support.certificates import Authority
 
 ADDRESS = f"127.{32 + (os.getpid() >> 8) % 32}.{os.getpid() % 256}.1"
@@ -41,7 +44,7 @@ async def started(
         name: The service that is started.
         address: Where its ports are.
     """
-    pod = next(pod for pod in rendering.services() if pod.name == name)
+    pod = rendering.pod(name)
     secrets = {
         "callers": Tokens(place).callers,
         "store-app": {"uri": ""},
@@ -75,6 +78,24 @@ def command(pod: Pod) -> list[str]:
         program, *arguments = pod.container["command"]
         return [str(Path(sys.executable).with_name(program)), *arguments]
     return [*entrypoint(), *pod.container["args"]]
+
+
+def caller(place: Path, address: str = ADDRESS) -> DramaturgClient:
+    """A client of the gateway of ``started``, with its token."""
+    settings = ChannelSettings(token_file=place / "token", token_over_plain_text=True)
+    return DramaturgClient(f"{address}:50051", settings)
+
+
+def bare(place: Path, **variables: str) -> dict[str, str]:
+    """The variables of a process that reads nothing of this machine's, and those given."""
+    return {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT), **variables}
+
+
+def ran(pod: Pod, place: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the container of a pod to its end, with no other variables than those given."""
+    return subprocess.run(
+        command(pod), env=bare(place, **variables), cwd=place, capture_output=True, text=True, check=False
+    )
 
 
 async def wait_until_ready(replica: Replica, process: asyncio.subprocess.Process) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.client import DramaturgClient
-from dramaturg.service.settings import ChannelSettings
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import caller, started, wait_until_ready
 from tests.k8s.rendered import folder
 
 _SECONDS = 60.0
@@ -55,16 +53,12 @@ async def test_judges_come_and_go_without_a_rollout(tmp_path: Path) -> None:
         mounted = tmp_path / "gateway" / "judges"
         update(mounted, files, 1)
         await wait_until_ready(replica, process)
-        settings = ChannelSettings(token_file=tmp_path / "token", token_over_plain_text=True)
-        async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
-
-            async def names_of_critics() -> set[str]:
-                return {judge.name for judge in await client.list_judges("critic")}
+        async with caller(tmp_path) as client:
 
             async def become(*names: str) -> None:
                 async with asyncio.timeout(_SECONDS):
-                    while await names_of_critics() != set(names):  # noqa: ASYNC110 - nothing tells of it
-                        await asyncio.sleep(0.1)
+                    while {judge.name for judge in await client.list_judges("critic")} != set(names):
+                        await asyncio.sleep(0.1)  # nothing tells of it
 
             await become("llm")
             update(mounted, {**files, "other-critic.toml": OTHER}, 2)
