@@ -1,4 +1,4 @@
-"""The release before this one: the newest earlier tag, else the newest commit that lacks the newest tables."""
+"""The release before: the newest earlier tag, else the newest commit that lacks the newest tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_out(folder: Path) -> Path:
 
 
 def _before_the_newest_revision() -> str:
-    """The newest commit that has the revision of the tables before the newest one, and lacks that; or nothing."""
+    """The newest commit without the newest revision of the tables, and with the one before; or nothing."""
     numbers = (int(SCHEMA.head), int(SCHEMA.head) - 1)
     files = [next(SCHEMA.revisions.glob(f"r{number:04}_*.py")).relative_to(ROOT) for number in numbers]
     commits = _git("rev-list", "HEAD").split()

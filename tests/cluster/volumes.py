@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 from tests.k8s.rendered import Pod, Rendering
@@ -98,3 +101,24 @@ def issue(authority: Authority, pod: Pod, namespace: str) -> Certificate:
 
     (identity,) = filled("uri-sans")
     return authority.issue(pod.name, names=[f"DNS:{name}" for name in filled("dns-names")], uri=identity)
+
+
+class Tokens:
+    """A caller of the gateway, an evaluator of one tenant, and the Secret by which the gateway knows it.
+
+    Attributes:
+        secret: The file of the token.
+        callers: What the Secret "callers" holds.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        token = token_urlsafe(32)
+        self.secret = folder / "token"
+        self.secret.write_text(token)
+        entry = {
+            "sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "principal": "tester",
+            "tenant": "testers",
+            "roles": ["evaluator"],
+        }
+        self.callers = {"tokens.json": json.dumps({"tokens": [entry]})}

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from dramaturg.client import DramaturgClient
 from dramaturg.service.settings import ChannelSettings
-from tests.cluster.probes import wait_for
-from tests.cluster.replicas import Replica, entrypoint
-from tests.cluster.trust import Tokens
-from tests.cluster.volumes import Secrets, issue
+from tests.cluster.replicas import Replica, entrypoint, wait_for
+from tests.cluster.volumes import Secrets, Tokens, issue
 from tests.k8s.rendered import ROOT, Pod, Rendering
 from tests.support.certificates import Authority
 

@@ -121,6 +121,15 @@ def test_the_dockerfile_names_no_platform() -> None:
     assert not re.search(r"amd64|x86_64|arm64|aarch64|--platform", DOCKERFILE)
 
 
+@pytest.mark.parametrize("base", ["", "docker.io/library/python:3.13@sha256:00"])
+def test_a_base_image_without_a_digest_is_told(base: str) -> None:
+    """`make images`, with a program that prints its arguments in place of Docker."""
+    command = ["make", "images", "BUILD=echo", f"PYTHON_IMAGE={base}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("not for a release" in done.stderr) == (not base)
+    assert done.stdout.count(f"--build-arg PYTHON_IMAGE={base}") == (2 if base else 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["aarch64-manylinux_2_28", "x86_64-manylinux_2_28"])
 @pytest.mark.parametrize("lock", [*sorted(EXTRAS), "build.txt"])

@@ -55,10 +55,13 @@ async def test_judges_come_and_go_without_a_rollout(tmp_path: Path) -> None:
         await wait_until_ready(replica, process)
         async with caller(tmp_path) as client:
 
+            async def critics() -> set[str]:
+                return {judge.name for judge in await client.list_judges("critic")}
+
             async def become(*names: str) -> None:
                 async with asyncio.timeout(_SECONDS):
-                    while {judge.name for judge in await client.list_judges("critic")} != set(names):
-                        await asyncio.sleep(0.1)  # nothing tells of it
+                    while await critics() != set(names):  # noqa: ASYNC110 - nothing tells of it
+                        await asyncio.sleep(0.1)
 
             await become("llm")
             update(mounted, {**files, "other-critic.toml": OTHER}, 2)
