@@ -14,8 +14,9 @@ from dramaturg.service.settings import ChannelSettings
 from tests.cluster.names import LAG_SECONDS, Names
 from tests.cluster.replicas import Replica, bare_environment
 from tests.cluster.volumes import CertificateVolume, Secrets, Tokens, issue
-from tests.k8s.rendered import ROOT, Object, Pod, Rendering
+from tests.k8s.rendered import ROOT, Pod, Rendering
 from tests.support.certificates import Authority, Certificate
+from tests.support.kubernetes import Object
 
 # Of 127.0.0.0/8, and not those of another run of these tests on the machine.
 _NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"

@@ -44,8 +44,8 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
                 assert "token" in await page.text()
                 assert "Runs" not in await page.text()
             token = (tmp_path / "token").read_text()
-            signing_in = {"data": {"token": token}, "headers": {"Origin": url}}
-            async with ask("POST", f"{url}/console/sign-in", **signing_in) as page:
+            signing_in = ask("POST", f"{url}/console/sign-in", data={"token": token}, headers={"Origin": url})
+            async with signing_in as page:
                 assert page.status == 200
             async with ask("GET", f"{url}/console/") as page:
                 assert "Runs" in await page.text()

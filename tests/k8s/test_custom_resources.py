@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.rendered import COMPONENTS, EGRESSES, OVERLAYS, ROOT, Object, combined, folder
+from tests.k8s.rendered import COMPONENTS, EGRESSES, OVERLAYS, ROOT, combined, folder
+from tests.support.kubernetes import Object
 
 PACKAGES = {
     "cert-manager.io": "cert-manager",

@@ -138,9 +138,9 @@ def test_locked_packages_have_wheels_for_both_platforms(lock: str, platform: str
     if not RESOLVER.exists():
         pytest.skip("uv is not installed: run `make k8s-check`")
     (version,) = re.findall(r"^ARG PYTHON_IMAGE=\S+python:(\d+\.\d+)-", DOCKERFILE, re.MULTILINE)
-    command = [RESOLVER, "pip", "compile", "--no-config", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [str(RESOLVER), "pip", "compile", "--no-config", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += [argument for name in SOURCES for argument in ("--no-binary", name)]
-    command += ["--python-platform", platform, "--python-version", version, LOCKS / lock]
+    command += ["--python-platform", platform, "--python-version", version, str(LOCKS / lock)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

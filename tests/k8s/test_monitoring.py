@@ -20,7 +20,8 @@ import services
 from dramaturg.service import telemetry
 from dramaturg.service.telemetry.instruments import Instrument, declared
 from dramaturg.service.telemetry.process import new_registry
-from tests.k8s.rendered import ROOT, Object, combined
+from tests.k8s.rendered import ROOT, combined
+from tests.support.kubernetes import Object
 from tests.support.telemetry import Scrape
 
 OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")

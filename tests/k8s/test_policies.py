@@ -20,7 +20,6 @@ from tests.k8s.rendered import (
     EXPECTED,
     K8S,
     OVERLAYS,
-    Object,
     Pod,
     Rendering,
     at,
@@ -30,6 +29,7 @@ from tests.k8s.rendered import (
     folder,
     kustomize,
 )
+from tests.support.kubernetes import Object
 
 README = (K8S / "README.md").read_text(encoding="utf-8")
 VOLUMES = {"configMap", "csi", "emptyDir", "persistentVolumeClaim", "secret", "projected", "downwardAPI"}
