@@ -86,6 +86,7 @@ class Deployment:
     async def _add(self, *, settle: bool = False) -> None:
         replica = self._make()
         await replica.start(self._names)
+        await replica.wait_until_ready()
         self.replicas.append(replica)
         self._names.add(self.name, replica.address)
         if settle:
@@ -137,7 +138,9 @@ class Cluster:
         Args:
             replicas: How many of each; one of those not named.
         """
-        await self._make(MIGRATION).run(self.names)
+        migration = self._make(MIGRATION)
+        await migration.start(self.names)
+        assert await migration.ended() == 0, migration.log.read_text()[-4000:]
         for declared in self._release.rendering.of("Deployment"):
             name = declared["metadata"]["name"]
             self.deployments[name] = Deployment(declared, self._maker(name), self.names)

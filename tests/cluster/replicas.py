@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,28 +84,32 @@ class Replica:
         self._served = self._served or _SERVED.search(self.log.read_text()) is not None
         return self._served
 
-    async def start(self, names: Names, program: Sequence[str] | None = None) -> None:
-        """Starts it and waits until its probes pass.
+    async def start(self, names: Names | None = None) -> None:
+        """Starts it.
 
         Args:
-            names: The names it sees.
-            program: What runs in the place of the image's program: another team's image.
+            names: The names it sees. ``None``: those of this machine.
         """
-        command = within(names, self.name, [*(program or entrypoint()), *self.pod.container.get("args", [])])
-        await self._spawn(command)
-        for kind in ("startupProbe", "readinessProbe"):
-            passed = await wait_for(self.pod.container[kind], self.address, lambda: self.running)
+        line = command(self.pod)
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(within(names, self.name, line) if names else line),
+                cwd=self.volumes.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def wait_until_ready(self) -> None:
+        """Waits until its probes pass, for the readiness up to a minute."""
+        for kind, more in (("startupProbe", {}), ("readinessProbe", {"failureThreshold": 12})):
+            passed = await wait_for(self.pod.container[kind] | more, self.address, lambda: self.running)
             assert passed, f"{self.name}: the {kind} never passed\n{self.log.read_text()[-4000:]}"
 
-    async def run(self, names: Names) -> None:
-        """Runs a Job's pod to its end."""
-        declared = self.pod.container["command"]
-        command = [
-            re.sub(r"\$\((\w+)\)", lambda match: self.environment[match[1]], part) for part in declared
-        ]
-        await self._spawn(within(names, self.name, [_program(command[0]), *command[1:]]))
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
         assert self._process is not None
-        assert await self._process.wait() == 0, self.log.read_text()[-4000:]
+        return await self._process.wait()
 
     async def alive(self) -> bool:
         """Whether the kubelet would leave it running."""
@@ -116,8 +120,7 @@ class Replica:
         """Ends it as the kubelet does: SIGTERM, and the declared grace to drain in."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(self.pod.spec["terminationGracePeriodSeconds"]):
-            code = await self._process.wait()
+        code = await asyncio.wait_for(self.ended(), self.pod.spec["terminationGracePeriodSeconds"])
         assert code == 0, f"{self.name} ended with {code}\n{self.log.read_text()[-4000:]}"
 
     async def kill(self) -> None:
@@ -126,12 +129,6 @@ class Replica:
             assert self._process is not None
             self._process.kill()
             await self._process.wait()
-
-    async def _spawn(self, command: Sequence[str]) -> None:
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=self.checkout, env=self.environment, stdout=log, stderr=log
-            )
 
 
 def _with_children(pid: int) -> Iterator[int]:
@@ -173,15 +170,13 @@ def bare_environment(home: Path) -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
 
 
-def entrypoint() -> list[str]:
-    """What the image runs, as its Dockerfile says."""
-    (found,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    program, *arguments = json.loads(found)
-    return [_program(program), *arguments]
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
+def command(pod: Pod) -> list[str]:
+    """The program of a pod and its arguments; without a command, the image's, as its Dockerfile says."""
+    given = pod.container.get("command")
+    if given is None:
+        (found,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+        given = [*json.loads(found), *pod.container.get("args", [])]
+    return [str(Path(sys.executable).with_name(given[0])), *given[1:]]
 
 
 async def passes(probe: Mapping[str, Any], address: str) -> bool:

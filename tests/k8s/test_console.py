@@ -15,7 +15,7 @@ import pytest
 
 from dramaturg.testing import until
 from gateway.console.sessions import COOKIE, open_sessions
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, started
 from tests.k8s.rendered import combined
 
 _START_SECONDS = 60.0
@@ -31,8 +31,7 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
     keys = tmp_path / "keys"
     keys.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
     optional = {"console": {"keys": keys.read_text()}}
-    async with started(rendering, tmp_path, host, optional=optional) as (replica, process):
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, host, optional=optional) as replica:
         await until(lambda: "listening for HTTP" in replica.log.read_text())
         assert replica.volumes.certificate is not None
         context = ssl.create_default_context(cafile=replica.volumes.certificate.authorities)
@@ -59,8 +58,7 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
 @pytest.mark.slow
 async def test_a_gateway_that_authenticates_nobody_does_not_start_with_the_console(tmp_path: Path) -> None:
     anonymous = {"DRAMATURG_AUTH_ALLOW_ANONYMOUS": "true"}
-    without = "DRAMATURG_AUTH_TOKENS_FILE"
-    async with started(combined(("console",)), tmp_path, anonymous, without) as (replica, process):
-        async with asyncio.timeout(_START_SECONDS):
-            assert await process.wait() != 0
+    without, rendering = "DRAMATURG_AUTH_TOKENS_FILE", combined(("console",))
+    async with started(rendering, tmp_path, anonymous, without=without, ready=False) as replica:
+        assert await asyncio.wait_for(replica.ended(), _START_SECONDS) != 0
         assert re.search(r"gateway\.console needs authentication", replica.log.read_text())

@@ -21,7 +21,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.testing import until
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, started
 from tests.k8s.rendered import render
 from tests.support.openai_server import OpenAIServer
 from tests.support.ports import free_port
@@ -97,8 +97,7 @@ async def test_the_policy_of_the_chart_lets_a_slow_model_answer(
         slow = {"name": "slow", "kind": "chat", "base_url": model.base_url, "default_model": "test-model"}
         rendering = render({"size": "single", "anonymous": True, "providers": [slow]})
         ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
-        async with started(rendering, tmp_path, ledger) as (replica, process):
-            await wait_until_ready(replica, process)
+        async with started(rendering, tmp_path, ledger):
             allowed, refused = await asyncio.gather(
                 *(
                     evaluated(tmp_path_factory.mktemp(name), f"{ADDRESS}:50051", limits({"policy": name}))

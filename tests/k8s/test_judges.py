@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.processes import caller, started, wait_until_ready
+from tests.k8s.processes import caller, started
 from tests.k8s.rendered import folder
 
 _SECONDS = 60.0
-OTHER = """
+OTHER = b"""
 [[judges]]
 role = "critic"
 name = "other"
@@ -25,34 +25,13 @@ shadow = { of = "llm" }
 """
 
 
-def update(mounted: Path, files: dict[str, str], number: int) -> None:
-    """Changes a mounted ConfigMap as the kubelet does: files are links through one folder, which changes."""
-    made = mounted / f"..{number}"
-    made.mkdir()
-    for name, text in files.items():
-        (made / name).write_text(text, encoding="utf-8")
-    turned = mounted / "..data_tmp"
-    turned.symlink_to(made.name)
-    turned.rename(mounted / "..data")
-    for name in files:
-        link = mounted / name
-        if not link.is_symlink():
-            link.unlink(missing_ok=True)
-            link.symlink_to(Path("..data") / name)
-    for link in mounted.glob("*.toml"):
-        if link.name not in files:
-            link.unlink()
-
-
 @pytest.mark.slow
 async def test_judges_come_and_go_without_a_rollout(tmp_path: Path) -> None:
     rendering = folder("base")
-    files = dict(rendering.one("ConfigMap", "judges")["data"])
+    files = {name: text.encode() for name, text in rendering.one("ConfigMap", "judges")["data"].items()}
     variables = {"DRAMATURG_GATEWAY_JUDGES_POLL_SECONDS": "0.1"}
-    async with started(rendering, tmp_path, variables) as (replica, process):
-        mounted = tmp_path / "gateway" / "judges"
-        update(mounted, files, 1)
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, variables) as replica:
+        mounted = replica.volumes.mounted["judges"]
         async with caller(tmp_path) as client:
 
             async def critics() -> set[str]:
@@ -64,9 +43,9 @@ async def test_judges_come_and_go_without_a_rollout(tmp_path: Path) -> None:
                         await asyncio.sleep(0.1)
 
             await become("llm")
-            update(mounted, {**files, "other-critic.toml": OTHER}, 2)
+            mounted.put({**files, "other-critic.toml": OTHER})
             await become("llm", "other", "next")
-            update(mounted, files, 3)
+            mounted.put(files)
             await become("llm")
-        assert process.returncode is None
+        assert replica.running
         assert replica.log.read_text().count('"listening"') == 1

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenG
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, GraphsRunOptions, Run, RunSpec
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
 from dramaturg.client import DramaturgClient
-from tests.k8s.processes import caller, ran, started, wait_until_ready
+from tests.k8s.processes import caller, ran, started
 from tests.k8s.rendered import FAKE_SECRET, ROOT, combined, render
 from tests.support.certificates import Authority
 from tests.support.engines import lines
@@ -64,13 +64,11 @@ async def test_services_that_may_only_change_rows_start_on_its_tables(database: 
     rendering = render(
         {"size": "single", "store": {"type": "postgres", "caSecret": {"name": ""}}, "backend": "offline"}
     )
-    async with started(rendering, tmp_path, urls) as (replica, process):
-        await wait_until_ready(replica, process)
-        async with caller(tmp_path) as client:
-            with psycopg.connect(database) as connection:
-                named = connection.execute("SELECT DISTINCT application_name FROM pg_stat_activity")
-                assert ("gateway",) in named.fetchall()
-            run = await completed(client)
+    async with started(rendering, tmp_path, urls) as replica, caller(tmp_path) as client:
+        with psycopg.connect(database) as connection:
+            named = connection.execute("SELECT DISTINCT application_name FROM pg_stat_activity")
+            assert ("gateway",) in named.fetchall()
+        run = await completed(client)
     assert run.state == RUN_STATE_SUCCEEDED, replica.log.read_text()
     assert definitions(database) == before
     triggers = combined(("keda",)).one("ScaledObject", "gateway")["spec"]["triggers"]
@@ -118,8 +116,8 @@ async def test_a_service_that_may_not_make_its_tables_says_who_does(
     service = of_role(database, SERVICE)
     urls = dict.fromkeys(DATABASES, service)
     rendering = render({"backend": "offline", "store": {"caSecret": {"name": ""}}})
-    async with started(rendering, tmp_path, urls, name=name) as (replica, process):
-        assert await asyncio.wait_for(process.wait(), 60) != 0
+    async with started(rendering, tmp_path, urls, name=name, ready=False) as replica:
+        assert await asyncio.wait_for(replica.ended(), 60) != 0
     assert "run `python -m dramaturg.service.migration`" in replica.log.read_text()
 
 

@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED
 from dramaturg.client import DramaturgClient
 from gateway.runs.store.tables import SCHEMA
 from tests.cluster.releases import check_out
-from tests.k8s.processes import ADDRESS, bare, caller, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, bare, caller, started
 from tests.k8s.rendered import ROOT, render
 from tests.k8s.test_migration import DATABASES, completed, migrated, spec
 from tests.support.postgres import run_postgres
@@ -86,10 +86,8 @@ async def served(place: Path, url: str, address: str, checkout: Path) -> AsyncIt
         {"size": "single", "store": {"type": "postgres", "caSecret": {"name": ""}}, "backend": "offline"}
     )
     variables = {**dict.fromkeys(DATABASES, url), "PYTHONPATH": str(checkout)}
-    async with started(rendering, place, variables, address=address) as (replica, process):
-        await wait_until_ready(replica, process)
-        async with caller(place, address) as client:
-            yield client
+    async with started(rendering, place, variables, address=address), caller(place, address) as client:
+        yield client
 
 
 async def older_client(checkout: Path, target: str, token: Path) -> list[str]:

@@ -14,7 +14,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from tests.k8s.configured import load_judges
-from tests.k8s.processes import ADDRESS, bare, caller, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, bare, caller, started
 from tests.k8s.rendered import K8S, folder, render
 
 README = (K8S / "README.md").read_text(encoding="utf-8")
@@ -44,10 +44,8 @@ def test_the_table_of_sizes_counts_what_is_rendered(size: str) -> None:
 async def test_one_pod_has_a_judge_for_every_role(tmp_path: Path) -> None:
     rendering = render({"size": "single", "backend": "offline"})
     ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
-    async with started(rendering, tmp_path, ledger) as (replica, process):
-        await wait_until_ready(replica, process)
-        async with caller(tmp_path) as client:
-            judges = {(judge.role, judge.name) for judge in await client.list_judges()}
+    async with started(rendering, tmp_path, ledger), caller(tmp_path) as client:
+        judges = {(judge.role, judge.name) for judge in await client.list_judges()}
     assert {("critic", "offline"), ("graph", "built-in"), ("embedding", "built-in")} <= judges
 
 
@@ -72,8 +70,7 @@ async def test_the_job_for_ci_ends_with_the_exit_code_of_its_evaluation(tmp_path
     )
     program = [str(Path(sys.executable).with_name(container["command"][0])), *container["command"][1:]]
     rendering = render({"size": "single", "backend": "offline"})
-    async with started(rendering, tmp_path, ledger) as (replica, process):
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, ledger):
         for rows, code in ((data["data"]["answers.csv"], 0), ("not,rows\n1,2\n", 2)):
             (tmp_path / "answers.csv").write_text(rows, encoding="utf-8")
             job_process = await asyncio.create_subprocess_exec(
@@ -88,8 +85,7 @@ async def test_the_job_for_ci_ends_with_the_exit_code_of_its_evaluation(tmp_path
 async def test_a_group_serves_each_judge_at_the_address_that_the_gateway_has(tmp_path: Path) -> None:
     rendering = folder("standard")
     targets = {judge.role: judge.target for judge in load_judges(rendering, tmp_path).judges}
-    async with started(rendering, tmp_path, {}, name="agents") as (replica, process):
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, {}, name="agents"):
         for role in ("synthesize", "critic", "execute", "commonsense"):
             host, _, port = targets[role].partition(":")
             assert host == "agents"
