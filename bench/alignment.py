@@ -15,8 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from services.alignment.bootstrap import Resampling
-from services.alignment.calibration.judgements import Judgements
-from services.alignment.calibration.measure import Design, calibrate
+from services.alignment.calibration import Design, Judgements, calibrate
 from services.alignment.correlation.measure import Series, correlate
 
 RESAMPLING = Resampling(2000, 1, 0.95, lambda: None)

@@ -1,4 +1,4 @@
-"""How often the offline agents are right: what ``services/agents/offline/calibration.py`` states.
+"""How often the offline agents are right: what ``services/agents/offline/screens.py`` states.
 
 Reads CoScript's test part beside the checkout (or in the folder that DRAMATURG_DATA names). Scripts for goals
 of odd number fit the constraint model; those of even number measure it. ``--json`` prints one object.
@@ -22,10 +22,16 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dramaturg.datasets.json_lines import json_array_or_lines
-from services.agents.offline import calibration, screens
-from services.agents.offline.constraints import Features, LogisticModel, measure, undecidable_word
-from services.agents.offline.duplicates import repeated_meanings, repeated_wordings
+from services.agents.offline import screens
 from services.agents.offline.material import Embedded, Floats
+from services.agents.offline.screens import (
+    Features,
+    LogisticModel,
+    measure,
+    repeated_meanings,
+    repeated_wordings,
+    undecidable_word,
+)
 from services.embedding.embedder import plan_batches
 from services.embedding.light import LightEncoder
 from services.embedding.weights import locate
@@ -186,8 +192,8 @@ def orders(pools: Sequence[Sequence[Row]], vectors: dict[str, Floats]) -> dict[s
     generator = np.random.default_rng(0)
     flagged = defaultdict(list)
     for script, pool in each_in_pool(pools, vectors):
-        others = [other for other in pool if len(other) >= calibration.ORDER_MIN_STEPS]
-        if len(script) < calibration.ORDER_MIN_STEPS or len(others) < 3:
+        others = [other for other in pool if len(other) >= screens.ORDER_MIN_STEPS]
+        if len(script) < screens.ORDER_MIN_STEPS or len(others) < 3:
             continue
         flagged["order, as it is"].append(screens.screen_order(script, others).disordered)
         flagged["order, reversed"].append(screens.screen_order(script[::-1], others).disordered)
@@ -242,9 +248,9 @@ def answers(examples: Sequence[tuple[Features, bool, float]]) -> dict[str, float
     """What share is answered, and what share of that rightly; own and other constraints equally often."""
     total = answered = right = 0.0
     for features, own, weight in examples:
-        probability = calibration.CONSTRAINT.probability(features)
+        probability = screens.CONSTRAINT.probability(features)
         total += weight
-        if max(probability, 1 - probability) >= calibration.CONSTRAINT_CONFIDENCE:
+        if max(probability, 1 - probability) >= screens.CONSTRAINT_CONFIDENCE:
             answered += weight
             right += weight * ((probability > 0.5) == own)
     return {

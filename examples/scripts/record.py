@@ -35,16 +35,14 @@ from services.agents.critic.judge import SPEC as CRITIC_SPEC
 from services.agents.execute.judge import SPEC as EXECUTE_SPEC
 from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from services.generation.app import PROMPTS, repair_request
-from services.generation.calls import Answer, Call, FinishReason
+from services.generation.calls import Answer, Call, Deadline, DeadlinePolicy, FinishReason
 from services.generation.completions import Completer
-from services.generation.deadlines import Deadline, DeadlinePolicy
-from services.generation.generator import Generator
 from services.generation.ledger import Ledger, open_ledger
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.replay import ReplayProvider
 from services.generation.registry import ConfiguredProvider, Registry
-from services.generation.servicer import GenerationServicer
+from services.generation.servicer import GenerationServicer, Generator
 from services.judging.judge import SPEC as SCRIPT_JUDGE_SPEC
 
 FOLDER = Path(__file__).resolve().parent

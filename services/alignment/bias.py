@@ -17,7 +17,7 @@ import scipy
 
 from services.alignment.bootstrap import Array, Resampling
 from services.alignment.comparison import paired
-from services.alignment.comparison.bounded import gaffke
+from services.alignment.comparison.paired import gaffke
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
 from services.alignment.workers import Checkpoint

@@ -14,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from services.alignment.estimates import ONE_CLUSTER, Estimate, absent, with_percentiles
-from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
+from services.alignment.estimates import (
+    ONE_CLUSTER,
+    Estimate,
+    Scale,
+    absent,
+    pseudo_values,
+    with_jackknife,
+    with_percentiles,
+)
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import scipy
 from scipy import special
 
-from services.alignment.comparison.bounded import fewest_clusters
+from services.alignment.comparison.paired import fewest_clusters
 
 _CAUTION = 0.8
 _MOST_UNITS = 10**9

@@ -1,12 +1,14 @@
-"""Servicer of AlignmentService."""
+"""Servicer of AlignmentService, and its client of EmbeddingService."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
 import numpy as np
 
 from dramaturg.api.alignment.v1 import (
@@ -26,61 +28,154 @@ from dramaturg.api.alignment.v1 import (
     text_pb2,
 )
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceServicer
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.embedding.v1.embedding_service_pb2 import (
+    EmbedRequest,
+    EmbedTokensRequest,
+    TokenEmbeddings,
+)
+from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
+from dramaturg.service.errors import from_rpc_error
 from services.alignment import bias, preference
-from services.alignment.accuracy import groups as accuracy
-from services.alignment.accuracy.groups import MAX_ROWS
-from services.alignment.accuracy.metrics import MAX_CELLS
-from services.alignment.aggregation import aggregate
+from services.alignment.accuracy import metrics as accuracy
+from services.alignment.accuracy.metrics import MAX_CELLS, MAX_ROWS
+from services.alignment.aggregation import aggregate, diagnose
 from services.alignment.agreement import measure as agreement
-from services.alignment.agreement.alpha import MAX_SETS
-from services.alignment.agreement.majority import list_majorities
+from services.alignment.agreement.annotations import list_majorities
+from services.alignment.agreement.coefficients import MAX_SETS
 from services.alignment.agreement.measure import MAX_GROUPS, MAX_PAIRS
-from services.alignment.calibration.measure import calibrate
-from services.alignment.codec.accuracy import decode_accuracy_design, encode_groups
-from services.alignment.codec.aggregation import (
+from services.alignment.app import AlignmentSettings
+from services.alignment.calibration import calibrate
+from services.alignment.codec.estimates import decode_level, decode_resampling
+from services.alignment.codec.people import (
     DEFAULT_ITERATIONS,
     MAX_AGGREGATED_CELLS,
-    decode_votes,
-    encode_aggregation,
-)
-from services.alignment.codec.agreement import (
+    decode_accuracy_design,
     decode_annotations,
     decode_distance,
     decode_epsilon,
     decode_majority_rule,
+    decode_votes,
+    encode_aggregation,
     encode_agreement,
+    encode_groups,
 )
-from services.alignment.codec.bias import decode_judged_pairs, encode_biases
-from services.alignment.codec.calibration import decode_design, decode_judgements, encode_calibrations
-from services.alignment.codec.compare import decode_runs, encode_compared
-from services.alignment.codec.correlation import (
+from services.alignment.codec.scores import (
     MAX_MEASURES,
+    decode_design,
     decode_groups,
+    decode_judged_pairs,
+    decode_judgements,
     decode_levels,
+    decode_pairs,
+    decode_predictions,
     decode_scores,
+    encode_biases,
+    encode_calibrations,
     encode_correlations,
+    encode_means,
+    encode_report,
+    plan_study,
 )
-from services.alignment.codec.estimates import decode_level, decode_resampling
-from services.alignment.codec.plan import plan_study
-from services.alignment.codec.prediction_powered import MAX_SYSTEMS as MAX_PREDICTED_SYSTEMS
-from services.alignment.codec.prediction_powered import decode_predictions, encode_means
-from services.alignment.codec.preference import decode_preferences, encode_preferences, reference_weight
-from services.alignment.codec.ranking import decode_ranking, encode_rankings
-from services.alignment.codec.text import decode_pairs, encode_report
+from services.alignment.codec.scores import MAX_SYSTEMS as MAX_PREDICTED_SYSTEMS
+from services.alignment.codec.systems import (
+    decode_preferences,
+    decode_ranking,
+    decode_runs,
+    encode_compared,
+    encode_preferences,
+    encode_rankings,
+    reference_weight,
+)
 from services.alignment.comparison.compare import MAX_COMPARISONS, compare
 from services.alignment.correlation.measure import correlate
-from services.alignment.dependence import diagnose
-from services.alignment.embedder import RemoteEmbedder
 from services.alignment.prediction_powered import estimate_means
 from services.alignment.preference import MAX_RATED_SYSTEMS
-from services.alignment.ranking.rankings import MAX_METHODS, MAX_SYSTEMS, rank
-from services.alignment.settings import AlignmentSettings
+from services.alignment.ranking import MAX_METHODS, MAX_SYSTEMS, rank
 from services.alignment.text.bertscore import DEFAULT_OPTIONS, BertScoreOptions
+from services.alignment.text.metric import (
+    Embedded,
+    EmbeddedTokens,
+    Embedder,
+    EmbeddingError,
+    Matrix,
+    TooManyTokensError,
+)
 from services.alignment.text.score import METRICS, chosen, score_texts, vector_metrics
-from services.alignment.text.similarity import Embedder
 from services.alignment.workers import Checkpoint, Workers
+
+Response = TypeVar("Response")
+
+
+class RemoteEmbedder:
+    """Asks EmbeddingService.
+
+    Args:
+        channel: A channel to it.
+        model: The model; empty for its default.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, model: str) -> None:
+        self._stub = EmbeddingServiceStub(channel)
+        self._model = model
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        response = await _answer(self._stub.Embed(EmbedRequest(texts=texts, model=self._model)))
+        _require(len(response.embeddings) == len(texts), f"vectors for {len(response.embeddings)}", texts)
+        return Embedded(
+            [np.array(one.values, np.float32) for one in response.embeddings],
+            sum(one.truncated for one in response.embeddings),
+            response.model,
+        )
+
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
+        request = EmbedTokensRequest(
+            texts=texts, model=self._model, layer=layer or 0, with_special_tokens=layer is not None
+        )
+        response = await _answer(self._stub.EmbedTokens(request))
+        _require(len(response.texts) == len(texts), f"tokens of {len(response.texts)}", texts)
+        matrices = []
+        for text in response.texts:
+            matrices.append(_matrix(text, response.dimension))
+            # A text's numbers take milliseconds: other calls get their turn between.
+            await asyncio.sleep(0)
+        if layer and response.layer != layer:
+            raise EmbeddingError(f"EmbeddingService gave no vectors of layer {layer}")
+        return EmbeddedTokens(
+            matrices,
+            [text.truncated for text in response.texts],
+            response.model,
+            response.layer,
+            [text.tokens for text in response.texts],
+            [(text.leading_special_count, text.trailing_special_count) for text in response.texts],
+        )
+
+
+async def _answer(call: Awaitable[Response]) -> Response:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        failure = from_rpc_error(error)
+        large = failure.reason == error_reason_pb2.ERROR_REASON_TOO_LARGE
+        kind = TooManyTokensError if large else EmbeddingError
+        raise kind(f"EmbeddingService failed with {failure.code.name}: {failure.message}") from error
+
+
+def _matrix(text: TokenEmbeddings, dimension: int) -> Matrix:
+    count = len(text.tokens)
+    if len(text.values) != count * dimension:
+        raise EmbeddingError(
+            f"EmbeddingService gave {len(text.values)} numbers for {count} tokens of {dimension} each"
+        )
+    # Three times as fast as np.array.
+    return np.fromiter(text.values, np.float32, len(text.values)).reshape(count, dimension)
+
+
+def _require(met: bool, what: str, texts: Sequence[str]) -> None:
+    if not met:
+        raise EmbeddingError(f"EmbeddingService gave {what} texts instead of {len(texts)}")
 
 
 class AlignmentServicer(AlignmentServiceServicer):

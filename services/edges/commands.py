@@ -1,4 +1,6 @@
-"""``dramaturg research graphs predict``.
+"""``dramaturg research graphs predict``: predictions for a file of scripts.
+
+``dramaturg research graphs predict``.
 
 Registered by the entry point ``edges`` of the group "dramaturg.commands.graphs".
 """
@@ -6,18 +8,85 @@ Registered by the entry point ``edges`` of the group "dramaturg.commands.graphs"
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import tell_next
-from dramaturg.graphs.files import FileError, read_rows
-from services.edges.display import progress_bar
-from services.edges.model import ModelMissingError, load_model
-from services.edges.predictions import predict_rows
+from dramaturg.graphs.files import FileError, Row, read_rows
+from dramaturg.graphs.records import GraphRecord, RecordError, read_record
+from services.edges.inference import WindowError, infer
+from services.edges.model import ModelMissingError, TrainedModel, load_model
+from services.edges.order import MAX_EVENTS, decode
+
+
+@contextmanager
+def progress_bar(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Shows how many of ``total`` are done; the function that is given counts one."""
+    with progress_bars(console) as bars:
+        task = bars.add_task(what, total=total, note="")
+        yield lambda: bars.advance(task)
+
+
+def progress_bars(console: Console) -> Bars:
+    """Bars with a description, a count, the remaining time and a note."""
+    return Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    )
+
+
+def predict_rows(
+    model: TrainedModel, rows: Iterable[Row], threshold: float, advance: Callable[[], None]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Predicts the edges of scripts.
+
+    Args:
+        model: The model.
+        rows: Records of events; their edges are ignored.
+        threshold: Edges with a probability above this are predicted.
+        advance: Called after each row.
+
+    Returns:
+        A record for each script with ``id``, ``scenario``, ``unordered_nodes`` and ``edges``, the format of
+        proScript's published predictions; and the reason for each failed row, by id.
+    """
+    predictions, failures = [], {}
+    for row in rows:
+        try:
+            predictions.append({"id": row.id, **_predict(model, read_record(row.record), threshold)})
+        except (RecordError, WindowError) as problem:
+            failures[row.id] = str(problem)
+        advance()
+    return predictions, failures
+
+
+def _predict(model: TrainedModel, record: GraphRecord, threshold: float) -> dict[str, Any]:
+    ids, texts = list(record.events), list(record.events.values())
+    if not record.scenario.strip():
+        raise RecordError("has no scenario")
+    if not 2 <= len(ids) <= MAX_EVENTS:
+        raise RecordError(f"has {len(ids)} events; 2 to {MAX_EVENTS} can be ordered")
+    if not all(text.strip() for text in texts):
+        raise RecordError("has an event without text")
+    edges = decode(infer(model.encoder, record.scenario, texts), len(ids), threshold)
+    return {
+        "scenario": record.scenario,
+        "unordered_nodes": record.events,
+        "edges": [f"{ids[source]}->{ids[target]}" for source, target in sorted(edges)],
+    }
+
 
 app = typer.Typer()
 

@@ -11,10 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from services.edges.batches import inference_batches
-from services.edges.inference import ParameterGroup
-from services.edges.order import Edge
-from services.edges.pairs import Pair, Relation, merge_orders, pairs_of
+from services.edges.inference import ParameterGroup, inference_batches
+from services.edges.order import Edge, Pair, Relation, merge_orders, pairs_of
 from services.edges.plan import Precision
 
 INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"

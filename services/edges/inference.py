@@ -1,4 +1,4 @@
-"""What every kind of edge model offers to those that serve, evaluate and train it."""
+"""What every kind of edge model offers to those that serve, evaluate and train it, and its batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from services.edges.order import Edge
+
+
+def inference_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Batches of at most ``size`` indices into ``lengths``, each index once, longest first."""
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    return cut(order, size)
+
+
+def cut(order: Sequence[int], size: int) -> list[list[int]]:
+    """Batches of ``size`` indices in order; the last may have fewer."""
+    return [list(order[start : start + size]) for start in range(0, len(order), size)]
+
 
 BATCH_SIZE = 64
 """The batch size of offline inference."""

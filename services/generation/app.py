@@ -22,15 +22,14 @@ from dramaturg.service.settings import SettingsError
 from services.generation.author import Author
 from services.generation.authoring import servicer as authoring
 from services.generation.batch_lane import BatchLane
+from services.generation.calls import DeadlinePolicy
 from services.generation.completions import Completer
-from services.generation.deadlines import DeadlinePolicy
 from services.generation.edges import servicer as edges
-from services.generation.generator import Generator
 from services.generation.ledger import Ledger, LedgerError, migrate_ledger, open_ledger
 from services.generation.providers.factory import open_providers
 from services.generation.registry import Registry
 from services.generation.retries import RetryingProvider
-from services.generation.servicer import GenerationServicer
+from services.generation.servicer import GenerationServicer, Generator
 from services.generation.settings import GenerationSettings
 
 PROMPTS = Path(__file__).parent / "prompts"

@@ -1,13 +1,15 @@
-"""Asks the models of this process on behalf of the authoring and edge services.
+"""Asks the models of this process on behalf of the authoring and edge services, and signs what they answer.
 
 Questions with an answer form use the same ``Asker`` as judges; calls reach the generator without the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import PromptReference, Provenance
@@ -20,7 +22,8 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 from dramaturg.judge import abstentions
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.llm import Asker, request_parameters
-from services.generation.generator import Generator
+from dramaturg.judge.provenance import sign
+from services.generation.servicer import Generator
 
 if TYPE_CHECKING:
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
@@ -123,3 +126,44 @@ class _InProcess:
 
     async def Generate(self, request: GenerateRequest) -> GenerateResponse:
         return await self._generator.generate(request)
+
+
+class Signed(Protocol):
+    """A response that says how it was made."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """How it was made."""
+
+
+Response = TypeVar("Response", bound=Signed)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who answers: the same as the identity of the contract says."""
+
+    name: str
+    version: str
+    contract: str
+
+    async def under(self, work: Awaitable[Response]) -> Response:
+        """What the work answers, with who answered and how long it took."""
+        started = time.perf_counter()
+        response = await work
+        sign(response.provenance, self, self.contract, started=started)
+        return response
+
+
+_INDENT = "\n    "
+_LINE_END = re.compile(r"\r\n?|\n")
+
+
+def indented(text: str) -> str:
+    """Indents the lines after the first, so that none of them looks like a line of the prompt."""
+    return _LINE_END.sub(_INDENT, text.strip())
+
+
+def labelled(parts: Mapping[str, str]) -> str:
+    """Returns one labelled line for each part that is not blank."""
+    return "\n".join(f"{label}: {indented(text)}" for label, text in parts.items() if text.strip())

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from services.generation.calls import Answer, Call, Purchase
-from services.generation.deadlines import Until
-from services.generation.errors import (
+from services.generation.calls import (
+    Answer,
     BatchPendingError,
+    Call,
     DeadlinePassedError,
     FailureKind,
     NotRecordedError,
     ProviderError,
+    Purchase,
+    Until,
 )
-from services.generation.fingerprints import fingerprint
 from services.generation.ledger import Ledger, LedgerUnavailableError
 from services.generation.providers.base import BatchProvider, Reading
 from services.generation.records import (
@@ -37,6 +38,7 @@ from services.generation.records import (
     batch_answer_to_text,
     call_from_text,
     call_to_text,
+    fingerprint,
 )
 from services.generation.registry import ConfiguredProvider
 from services.generation.settings import BatchSettings

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what comes back: the nouns that every module of the service shares.
+"""What is asked of a model and until when, what comes back, and what goes wrong: the nouns of the service.
 
 Nothing of it changes once it is made, but for what ``Answer`` says. Most of it is not frozen all the same:
 members of frozen dataclasses are set one by one through ``object.__setattr__``, which took 3 % of a call.
@@ -6,14 +6,176 @@ members of frozen dataclasses are set one by one through ``object.__setattr__``,
 
 from __future__ import annotations
 
+import math
+import time
 from base64 import b64encode
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from pydantic_core import to_json
 
+from dramaturg.service import context
 from services.generation.answers.forms import JsonForm
 from services.generation.limits.stated_quotas import Quotas
+
+
+class FailureKind(StrEnum):
+    """The kinds of provider failures, by their effect on the next attempt."""
+
+    RATE_LIMITED = "rate-limited"
+    """Later, and slower."""
+    TRANSIENT = "transient"
+    """Later."""
+    REJECTED = "rejected"
+    """Never: the provider refuses this request."""
+    MODEL_UNKNOWN = "model-unknown"
+    """Never: the provider has no such model."""
+    OTHER_API = "other-api"
+    """Never: the provider serves the model over another API than that of the provider's kind."""
+    UNAUTHENTICATED = "unauthenticated"
+    """Never: the provider refuses our credentials."""
+    CREDIT_EXHAUSTED = "credit-exhausted"
+    """Never: the account has no credit left."""
+    ADDRESS_INVALID = "address-invalid"
+    """Never: the address has no such path, redirects elsewhere, or its certificate is not trusted."""
+    CONTEXT_LENGTH = "context-length"
+    """Never: the request is longer than the model's context window."""
+
+
+class ProviderError(Exception):
+    """A provider did not answer.
+
+    Attributes:
+        kind: The effect on the next attempt.
+        provider: The provider's name.
+        status: The HTTP status, 0 where there was none.
+        retry_after: The wait that the provider requests, in seconds, if any.
+        settled: Whether it is certain that nothing is charged: the request was refused, or never sent.
+            Otherwise it may have been answered, and the answer lost.
+        quotas: The limits that the response states, if any.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        provider: str,
+        message: str,
+        *,
+        status: int = 0,
+        retry_after: float | None = None,
+        settled: bool = False,
+        quotas: Quotas | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.provider = provider
+        self.status = status
+        self.retry_after = retry_after
+        self.settled = settled
+        self.quotas = quotas
+
+    @property
+    def passes(self) -> bool:
+        """Whether a later attempt may succeed."""
+        return self.kind in {FailureKind.RATE_LIMITED, FailureKind.TRANSIENT}
+
+
+class DeadlinePassedError(Exception):
+    """The time for the answer was over before anything went wrong."""
+
+
+class BatchPendingError(Exception):
+    """The call waits for a batch.
+
+    Attributes:
+        provider: The provider's name.
+        retry_after: When to ask again, in seconds.
+    """
+
+    def __init__(self, provider: str, retry_after: float) -> None:
+        super().__init__("the call waits for a batch of its provider")
+        self.provider = provider
+        self.retry_after = retry_after
+
+
+class ModelUnknownError(Exception):
+    """No model can be chosen; the message says what to do."""
+
+    def __init__(self, model: str, message: str) -> None:
+        super().__init__(message)
+        self.model = model
+
+
+class NotRecordedError(Exception):
+    """A replayed file holds no answer to the call."""
+
+    def __init__(self, provider: str, fingerprint: str) -> None:
+        super().__init__(
+            f"provider {provider!r} replays a recording, which has no completion with fingerprint "
+            f"{fingerprint}; record it, or name a provider to record from"
+        )
+        self.provider = provider
+        self.fingerprint = fingerprint
+
+
+class Deadline(Protocol):
+    """A moment that may move later while one waits for it.
+
+    Attributes:
+        failure: The latest failure of the work under this deadline, set by the work. It is raised in place of
+            DeadlinePassedError when the deadline passes.
+    """
+
+    failure: Exception | None
+
+    def remaining(self) -> float:
+        """Seconds until then; negative once it has passed, infinite where there is none."""
+
+
+class Until:
+    """A fixed moment, in seconds from now. None: never."""
+
+    __slots__ = ("_at", "_clock", "failure")
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.failure: Exception | None = None
+        self._at = math.inf if seconds is None else clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds until then."""
+        return self._at - self._clock()
+
+
+def latest(deadlines: Iterable[Deadline]) -> float:
+    """Seconds until the last of several deadlines; 0 where there is none left."""
+    return max([deadline.remaining() for deadline in deadlines], default=0.0)
+
+
+def timeout(deadline: Deadline, limit: float = math.inf) -> float | None:
+    """The remaining seconds, at most ``limit``, for asyncio timeouts: never negative, None for no limit."""
+    seconds = min(limit, deadline.remaining())
+    return None if math.isinf(seconds) else max(0.0, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePolicy:
+    """The time that a request gets.
+
+    Attributes:
+        maximum: Seconds for a request without a deadline.
+        reserve: Seconds kept of a deadline, to still say why a request failed.
+    """
+
+    maximum: float
+    reserve: float
+
+    def deadline(self) -> Deadline:
+        """The deadline of the request being served."""
+        remaining = context.remaining()
+        return Until(self.maximum if remaining is None else remaining - self.reserve)
 
 
 class Role(StrEnum):

@@ -1,23 +1,30 @@
-"""Between the messages of the contract and the domain's types."""
+"""Between the messages of the contract and the domain's types and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from dramaturg.api.common.v1 import judging_pb2, provenance_pb2
+from dramaturg.api.common.v1 import error_reason_pb2, judging_pb2, provenance_pb2
 from dramaturg.api.common.v1.content_pb2 import Part
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.judge.conversations import image_type
-from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
 from services.generation.calls import (
+    BatchPendingError,
     Call,
     Completion,
+    DeadlinePassedError,
+    FailureKind,
     Image,
     Message,
+    ModelUnknownError,
+    NotRecordedError,
+    ProviderError,
     Purchase,
     Role,
     Sampling,
@@ -25,10 +32,115 @@ from services.generation.calls import (
     Token,
 )
 from services.generation.completions import CachePolicy
-from services.generation.ledger import LedgerKind, LedgerStatus
+from services.generation.ledger import LedgerKind, LedgerStatus, LedgerUnavailableError
 from services.generation.limits.limiter import RateStatus
 from services.generation.provider_checks import Feature, Finding, ProviderCheck, Works
-from services.generation.statuses import reason_of
+
+DOMAIN_ERRORS = (
+    ModelUnknownError,
+    NotRecordedError,
+    DeadlinePassedError,
+    LedgerUnavailableError,
+    ProviderError,
+    BatchPendingError,
+)
+"""The errors that [service_error] maps."""
+
+_FAULTS = {
+    FailureKind.RATE_LIMITED: (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_RATE_LIMITED,
+    ),
+    FailureKind.TRANSIENT: (grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE),
+    FailureKind.REJECTED: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
+    ),
+    FailureKind.MODEL_UNKNOWN: (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+    ),
+    FailureKind.OTHER_API: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+    ),
+    FailureKind.UNAUTHENTICATED: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+    ),
+    FailureKind.CREDIT_EXHAUSTED: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+    ),
+    FailureKind.ADDRESS_INVALID: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+    ),
+    FailureKind.CONTEXT_LENGTH: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_CONTEXT_LENGTH_EXCEEDED,
+    ),
+}
+
+
+def reason_of(kind: FailureKind) -> error_reason_pb2.ErrorReason.ValueType:
+    """The reason that the contract has for a failure."""
+    return _FAULTS[kind][1]
+
+
+def service_error(error: Exception) -> ServiceError:
+    """One of the domain's errors as that of the contract."""
+    match error:
+        case ModelUnknownError():
+            return ServiceError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+                str(error),
+                metadata={"model": error.model},
+            )
+        case NotRecordedError():
+            return ServiceError(
+                grpc.StatusCode.NOT_FOUND,
+                error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
+                str(error),
+                metadata={"provider": error.provider, "fingerprint": error.fingerprint},
+            )
+        case DeadlinePassedError():
+            return ServiceError(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
+                str(error),
+            )
+        case LedgerUnavailableError():
+            return ServiceError(
+                grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE, str(error)
+            )
+        case BatchPendingError():
+            return ServiceError(
+                grpc.StatusCode.ABORTED,
+                error_reason_pb2.ERROR_REASON_BATCH_PENDING,
+                f"provider {error.provider!r}: {error}",
+                metadata={"provider": error.provider},
+                retry_after=error.retry_after,
+            )
+        case ProviderError():
+            return _provider_error(error)
+    raise TypeError(f"not an error of the domain: {error!r}")
+
+
+def _provider_error(fault: ProviderError) -> ServiceError:
+    code, reason = _FAULTS[fault.kind]
+    metadata = {"provider": fault.provider}
+    if fault.status:
+        metadata["status"] = str(fault.status)
+    return ServiceError(
+        code,
+        reason,
+        f"provider {fault.provider!r}: {fault}",
+        metadata=metadata,
+        retry_after=fault.retry_after,
+    )
+
 
 _ROLES = {
     pb.MESSAGE_ROLE_SYSTEM: Role.SYSTEM,

@@ -10,12 +10,23 @@ from enum import StrEnum
 
 from dramaturg.service.concurrency import gather_all
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, Completion, Message, Purchase, Role, Sampling, Status
-from services.generation.completions import bought
-from services.generation.deadlines import Deadline, timeout
-from services.generation.errors import FailureKind, NotRecordedError, ProviderError
+from services.generation.calls import (
+    Answer,
+    Call,
+    Completion,
+    Deadline,
+    FailureKind,
+    Message,
+    NotRecordedError,
+    ProviderError,
+    Purchase,
+    Role,
+    Sampling,
+    Status,
+    timeout,
+)
+from services.generation.completions import bought, read_outcome
 from services.generation.metrics import count_purchase
-from services.generation.outcomes import read_outcome
 from services.generation.pricing import STANDARD_BATCH_SHARE, Price
 from services.generation.providers.base import Provider
 from services.generation.providers.parameters import Parameter

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dramaturg.service.concurrency import gather_all
-from services.generation.errors import ModelUnknownError, ProviderError
+from services.generation.calls import ModelUnknownError, ProviderError
 from services.generation.limits.limiter import RateStatus
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import BatchProvider, Provider

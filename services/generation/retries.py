@@ -18,9 +18,16 @@ from typing import TypeVar
 
 from dramaturg.service import context
 from dramaturg.service.auth import caller
-from services.generation.calls import Answer, Call, Message
-from services.generation.deadlines import Deadline, timeout
-from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
+from services.generation.calls import (
+    Answer,
+    Call,
+    Deadline,
+    DeadlinePassedError,
+    FailureKind,
+    Message,
+    ProviderError,
+    timeout,
+)
 from services.generation.limits.limiter import CallLimiter, Outcome
 from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider

@@ -21,11 +21,9 @@ from services.generation.answers.forms import json_form
 from services.generation.answers.reader import parse_answer
 from services.generation.authoring.decisions import read_choice
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.edges.pairwise import read_yes_no
+from services.generation.edges.prediction import read_yes_no
 from services.judging.challenges.judge import turn_form
-from services.judging.pairs.confidences import locate
-from services.judging.pairs.form import BatchForm, SingleForm
-from services.judging.pairs.spans import written_ballots
+from services.judging.pairs.form import BatchForm, SingleForm, locate, written_ballots
 from services.judging.ratings.judge import FORM as RATING
 from services.judging.rubrics.judge import rubric_form
 from services.roles.generator import ORIGINS, RolesForm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dramaturg.judge.steps import split_steps
-from services.generation.edges.pairwise import read_yes_no
+from services.generation.edges.prediction import read_yes_no
 from tests.answers import parsers, templates
 
 SMALLEST = 300

@@ -11,7 +11,7 @@ import pytest
 from dramaturg.judge.answers import VerdictsForm, instruction
 from dramaturg.judge.roles import COMMONSENSE, EXECUTE
 from services.generation.authoring.dialogues import UserTurnForm
-from services.generation.edges.end_to_end import EdgesForm
+from services.generation.edges.prediction import EdgesForm
 from tests.support.command_line import ROOT
 from tests.support.prompts import expanded
 

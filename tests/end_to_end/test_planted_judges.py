@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.alignment.accuracy.confusion import Outcome
 from services.alignment.accuracy.metrics import PolicyFigures, policy_figures
-from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate
 from tests.end_to_end.test_model import configure

@@ -42,7 +42,7 @@ from gateway.judges.registry import Registry, open_registry
 from gateway.proxy import proxy_contracts
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
-from services.graph.settings import GraphSettings
+from services.graph.app import GraphSettings
 from tests.hostile.judges import ID, hostile_judge
 from tests.support.auth import channel_of, holder, token_settings
 

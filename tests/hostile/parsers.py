@@ -13,13 +13,11 @@ from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.judge.fence import fence, fence_items
 from dramaturg.judge.steps import parse_candidate
 from services.generation.answers.tolerant_json import read_tolerantly
-from services.generation.authoring.constraints import ConstraintsForm
-from services.generation.authoring.dialogues import UserTurnForm
+from services.generation.authoring.decisions import PhraseForm, ProfileForm
+from services.generation.authoring.dialogues import SimulationTaskForm, UserTurnForm
 from services.generation.authoring.graphs import ScriptGraphForm
-from services.generation.authoring.perturbations import Action, EditsForm
-from services.generation.authoring.scenarios import PhraseForm, ProfileForm
-from services.generation.authoring.simulation_tasks import SimulationTaskForm
-from services.generation.edges.end_to_end import EdgesForm
+from services.generation.authoring.scripts import Action, ConstraintsForm, EditsForm
+from services.generation.edges.prediction import EdgesForm
 from tests.answers import parsers as answers
 from tests.answers.test_properties import CLEAR, PIECES, READERS, STATED
 from tests.hostile.values import TEXTS

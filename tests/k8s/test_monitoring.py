@@ -105,8 +105,8 @@ def test_every_metric_is_on_the_dashboard() -> None:
 def test_label_values_in_alerts_are_those_that_are_counted() -> None:
     from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
     from gateway.evaluations.streams import reason_name
-    from services.generation.errors import FailureKind
-    from services.generation.providers.instrumentation import ANSWERED, CUT
+    from services.generation.calls import FailureKind
+    from services.generation.providers.base import ANSWERED, CUT
 
     outcomes = {kind.value for kind in FailureKind} | {ANSWERED, CUT}
     reasons = {reason_name(value) for value in AbstainReason.values()}

@@ -35,9 +35,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsReq
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.main import app
 from dramaturg.cli.platform import PARTIAL
-from services.generation.calls import Call, Message, Role, Sampling
-from services.generation.deadlines import Until
-from services.generation.errors import ProviderError
+from services.generation.calls import Call, Message, ProviderError, Role, Sampling, Until
 from services.generation.providers.base import Provider
 from services.generation.providers.factory import open_providers
 from tests.services.generation.providers.test_packages import FORM, JSON, PNG

@@ -15,7 +15,7 @@ from services.edges.card import DataFacts, EpochFacts, ModelCard
 from services.edges.encoder import PairEncoder, PairInference, Tokens
 from services.edges.inference import EdgeEncoder, WindowError
 from services.edges.model import TrainedModel
-from services.edges.pairs import Pair
+from services.edges.order import Pair
 from services.edges.plan import TrainingPlan
 
 WORDS = ("decide", "search", "choose", "order", "fetch", "open", "mix", "heat", "serve", "clean")

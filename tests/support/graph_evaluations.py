@@ -32,7 +32,7 @@ from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
-from services.graph.settings import GraphSettings
+from services.graph.app import GraphSettings
 from tests.support.evaluations import CALL, Method, contract
 from tests.support.graphs import message
 

@@ -10,14 +10,21 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.generation.calls import Answer, Call, Message, Role, TokenCounts
-from services.generation.deadlines import Deadline, Until
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.calls import (
+    Answer,
+    Call,
+    Deadline,
+    FailureKind,
+    Message,
+    ProviderError,
+    Role,
+    TokenCounts,
+    Until,
+)
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.providers.base import Provider
-from services.generation.providers.rate_limit_headers import read_quotas
-from services.generation.providers.retry_after import retry_after
+from services.generation.providers.refusals import read_quotas, retry_after
 from services.generation.retries import RetryingProvider, RetryPolicy
 from tests.support.limited_servers import LimitedServer
 from tests.support.virtual_time import run

@@ -17,8 +17,8 @@ from dramaturg.service.installed import App
 from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
+from services.alignment.app import AlignmentSettings
 from services.alignment.app import App as AlignmentApp
-from services.alignment.settings import AlignmentSettings
 from services.embedding.settings import EmbeddingSettings
 from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
 from services.roles.app import App as RolesApp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from services.edges.batches import cut
+from services.edges.inference import cut
 
 _WINDOW = 50
 """The number of batches sorted by length at a time. More saves little time and makes epochs similar."""

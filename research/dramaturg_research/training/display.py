@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dramaturg_research.training.progress import Progress
 from services.edges.card import DataFacts, ModelCard
-from services.edges.display import progress_bars
+from services.edges.commands import progress_bars
 
 
 class TrainingDisplay:

@@ -8,8 +8,7 @@ from itertools import combinations
 from random import Random
 
 from dramaturg_research.training.scripts import Script
-from services.edges.order import Edge
-from services.edges.pairs import Pair, Relation
+from services.edges.order import Edge, Pair, Relation
 from services.edges.plan import Label
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from dramaturg.graphs.files import read_rows
 from dramaturg.graphs.records import RecordError, read_record
-from services.edges.order import CycleError, Edge, closure, reduction
-from services.edges.pairs import MAX_EVENTS
+from services.edges.order import MAX_EVENTS, CycleError, Edge, closure, reduction
 
 
 class ScriptError(ValueError):

@@ -15,7 +15,7 @@ from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CriteriaQuestion
 from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
-from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline import DESCRIPTION, VERSION
 
 
 class OfflineCommonsense:

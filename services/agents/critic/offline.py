@@ -14,11 +14,16 @@ from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.criteria import NO_DUPLICATE_STEPS, NO_MISSING_STEPS, NO_REDUNDANT_STEPS
 from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.steps import ParsedCandidate
-from services.agents.offline import calibration
-from services.agents.offline.duplicates import Repetition, grouped, repeated_meanings, repeated_wordings
-from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline import DESCRIPTION, VERSION, screens
 from services.agents.offline.material import Embeddings, Material, gather
-from services.agents.offline.screens import screen_support, uncovered_consensus
+from services.agents.offline.screens import (
+    Repetition,
+    grouped,
+    repeated_meanings,
+    repeated_wordings,
+    screen_support,
+    uncovered_consensus,
+)
 from services.agents.offline.wording import quote, quote_all
 
 _NO_STEPS = "No steps could be told apart in the candidate."
@@ -68,14 +73,14 @@ def _judge(material: Material) -> Assessment:
                 "encoder": material.embedded.model,
                 "pool_size": str(material.pool.size),
                 "pool_left_out": str(material.pool.left_out),
-                "duplicate_similarity": str(calibration.DUPLICATE_SIMILARITY),
-                "possible_duplicate_similarity": str(calibration.POSSIBLE_DUPLICATE_SIMILARITY),
-                "redundant_min_pool": str(calibration.REDUNDANT_MIN_POOL),
-                "redundant_percentile": str(calibration.REDUNDANT_PERCENTILE),
-                "redundant_margin": str(calibration.REDUNDANT_MARGIN),
-                "missing_min_pool": str(calibration.MISSING_MIN_POOL),
-                "consensus_similarity": str(calibration.CONSENSUS_SIMILARITY),
-                "consensus_share": str(calibration.CONSENSUS_SHARE),
+                "duplicate_similarity": str(screens.DUPLICATE_SIMILARITY),
+                "possible_duplicate_similarity": str(screens.POSSIBLE_DUPLICATE_SIMILARITY),
+                "redundant_min_pool": str(screens.REDUNDANT_MIN_POOL),
+                "redundant_percentile": str(screens.REDUNDANT_PERCENTILE),
+                "redundant_margin": str(screens.REDUNDANT_MARGIN),
+                "missing_min_pool": str(screens.MISSING_MIN_POOL),
+                "consensus_similarity": str(screens.CONSENSUS_SIMILARITY),
+                "consensus_share": str(screens.CONSENSUS_SHARE),
             }
         ),
     )
@@ -84,7 +89,7 @@ def _judge(material: Material) -> Assessment:
 def _missing(material: Material) -> Verdict:
     size = material.pool.size
     rationale = "Whether a step is missing cannot be told without a language model."
-    if size < calibration.MISSING_MIN_POOL:
+    if size < screens.MISSING_MIN_POOL:
         rationale += f" The pool has {size} usable scripts, too few for a consensus."
     elif named := uncovered_consensus(material.step_vectors, material.pool_step_vectors):
         steps = material.pool.steps
@@ -99,11 +104,11 @@ def _missing(material: Material) -> Verdict:
 
 def _redundant(material: Material) -> Verdict:
     size = material.pool.size
-    if size < calibration.REDUNDANT_MIN_POOL:
+    if size < screens.REDUNDANT_MIN_POOL:
         return verdicts.abstained(
             NO_REDUNDANT_STEPS,
             verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
-            f"The pool has {size} usable scripts; at least {calibration.REDUNDANT_MIN_POOL} are needed.",
+            f"The pool has {size} usable scripts; at least {screens.REDUNDANT_MIN_POOL} are needed.",
         )
     screen = screen_support(material.step_vectors, material.pool_step_vectors)
     step = quote(material.candidate.steps[screen.weakest])
@@ -144,7 +149,7 @@ def _duplicate(material: Material) -> Verdict:
     return verdicts.passed(
         NO_DUPLICATE_STEPS,
         rationale="No two steps have the same wording, and no two are nearer than a cosine of "
-        f"{calibration.POSSIBLE_DUPLICATE_SIMILARITY}. A paraphrase in quite other words would go unseen.",
+        f"{screens.POSSIBLE_DUPLICATE_SIMILARITY}. A paraphrase in quite other words would go unseen.",
     )
 
 
@@ -153,7 +158,7 @@ def _repeats(steps: tuple[str, ...], repetitions: list[Repetition]) -> Verdict:
         NO_DUPLICATE_STEPS,
         [_finding(steps, repetition) for repetition in repetitions],
         rationale="Steps of the same wording say the same, and so do steps of the same words of content that "
-        f"are nearer than a cosine of {calibration.DUPLICATE_SIMILARITY}.",
+        f"are nearer than a cosine of {screens.DUPLICATE_SIMILARITY}.",
     )
 
 

@@ -17,11 +17,9 @@ from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.criteria import COMPLETES_GOAL, ORDER_CORRECT, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.steps import is_blank
-from services.agents.offline import calibration
-from services.agents.offline.constraints import measure, undecidable_word
-from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline import DESCRIPTION, VERSION, screens
 from services.agents.offline.material import Embeddings, Material, gather
-from services.agents.offline.screens import screen_order, screen_topic
+from services.agents.offline.screens import measure, screen_order, screen_topic, undecidable_word
 from services.agents.offline.wording import quote, quote_all
 
 _NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
@@ -68,13 +66,13 @@ def _judge(goal: str, constraints: Sequence[str], material: Material) -> Assessm
                 "encoder": material.embedded.model,
                 "pool_size": str(material.pool.size),
                 "pool_left_out": str(material.pool.left_out),
-                "off_topic_similarity": str(calibration.OFF_TOPIC_SIMILARITY),
-                "off_topic_distance_from_pool": str(calibration.OFF_TOPIC_DISTANCE_FROM_POOL),
-                "off_topic_min_pool": str(calibration.OFF_TOPIC_MIN_POOL),
-                "constraint_confidence": str(calibration.CONSTRAINT_CONFIDENCE),
-                "order_min_pool": str(calibration.ORDER_MIN_POOL),
-                "order_percentile": str(calibration.ORDER_PERCENTILE),
-                "order_max_consistency": str(calibration.ORDER_MAX_CONSISTENCY),
+                "off_topic_similarity": str(screens.OFF_TOPIC_SIMILARITY),
+                "off_topic_distance_from_pool": str(screens.OFF_TOPIC_DISTANCE_FROM_POOL),
+                "off_topic_min_pool": str(screens.OFF_TOPIC_MIN_POOL),
+                "constraint_confidence": str(screens.CONSTRAINT_CONFIDENCE),
+                "order_min_pool": str(screens.ORDER_MIN_POOL),
+                "order_percentile": str(screens.ORDER_PERCENTILE),
+                "order_max_consistency": str(screens.ORDER_MAX_CONSISTENCY),
             }
         ),
     )
@@ -94,7 +92,7 @@ def _satisfies(constraints: Sequence[str], material: Material) -> Verdict:
     broken = {
         constraint: 1 - probability
         for constraint, probability in probabilities.items()
-        if 1 - probability >= calibration.CONSTRAINT_CONFIDENCE
+        if 1 - probability >= screens.CONSTRAINT_CONFIDENCE
     }
     if broken:
         return verdicts.failed(
@@ -113,7 +111,7 @@ def _satisfies(constraints: Sequence[str], material: Material) -> Verdict:
     unsure = [
         constraint
         for constraint, probability in probabilities.items()
-        if probability < calibration.CONSTRAINT_CONFIDENCE
+        if probability < screens.CONSTRAINT_CONFIDENCE
     ]
     if undecidable:
         named = ", ".join(f"{quote(constraint)} ({word})" for constraint, word in undecidable.items())
@@ -138,7 +136,7 @@ def _probability(constraint: str, material: Material) -> float:
     script = material.script
     steps = material.step_vectors if material.candidate.steps else vectors[script][None]
     features = measure(constraint, vectors[constraint], script, vectors[script], steps)
-    return calibration.CONSTRAINT.probability(features)
+    return screens.CONSTRAINT.probability(features)
 
 
 def _measured(probabilities: dict[str, float]) -> str:
@@ -175,15 +173,15 @@ def _ordered(material: Material) -> Verdict:
     steps = material.candidate.steps
     if not steps:
         return _order_not_judged("No steps could be told apart in the candidate.")
-    if len(steps) < calibration.ORDER_MIN_STEPS:
+    if len(steps) < screens.ORDER_MIN_STEPS:
         return _order_not_judged(
-            f"The script has {len(steps)} steps; at least {calibration.ORDER_MIN_STEPS} are needed."
+            f"The script has {len(steps)} steps; at least {screens.ORDER_MIN_STEPS} are needed."
         )
-    pool = [script for script in material.pool_step_vectors if len(script) >= calibration.ORDER_MIN_STEPS]
-    if len(pool) < calibration.ORDER_MIN_POOL:
+    pool = [script for script in material.pool_step_vectors if len(script) >= screens.ORDER_MIN_STEPS]
+    if len(pool) < screens.ORDER_MIN_POOL:
         return _order_not_judged(
-            f"The pool has {len(pool)} scripts of at least {calibration.ORDER_MIN_STEPS} steps; "
-            f"{calibration.ORDER_MIN_POOL} are needed."
+            f"The pool has {len(pool)} scripts of at least {screens.ORDER_MIN_STEPS} steps; "
+            f"{screens.ORDER_MIN_POOL} are needed."
         )
     screen = screen_order(material.step_vectors, pool)
     measured = (

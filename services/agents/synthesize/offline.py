@@ -16,9 +16,8 @@ from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.text_pool import parse
 from dramaturg.service.threads import IsStopped, StoppedError, until_cancelled
-from services.agents.offline.consensus import script_similarities
-from services.agents.offline.identity import DESCRIPTION, VERSION
-from services.agents.offline.material import Embedded, Embeddings, Pool, read_pool
+from services.agents.offline import DESCRIPTION, VERSION
+from services.agents.offline.material import Embedded, Embeddings, Pool, read_pool, script_similarities
 
 METHOD = "medoid of the pool"
 """The method in the provenance: the reference is selected, not written."""

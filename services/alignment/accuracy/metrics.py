@@ -1,23 +1,26 @@
-"""All figures of some items under every policy, with intervals."""
+"""All figures of items under every policy, with intervals: overall and by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum
 
 import numpy as np
 
-from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.table import FIGURES, SCALES, Outcome, Table
+from services.alignment.accuracy.confusion import FIGURES, SCALES, AbstentionPolicy, Outcome, Table
 from services.alignment.bootstrap import Array, Bootstrapped, Resampling, bootstrap
+from services.alignment.errors import too_large
 from services.alignment.estimates import (
+    SAME_ITEMS,
     Estimate,
+    Scale,
     absent,
     clustered_proportion,
     mean_of_independent,
     proportion,
 )
-from services.alignment.jackknife import Scale
 
 MAX_CELLS = 20_000
 """The most cells of the confusion matrices of one group: labels x (labels + 1) x values of the macro tag."""
@@ -175,3 +178,200 @@ def _undefined(policy: AbstentionPolicy, nothing: Estimate) -> PolicyFigures:
 def _never_predicted(labels: Sequence[LabelFigures]) -> str:
     never = next((one.label for one in labels if one.precision.value is None), None)
     return "" if never is None else f"{never!r} is never predicted"
+
+
+ALL = "all"
+"""The name of the subset that is the whole group."""
+MAX_ROWS = 100_000
+"""The most groups and confusion cells of one answer, taken together."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item; equal ones are counted together."""
+
+    gold: str
+    predicted: str
+    """Empty: an abstention."""
+    abstain_reason: str
+    tags: tuple[str, ...]
+    """The values of the tags that matter, in their order, empty where the item has none."""
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A named part of a group: the items with one of some values of a tag."""
+
+    name: str
+    tag: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Design:
+    items: Counter[Item]
+    tags: Sequence[str]
+    """The tags that matter: those that any of the following names, in the order of ``Item.tags``."""
+    groupings: Sequence[Sequence[str]]
+    subsets: Sequence[Subset]
+    policy: AbstentionPolicy
+    macro_tag: str
+    """The tag whose values weigh the same in the macro figure; empty: no such figure."""
+    resampling: Resampling
+    """How intervals are made."""
+    cluster_tag: str = ""
+    """The tag whose values are drawn as wholes; empty: each item is its own cluster."""
+
+
+@dataclass
+class AnswerCounts:
+    """Counts over a set of items."""
+
+    items: int = 0
+    answered: int = 0
+    correct: int = 0
+    gold: Counter[str] = field(default_factory=Counter)
+    abstentions: Counter[str] = field(default_factory=Counter)
+    confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, item: Item, count: int) -> None:
+        """Counts an item ``count`` times."""
+        self.items += count
+        self.gold[item.gold] += count
+        self.confusion[item.gold, item.predicted] += count
+        if item.predicted:
+            self.answered += count
+            self.correct += count * (item.predicted == item.gold)
+        else:
+            self.abstentions[item.abstain_reason] += count
+
+    def accuracy(self, policy: AbstentionPolicy, level: float) -> Estimate:
+        """The accuracy under a policy, with Wilson's interval."""
+        if policy is not AbstentionPolicy.EXCLUDED:
+            return proportion(self.correct, self.items, level, undefined="there are no items").of(self.items)
+        reason = "every item was abstained from" if self.items else "there are no items"
+        return proportion(self.correct, self.answered, level, undefined=reason).of(self.items)
+
+    def majority_baseline(self) -> Estimate:
+        """The share of the commonest right label; the same items choose and measure it, so no interval."""
+        if not self.items:
+            return absent("there are no items")
+        return Estimate(max(self.gold.values()) / self.items, self.items, withheld=SAME_ITEMS)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The metrics of a group or of one of its subsets."""
+
+    tags: Mapping[str, str]
+    subset: str
+    subset_values: Sequence[str]
+    """The values of the subset's tag; empty for the whole group."""
+    missing_values: Sequence[str]
+    """Those of them that no item has."""
+    cluster_count: int
+    """How many values the cluster tag has; 0 where there is none."""
+    counts: AnswerCounts
+    accuracy: Estimate
+    accuracy_when_answered: Estimate
+    accuracy_abstentions_wrong: Estimate
+    macro_accuracy: Estimate | None
+    policies: Sequence[PolicyFigures]
+
+
+def measure(design: Design) -> list[Group]:
+    """Measures every group: by grouping, then by tag values, the whole before its subsets.
+
+    Raises:
+        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): the answer would have too many rows.
+    """
+    groups: list[Group] = []
+    rows = 0
+    for grouping in design.groupings or [()]:
+        for tags, items in _split(design, grouping):
+            for subset in (None, *design.subsets):
+                design.resampling.checkpoint()
+                groups.append(_group(design, tags, subset, items))
+                rows += 1 + len(groups[-1].counts.confusion)
+                if rows > MAX_ROWS:
+                    raise too_large("groups and confusion cells", limit=MAX_ROWS, actual=rows)
+    return groups
+
+
+def _split(design: Design, grouping: Sequence[str]) -> Iterator[tuple[dict[str, str], Counter[Item]]]:
+    names = list(dict.fromkeys(grouping))
+    places = [design.tags.index(name) for name in names]
+    groups: dict[tuple[str, ...], Counter[Item]] = {}
+    design.resampling.checkpoint()
+    for item, count in design.items.items():
+        groups.setdefault(tuple(item.tags[place] for place in places), Counter())[item] = count
+    for values, items in sorted(groups.items(), key=lambda group: group[0]):
+        yield dict(zip(names, values, strict=True)), items
+
+
+def _group(design: Design, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]) -> Group:
+    missing: Sequence[str] = ()
+    if subset is not None:
+        place, wanted = design.tags.index(subset.tag), frozenset(subset.values)
+        items = Counter({item: count for item, count in items.items() if item.tags[place] in wanted})
+        found = {item.tags[place] for item in items}
+        missing = [value for value in subset.values if value not in found]
+    counts = _count(items)
+    policies = policy_figures(
+        _outcomes(design, items), clustered=bool(design.cluster_tag), resampling=design.resampling
+    )
+    accuracies = {one.policy: one.accuracy for one in policies}
+    if not design.cluster_tag:
+        accuracies = {policy: counts.accuracy(policy, design.resampling.level) for policy in AbstentionPolicy}
+    return Group(
+        tags=tags,
+        subset=ALL if subset is None else subset.name,
+        subset_values=() if subset is None else subset.values,
+        missing_values=missing,
+        cluster_count=len({_value(design, design.cluster_tag, item) for item in items} - {""}),
+        counts=counts,
+        accuracy=accuracies[design.policy],
+        accuracy_when_answered=accuracies[AbstentionPolicy.EXCLUDED],
+        accuracy_abstentions_wrong=accuracies[AbstentionPolicy.WRONG],
+        macro_accuracy=_macro(design, items) if design.macro_tag else None,
+        policies=[replace(one, accuracy=accuracies[one.policy]) for one in policies],
+    )
+
+
+def _outcomes(design: Design, items: Counter[Item]) -> Counter[Outcome]:
+    outcomes: Counter[Outcome] = Counter()
+    for item, count in items.items():
+        macro, cluster = (_value(design, tag, item) for tag in (design.macro_tag, design.cluster_tag))
+        outcomes[Outcome(item.gold, item.predicted, macro, cluster)] += count
+    return outcomes
+
+
+def _value(design: Design, tag: str, item: Item) -> str:
+    """An item's value of a tag; empty where it has none, or where no tag is named."""
+    return item.tags[design.tags.index(tag)] if tag else ""
+
+
+def _count(items: Counter[Item]) -> AnswerCounts:
+    counts = AnswerCounts()
+    for item, count in items.items():
+        counts.add(item, count)
+    return counts
+
+
+def _macro(design: Design, items: Counter[Item]) -> Estimate:
+    """The mean over the values of the macro tag; undefined where it is for one of them, which it names."""
+    place = design.tags.index(design.macro_tag)
+    parts: dict[str, AnswerCounts] = {}
+    for item, count in items.items():
+        parts.setdefault(item.tags[place], AnswerCounts()).add(item, count)
+    if not parts:
+        return absent("there are no items")
+    level = design.resampling.level
+    accuracies = {value: counts.accuracy(design.policy, level) for value, counts in parts.items()}
+    rests_on = sum(accuracy.count for accuracy in accuracies.values())
+    missing = sorted(value for value, accuracy in accuracies.items() if accuracy.value is None)
+    if missing:
+        reason = f"every item whose {design.macro_tag} is {missing[0]!r} was abstained from"
+        return absent(reason, rests_on)
+    mean = fsum(one.value or 0.0 for one in accuracies.values()) / len(accuracies)
+    return Estimate(mean, rests_on, withheld="none is computed; the macro mean squared error has one")

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.short_answers import Values, options, scale
-from services.generation.answers.compiled_schema import UncertainError
-from services.generation.answers.forms import JsonForm
+from services.generation.answers.forms import JsonForm, UncertainError
 from services.generation.answers.tolerant_json import BrokenJsonError, Members, read_tolerantly
 
 MAX_VALUES = 32

@@ -1,29 +1,44 @@
-"""Asks a model under test for a decision (Choice-75, section 3 and appendix C).
+"""Writes decisions and the scenarios before them (Choice-75).
+
+Asks a model under test for a decision (Choice-75, section 3 and appendix C).
 
 The model answers in plain text, as in the paper, so that JSON errors do not affect the measured choices.
 Demonstrations have the form of the question. Each is a pair of messages that precedes it.
 
 Unclear answers choose no option.
+
+Writes a scenario that leads to one of two options (Choice-75, section 2.4 and appendix B).
+
+The target option is shown as the way taken and the other as the way left, regardless of their order in the
+request. The question for the second option is that for the first with the options exchanged, as in the paper.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
 from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSISTANT, Message
+from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.fence import fence
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
+from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
 from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.refusals import is_refusal
+from dramaturg.judge.shapes import ListOf, Record, Text
 from dramaturg.judge.short_answers import options_of
+from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
-from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
-from services.generation.authoring.excerpts import indented
+from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, indented, labelled, with_defaults
 
 _SPELLINGS = {
     "1": decision_pb2.CHOICE_OPTION_1,
@@ -213,3 +228,255 @@ def _swap(decision: Decision) -> Decision:
     swapped.CopyFrom(decision)
     swapped.option_1, swapped.option_2 = decision.option_2, decision.option_1
     return swapped
+
+
+TEMPERATURE = 0.75
+"""The default temperature (appendix B)."""
+MUSTS = ("preferences", "interests", "financial situation")
+"""The default attributes of a profile (appendix B)."""
+
+_TARGETS = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2)
+_LONGEST_MATERIAL = 200_000
+_SHOWN = ("overall_goal", "goal", "taken", "left", "scenario")
+_GAP, _NO_GAP = "gap", "none"
+# No text of a request has it: ``indented`` shows control characters as pictures.
+_ABSENT = "\0"
+
+
+class ScenarioWriter:
+    """Writes scenarios with a model.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        fixed, content = (ANSWER_PLACEHOLDER,), ("demonstrations", "decision")
+        self._author = author
+        lists = ("musts", "must_nots")
+        self._direct = _Question(
+            library.load("write_scenario", fixed=fixed, content=content),
+            library.load("scenario_decision", content=_SHOWN, parts=(_GAP,)),
+        )
+        self._indirect = _Question(
+            library.load("write_scenario_behind", fixed=fixed, content=content),
+            library.load("scenario_decision_behind", content=(*_SHOWN, "reason"), parts=(_GAP,)),
+        )
+        self._profile = _Question(
+            library.load("write_profile", fixed=fixed, content=(*content, *lists)),
+            library.load("scenario_decision_profile", content=_SHOWN, parts=(_GAP,)),
+        )
+
+    async def write(self, request: pb.WriteScenarioRequest) -> pb.WriteScenarioResponse:
+        """Writes one scenario.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
+        """
+        violations = list(_violations(request))
+        if violations:
+            raise invalid_fields(violations)
+        options = with_defaults(request.options, temperature=TEMPERATURE)
+        if request.form == pb.SCENARIO_FORM_USER_PROFILE:
+            response = _respond(await self._write_profile(request, options))
+        elif request.form == pb.SCENARIO_FORM_HARD_VERB_PHRASE:
+            response = await self._write_hard(request, options)
+        else:
+            response = _respond(await self._write_phrase(request, options))
+        brief = request.brief
+        response.leaks_option = any(
+            names_phrase(response.scenario, option) for option in (brief.option_1, brief.option_2)
+        )
+        return response
+
+    async def _write_hard(
+        self, request: pb.WriteScenarioRequest, options: JudgeOptions
+    ) -> pb.WriteScenarioResponse:
+        """Two calls: a scenario that leads to the option, then one that leads to that scenario (Figure 2)."""
+        base = await self._write_phrase(request, options, base=True)
+        if base.value is None:
+            return _respond(base)
+        examples = [
+            _Example.of(one.brief, one.target, one.base_scenario, one.scenario)
+            for one in request.demonstrations
+        ]
+        question = _Example.of(request.brief, request.target, base.value)
+        hard = await self._ask(self._indirect, examples, question, PhraseForm(base.value), options)
+        response = _respond(hard, base.provenance)
+        response.base_scenario = base.value
+        return response
+
+    async def _write_phrase(
+        self, request: pb.WriteScenarioRequest, options: JudgeOptions, *, base: bool = False
+    ) -> Answer[str]:
+        examples = [
+            _Example.of(one.brief, one.target, "", one.base_scenario if base else one.scenario)
+            for one in request.demonstrations
+        ]
+        question = _Example.of(request.brief, request.target)
+        return await self._ask(self._direct, examples, question, PhraseForm(), options)
+
+    async def _write_profile(self, request: pb.WriteScenarioRequest, options: JudgeOptions) -> Answer[str]:
+        examples = [_Example.of(one.brief, one.target, "", one.scenario) for one in request.demonstrations]
+        question = _Example.of(request.brief, request.target)
+        values = {
+            "musts": _listed("musts", request.musts or MUSTS),
+            "must_nots": _listed("must nots", [question.taken, question.left, *request.must_nots]),
+        }
+        return await self._ask(self._profile, examples, question, ProfileForm(), options, **values)
+
+    async def _ask(
+        self,
+        question: _Question,
+        examples: Sequence[_Example],
+        asked: _Example,
+        form: PhraseForm | ProfileForm,
+        options: JudgeOptions,
+        **values: str,
+    ) -> Answer[str]:
+        shown = [
+            fence(f"example {number}", question.show(example), limit=_LONGEST_MATERIAL).text
+            for number, example in enumerate(examples, start=1)
+        ]
+        values["demonstrations"] = "\n".join(shown)
+        values["decision"] = fence("decision", question.show(asked), limit=_LONGEST_MATERIAL).text
+        answer = await self._author.asker.ask(question.prompt, values, form, options)
+        answer.provenance.prompts.append(question.frame.reference)
+        return answer
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A decision with its target option and its known scenarios."""
+
+    brief: pb.ScenarioBrief
+    taken: str
+    left: str
+    between: str
+    scenario: str
+
+    @classmethod
+    def of(
+        cls, brief: pb.ScenarioBrief, target: Choice.ValueType, between: str = "", scenario: str = ""
+    ) -> _Example:
+        ways = brief.option_1, brief.option_2
+        taken, left = ways if target == decision_pb2.CHOICE_OPTION_1 else ways[::-1]
+        return cls(brief, taken, left, between, scenario)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A prompt, and the frame of the decisions in it."""
+
+    prompt: Prompt
+    frame: Prompt
+
+    def show(self, example: _Example) -> str:
+        """The decision in the frame; without a scenario it has the frame's gap."""
+        values = {
+            "overall_goal": example.brief.overall_goal,
+            "goal": example.brief.goal,
+            "taken": example.taken,
+            "left": example.left,
+            "reason": example.between,
+            "scenario": example.scenario,
+        }
+        told = {name: indented(text) if text.strip() else _ABSENT for name, text in values.items()}
+        gap = self.frame.parts[_GAP]
+        if told["scenario"] == _ABSENT and gap != _NO_GAP:
+            told["scenario"] = gap
+        lines = self.frame.render(told)[-1].text.split("\n")
+        return "\n".join(line for line in lines if _ABSENT not in line)
+
+
+def _respond(answer: Answer[str], before: Provenance | None = None) -> pb.WriteScenarioResponse:
+    response = pb.WriteScenarioResponse(scenario=answer.value or "", provenance=answer.provenance)
+    if before is not None:
+        response.provenance.CopyFrom(merge([before, answer.provenance]))
+    if answer.abstention is not None:
+        response.failure = answer.abstention.explanation
+        response.abstain_reason = answer.abstention.reason
+    return response
+
+
+def _listed(label: str, items: Sequence[str]) -> str:
+    lines = labelled({str(number): item for number, item in enumerate(items, start=1)})
+    return fence(label, lines, limit=_LONGEST_MATERIAL).text
+
+
+def _violations(request: pb.WriteScenarioRequest) -> Iterator[Violation]:
+    targets = " or ".join(map(Choice.Name, _TARGETS))
+    if request.target not in _TARGETS:
+        yield Violation("target", f"must be {targets}")
+    if request.form != pb.SCENARIO_FORM_USER_PROFILE:
+        for field in ("musts", "must_nots"):
+            if getattr(request, field):
+                yield Violation(field, "is only for SCENARIO_FORM_USER_PROFILE")
+    is_hard = request.form == pb.SCENARIO_FORM_HARD_VERB_PHRASE
+    for index, demonstration in enumerate(request.demonstrations):
+        if demonstration.target not in _TARGETS:
+            yield Violation(f"demonstrations[{index}].target", f"must be {targets}")
+        if is_hard and not demonstration.base_scenario.strip():
+            yield Violation(
+                f"demonstrations[{index}].base_scenario", "is required for SCENARIO_FORM_HARD_VERB_PHRASE"
+            )
+
+
+class PhraseForm:
+    """The form of an explanation and a verb phrase.
+
+    Args:
+        base: The scenario that the phrase leads to, which it must not repeat. Empty: none.
+    """
+
+    name = "scenario"
+    shape = Record(
+        {
+            "idea": Text("what could lead there, and how", optional=True),
+            "scenario": Text("the verb phrase alone, such as would follow the person's name"),
+        }
+    )
+
+    def __init__(self, base: str = "") -> None:
+        self._base = base
+
+    def parse(self, value: Any) -> str:
+        """Returns the phrase on one line, without a full stop.
+
+        Raises:
+            UnclearAnswerError: The answer has no scenario, or repeats the base.
+        """
+        phrase = value.get("scenario") if isinstance(value, Mapping) else None
+        if not isinstance(phrase, str) or is_blank(phrase):
+            raise UnclearAnswerError("the answer has no scenario")
+        written = " ".join(phrase.split()).removesuffix(".")
+        if self._base and written.casefold() == self._base.casefold():
+            raise UnclearAnswerError("the scenario is the one that it must lead to")
+        return written
+
+
+class ProfileForm:
+    """The form of an explanation and the lines of a profile."""
+
+    name = "profile"
+    shape = Record(
+        {
+            "idea": Text("which trait of the person leads to the way taken, and how", optional=True),
+            "profile": ListOf(Text("one line of the profile, such as Name: Doe")),
+        }
+    )
+
+    def parse(self, value: Any) -> str:
+        """Returns the profile as a list with dashes.
+
+        Raises:
+            UnclearAnswerError: The answer has no profile.
+        """
+        lines = value.get("profile") if isinstance(value, Mapping) else None
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise UnclearAnswerError("the answer has no profile")
+        written = [" ".join(line.split()).removeprefix("- ") for line in lines if not is_blank(line)]
+        if not written:
+            raise UnclearAnswerError("the profile is empty")
+        return "\n".join(f"- {line}" for line in written)

@@ -15,9 +15,13 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
 from services.generation.author import Author
-from services.generation.edges.graph_answers import WrittenGraph, read_written_graph
-from services.generation.edges.numbered_events import scenario_excerpt
-from services.generation.edges.parser import EDGES, read_edges
+from services.generation.edges.answers import (
+    EDGES,
+    WrittenGraph,
+    read_edges,
+    read_written_graph,
+    scenario_excerpt,
+)
 
 _MAX_EVENTS, _MAX_TEXT = 5000, 20_000
 """The maximum number of events of a graph, and of characters of an event (``graph.v1.ScriptGraph``)."""

@@ -12,16 +12,11 @@ from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import authoring_service_pb2_grpc as pb_grpc
 from dramaturg.judge.dialogues import DialogueLimits
 from dramaturg.judge.prompts import PromptLibrary
-from services.generation.author import Author
-from services.generation.authoring.constraints import ConstraintExpander
-from services.generation.authoring.decisions import OptionChooser
-from services.generation.authoring.dialogues import Continuer, UserAgent
+from services.generation.author import Author, Signature
+from services.generation.authoring.decisions import OptionChooser, ScenarioWriter
+from services.generation.authoring.dialogues import Continuer, SimulationTaskWriter, UserAgent
 from services.generation.authoring.graphs import ScriptGraphWriter
-from services.generation.authoring.perturbations import ScriptPerturber
-from services.generation.authoring.scenarios import ScenarioWriter
-from services.generation.authoring.scripts import ScriptWriter
-from services.generation.authoring.simulation_tasks import SimulationTaskWriter
-from services.generation.signatures import Signature
+from services.generation.authoring.scripts import ConstraintExpander, ScriptPerturber, ScriptWriter
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["AuthoringService"]
 NAME = "llm-author"

@@ -10,10 +10,8 @@ from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.errors import Violation, invalid_fields
-from services.generation.author import Author
-from services.generation.edges.end_to_end import EndToEndPredictor
-from services.generation.edges.pairwise import PairwisePredictor
-from services.generation.signatures import Signature
+from services.generation.author import Author, Signature
+from services.generation.edges.prediction import EndToEndPredictor, PairwisePredictor
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["EdgeService"]
 NAME = "llm-edges"

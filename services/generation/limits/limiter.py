@@ -1,10 +1,10 @@
 """Which calls to a provider are sent, and when.
 
-Three things are learned from refusals, each in a module of its own:
+Three things are learned from refusals:
 
 - How many calls the provider serves at once: [services.generation.limits.concurrency].
 - How many calls a model takes in a period: [services.generation.limits.model_rates].
-- Whether refusals show an exhausted rate, or come at random: [services.generation.limits.refusal_test].
+- Whether refusals show an exhausted rate, or come at random: [services.generation.limits.concurrency].
 
 A refusal is first taken for a sign of the concurrency. Only refusals that this does not account for reach the
 test. Those that the test does not account for either are random: they lower nothing, and the calls are sent
@@ -28,11 +28,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from services.generation.limits.concurrency import ConcurrencyBounds, ConcurrencyLimit
+from services.generation.limits.concurrency import ConcurrencyBounds, ConcurrencyLimit, RefusalTest
 from services.generation.limits.model_rates import ModelRates
-from services.generation.limits.refusal_test import RefusalTest
-from services.generation.limits.sliding_window import PERIOD
-from services.generation.limits.stated_quotas import Quotas
+from services.generation.limits.stated_quotas import PERIOD, Quotas
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import NamedTuple
 
-from services.generation.limits.sliding_window import MARGIN, PERIOD, SlidingWindow
-from services.generation.limits.stated_quotas import Quotas, StatedQuota
+from services.generation.limits.stated_quotas import MARGIN, PERIOD, Quotas, SlidingWindow, StatedQuota
 
 _REFUSED_ABOVE = 0.95
 """The share of calls above a limit that are refused."""

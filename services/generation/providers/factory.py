@@ -19,18 +19,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.settings import SettingsError
-from services.generation.calls import Answer, Call
-from services.generation.deadlines import Deadline
-from services.generation.errors import FailureKind, ProviderError
-from services.generation.fingerprints import fingerprint
+from services.generation.calls import Answer, Call, Deadline, FailureKind, ProviderError
 from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import ListPrices, Price, PriceTable
-from services.generation.providers.base import Provider
-from services.generation.providers.instrumentation import InstrumentedProvider
-from services.generation.providers.key_filter import KeyFilter
+from services.generation.providers.base import InstrumentedProvider, KeyFilter, Provider
 from services.generation.providers.model_file import ModelFileProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.packages import Api, Connection, PackageProvider
@@ -38,6 +33,7 @@ from services.generation.providers.parameters import Dialect, TokenParameter
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
+from services.generation.records import fingerprint
 from services.generation.registry import ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (

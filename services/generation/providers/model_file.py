@@ -14,9 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dramaturg.service.settings import SettingsError
-from services.generation.calls import Answer, Call
-from services.generation.deadlines import Deadline
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.calls import Answer, Call, Deadline, FailureKind, ProviderError
 from services.generation.providers.base import Provider
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 

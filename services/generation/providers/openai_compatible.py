@@ -14,12 +14,10 @@ import aiohttp
 from pydantic_core import from_json, to_json
 
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, Message, Role
-from services.generation.errors import FailureKind, ProviderError
-from services.generation.providers.key_filter import KeyFilter
+from services.generation.calls import Answer, Call, FailureKind, Message, ProviderError, Role
+from services.generation.providers.base import KeyFilter
 from services.generation.providers.parameters import Dialect, Parameter
-from services.generation.providers.rate_limit_headers import read_quotas
-from services.generation.providers.refusals import Refusal
+from services.generation.providers.refusals import Refusal, read_quotas
 from services.generation.providers.response_body import (
     ErrorResponse,
     MalformedResponseError,

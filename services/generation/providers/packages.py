@@ -16,16 +16,12 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, Message, Role
-from services.generation.errors import FailureKind, ProviderError
-from services.generation.providers.base import BatchProvider, Reading
-from services.generation.providers.key_filter import KeyFilter
+from services.generation.calls import Answer, Call, FailureKind, Message, ProviderError, Role
+from services.generation.providers.base import BatchProvider, KeyFilter, Reading
 from services.generation.providers.openai_compatible import with_schema, without_system
 from services.generation.providers.parameters import Dialect, Parameter
-from services.generation.providers.rate_limit_headers import read_quotas
-from services.generation.providers.refusals import Refusal
+from services.generation.providers.refusals import Refusal, read_quotas, retry_after
 from services.generation.providers.response_body import ErrorResponse, MalformedResponseError, read_response
-from services.generation.providers.retry_after import retry_after
 from services.generation.providers.stepping import SteppingProvider
 
 Body = dict[str, Any]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from services.generation.calls import Call, Role
-from services.generation.errors import FailureKind
+from services.generation.calls import Call, FailureKind, Role
 from services.generation.providers.refusals import Refusal
 
 TokenParameter = Literal["max_tokens", "max_completion_tokens"]

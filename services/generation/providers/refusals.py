@@ -1,18 +1,152 @@
-"""Responses that are no answer: their faults, in the words of common servers."""
+"""Responses that are no answer: their faults, and the limits and waits that providers state.
+
+The limits that providers state: in the headers of every response, and in the body of a refusal.
+
+Headers are read in the spellings of OpenAI and those that follow it (``x-ratelimit-remaining-requests``, with
+``reset`` as a duration: "6m0s", "20ms", "7.66s"), of Anthropic (``anthropic-ratelimit-requests-remaining``,
+with ``reset`` as a time of RFC 3339), and without a dimension (``x-ratelimit-remaining``, with ``reset`` in
+seconds from now or since 1970). Of bodies ``retryDelay`` of google.rpc.RetryInfo is read. Sentences of a
+message ("Please try again in 6ms") are not: they may quote the request, and a wait holds for all callers.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
-from services.generation.errors import FailureKind
-from services.generation.limits.stated_quotas import Quotas
-from services.generation.providers.rate_limit_headers import read_quotas, retry_delay
-from services.generation.providers.retry_after import retry_after
+from services.generation.calls import FailureKind
+from services.generation.limits.stated_quotas import Quota, Quotas
 from services.generation.providers.transport import Response
+
+_LONGEST = 86_400.0
+"""The longest wait, in seconds: a day."""
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Reads ``retry-after-ms`` and ``Retry-After`` (RFC 9110, section 10.2.3), in seconds or as a date.
+
+    Args:
+        headers: The response's headers, whose names are looked up without regard to case.
+        now: The time in seconds since 1970, for dates. None: the machine's.
+
+    Returns:
+        Seconds from now, from 0 to a day; None where nothing usable is said.
+    """
+    milliseconds = finite_number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return bounded_wait(milliseconds / 1000)
+    value = headers.get("retry-after")
+    seconds = finite_number(value)
+    if seconds is not None:
+        return bounded_wait(seconds)
+    try:
+        moment = parsedate_to_datetime(value or "").timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return bounded_wait(moment - (time.time() if now is None else now))
+
+
+def finite_number(text: str | None) -> float | None:
+    """The number in a header; None where it has none, or one that is not finite."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def bounded_wait(seconds: float) -> float:
+    """A wait of at least 0 seconds and at most a day."""
+    return min(max(0.0, seconds), _LONGEST)
+
+
+_MARK = "ratelimit"
+_PATTERNS = {
+    "requests": (
+        "x-ratelimit-{}-requests",
+        "anthropic-ratelimit-requests-{}",
+        "x-ratelimit-{}-req-minute",
+        "x-ratelimit-{}",
+        "ratelimit-{}",
+    ),
+    "tokens": ("x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}", "x-ratelimit-{}-tokens-minute"),
+}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h|d))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SINCE_1970 = 1e9
+"""A number of seconds above this is a time, not a duration."""
+
+
+def read_quotas(headers: Mapping[str, str], now: float | None = None) -> Quotas | None:
+    """Reads the quotas that a response states.
+
+    Args:
+        headers: The response's headers, whose names are looked up without regard to case.
+        now: The time in seconds since 1970. None: the machine's.
+
+    Returns:
+        The quotas with usable numbers. None: there are none.
+    """
+    if not any(_MARK in name.lower() for name in headers):
+        return None
+    now = time.time() if now is None else now
+    requests, tokens = (_quota(headers, patterns, now) for patterns in _PATTERNS.values())
+    return None if requests is None and tokens is None else Quotas(requests, tokens)
+
+
+def _quota(headers: Mapping[str, str], patterns: tuple[str, ...], now: float) -> Quota | None:
+    for pattern in patterns:
+        remaining = finite_number(headers.get(pattern.format("remaining")))
+        if remaining is not None and remaining >= 0:
+            limit = finite_number(headers.get(pattern.format("limit")))
+            reset = _reset(headers.get(pattern.format("reset")), now)
+            return Quota(remaining, limit if limit and limit >= remaining else None, reset)
+    return None
+
+
+def _reset(text: str | None, now: float) -> float | None:
+    if not text:
+        return None
+    number = finite_number(text)
+    if number is not None:
+        return bounded_wait(number - now if number > _SINCE_1970 else number)
+    seconds = duration(text)
+    if seconds is not None:
+        return bounded_wait(seconds)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return bounded_wait(seconds - now)
+
+
+def duration(text: str) -> float | None:
+    """Reads a duration such as "1m30s", "6ms" or "7.66s", in seconds. None: it is none."""
+    text = text.strip()
+    if len(text) > 60 or not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def retry_delay(error: Mapping[str, Any]) -> float | None:
+    """Reads how long a refusal asks to wait, in seconds, from its body. None: it does not say."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        seconds = duration(delay) if isinstance(delay, str) else None
+        if seconds is not None:
+            return bounded_wait(seconds)
+    return None
+
 
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _GATEWAY_STATUSES = frozenset({408, 502, 504, 524})

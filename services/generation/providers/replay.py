@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dramaturg.datasets.json_lines import LineError, json_objects
-from services.generation.calls import Answer, Call
-from services.generation.deadlines import Deadline
-from services.generation.errors import NotRecordedError
-from services.generation.fingerprints import fingerprint
+from services.generation.calls import Answer, Call, Deadline, NotRecordedError
 from services.generation.providers.base import Provider
-from services.generation.records import answer_from_record, answer_to_record
+from services.generation.records import answer_from_record, answer_to_record, fingerprint
 
 logger = logging.getLogger(__name__)
 

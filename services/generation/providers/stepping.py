@@ -18,11 +18,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from dramaturg.service.redaction import REDACTED
-from services.generation.calls import Answer, Call, FinishReason, Message, Role, Sampling
-from services.generation.deadlines import Deadline
-from services.generation.errors import FailureKind, ProviderError
-from services.generation.providers.base import Provider
-from services.generation.providers.key_filter import KeyFilter
+from services.generation.calls import (
+    Answer,
+    Call,
+    Deadline,
+    FailureKind,
+    FinishReason,
+    Message,
+    ProviderError,
+    Role,
+    Sampling,
+)
+from services.generation.providers.base import KeyFilter, Provider
 from services.generation.providers.parameters import (
     FORM_PARAMETERS,
     Dialect,

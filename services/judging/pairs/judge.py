@@ -36,7 +36,6 @@ from dramaturg.judge.spec import JudgeSpec, Model
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import invalid
-from services.judging.pairs.confidences import confidences
 from services.judging.pairs.form import (
     FIRST_SHOWN,
     NEITHER,
@@ -45,6 +44,7 @@ from services.judging.pairs.form import (
     Reading,
     SingleForm,
     Vote,
+    confidences,
 )
 
 SOURCE, TASK, DIALOGUE = "source", "task", "dialogue"

@@ -17,9 +17,8 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.cli.main import app
 from dramaturg.graphs.files import Row
 from dramaturg_research.formats.proscript import convert_rows, max_degree
-from services.graph.check import check
 from services.graph.codec.graphs import decode_graph, encode_graph
-from services.graph.model import ScriptGraph
+from services.graph.model import ScriptGraph, check
 from tests.support.graphs import graphs, message
 
 RIDE = {

@@ -10,9 +10,8 @@ import pytest
 
 from dramaturg_research.training.epochs import CHOICE_WEIGHT, JointBatches, relations_of
 from dramaturg_research.training.scripts import make_script
-from services.edges.joint_encoder import RELATIONS, JointEncoder
+from services.edges.joint_encoder import RELATIONS, JointEncoder, ScriptTokens
 from services.edges.plan import Label, Reading, TrainingPlan
-from services.edges.script_tokens import ScriptTokens
 
 LONGER = make_script("t", ["d", "e", "f", "g"], [(0, 1), (0, 2), (2, 3)])
 SCRIPT = make_script("s", ["a", "b", "c"], [(0, 1), (1, 2)])

@@ -6,7 +6,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import EventEdge, ScriptGraph
 from dramaturg_research.training.evaluation import choose_threshold, score
 from dramaturg_research.training.scripts import make_script
-from services.graph.operations import score_edges
+from services.graph.app import score_edges
 
 CHAIN = make_script("s", ["a", "b", "c"], [(0, 1), (1, 2)])
 LOOSE = make_script("s", ["a", "b", "c"], [])

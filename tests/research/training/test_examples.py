@@ -6,7 +6,7 @@ import pytest
 
 from dramaturg_research.training.examples import relation_of, sample_epoch
 from dramaturg_research.training.scripts import make_script
-from services.edges.pairs import Relation
+from services.edges.order import Relation
 from services.edges.plan import Label
 
 # root -> a -> b -> leaf and root -> c -> leaf

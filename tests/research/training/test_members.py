@@ -13,10 +13,10 @@ from dramaturg_research.training.members import train_members
 from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TrainingData
 from services.edges.card import ModelCard, member_folders, read_card
+from services.edges.commands import predict_rows
 from services.edges.inference import infer
 from services.edges.model import ModelMissingError, load_model
 from services.edges.plan import Reading, TrainingPlan
-from services.edges.predictions import predict_rows
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")

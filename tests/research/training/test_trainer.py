@@ -19,16 +19,15 @@ from dramaturg.testing import serve
 from dramaturg_research.training.checkpoints import CheckpointMismatchError
 from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TrainingData, train
-from services.edges.app import App
+from services.edges.app import App, EdgesSettings
 from services.edges.card import ModelCard, read_card
+from services.edges.commands import predict_rows
 from services.edges.encoder import EncoderError, PairEncoder, default_precision
 from services.edges.inference import WindowError, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.model import load_model
-from services.edges.pairs import Pair
+from services.edges.order import Pair
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
-from services.edges.predictions import predict_rows
-from services.edges.settings import EdgesSettings
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")

@@ -37,12 +37,25 @@ from services.agents.commonsense.judge import SPEC as COMMONSENSE_SPEC
 from services.agents.commonsense.judge import OfflineCommonsense
 from services.agents.critic.judge import SPEC as CRITIC_SPEC
 from services.agents.execute.judge import SPEC as EXECUTE_SPEC
-from services.agents.offline import calibration, screens
-from services.agents.offline.consensus import best_matches, script_similarities, support
-from services.agents.offline.constraints import undecidable_word
-from services.agents.offline.duplicates import Repetition, grouped, repeated_wordings
-from services.agents.offline.material import MAX_STEPS, Floats, is_latin, read_pool
-from services.agents.offline.screens import consistency, expected_positions, most_inverted
+from services.agents.offline import screens
+from services.agents.offline.material import (
+    MAX_STEPS,
+    Floats,
+    best_matches,
+    is_latin,
+    read_pool,
+    script_similarities,
+    support,
+)
+from services.agents.offline.screens import (
+    Repetition,
+    consistency,
+    expected_positions,
+    grouped,
+    most_inverted,
+    repeated_wordings,
+    undecidable_word,
+)
 from services.agents.offline.wording import contrast, normalise, quote, quote_all
 from services.agents.synthesize.offline import OfflineSynthesizer
 from services.embedding.settings import EmbeddingSettings
@@ -246,9 +259,9 @@ def test_the_topic_screen_is_relative_to_a_pool_that_is_unlike_the_goal_itself()
         return np.array([cosine, np.sqrt(1 - cosine**2)], dtype=np.float32)
 
     nobody = np.zeros((0, 2), dtype=np.float32)
-    few = np.stack([at(0.2)] * (calibration.OFF_TOPIC_MIN_POOL - 1))
-    enough = np.stack([at(0.2)] * calibration.OFF_TOPIC_MIN_POOL)
-    usual = np.stack([at(0.7)] * calibration.OFF_TOPIC_MIN_POOL)
+    few = np.stack([at(0.2)] * (screens.OFF_TOPIC_MIN_POOL - 1))
+    enough = np.stack([at(0.2)] * screens.OFF_TOPIC_MIN_POOL)
+    usual = np.stack([at(0.7)] * screens.OFF_TOPIC_MIN_POOL)
     assert screens.screen_topic(goal, at(0.2), nobody).off_topic
     assert screens.screen_topic(goal, at(0.2), few).off_topic
     assert not screens.screen_topic(goal, at(0.2), enough).off_topic

@@ -9,8 +9,7 @@ import pytest
 from dramaturg.api.alignment.v1 import alignment_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from services.alignment.app import App
-from services.alignment.settings import AlignmentSettings
+from services.alignment.app import AlignmentSettings, App
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

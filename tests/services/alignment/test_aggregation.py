@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dramaturg.api.alignment.v1 import aggregation_pb2 as pb
-from services.alignment.aggregation import Votes, aggregate
-from services.alignment.dependence import Dependence, diagnose
+from services.alignment.aggregation import Dependence, Votes, aggregate, diagnose
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

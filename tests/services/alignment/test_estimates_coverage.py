@@ -15,22 +15,20 @@ import numpy as np
 import pytest
 from scipy import special
 
+from services.alignment.accuracy.confusion import Outcome
 from services.alignment.accuracy.metrics import policy_figures
-from services.alignment.accuracy.table import Outcome
 from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
 from services.alignment.agreement.measure import measure as measure_agreement
 from services.alignment.bias import JudgedPair, Side, Text
 from services.alignment.bias import measure as measure_bias
 from services.alignment.bootstrap import Resampling
-from services.alignment.calibration.judgements import Judgements
-from services.alignment.calibration.measure import Design, calibrate
-from services.alignment.correlation.levels import Levels
-from services.alignment.correlation.measure import Series, correlate
+from services.alignment.calibration import Design, Judgements, calibrate
+from services.alignment.correlation.measure import Levels, Series, correlate
 from services.alignment.estimates import Estimate
-from services.alignment.pairs import Pairs
 from services.alignment.prediction_powered import Predictions, estimate_means
+from services.alignment.preference import Pairs
 from services.alignment.preference import measure as measure_preferences
-from services.alignment.ranking.means import Means, Rows
+from services.alignment.ranking import Means, Rows
 
 RESAMPLING = Resampling(1, 1, 0.95, lambda: None)
 

@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dramaturg.results.means import mean_of_sums
-from services.alignment.accuracy import groups
+from services.alignment import calibration as calibration
+from services.alignment.accuracy import metrics
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bias import JudgedPair, Side, Text
 from services.alignment.bias import measure as measure_bias
 from services.alignment.bootstrap import Resampling
-from services.alignment.calibration import measure as calibration
-from services.alignment.calibration.judgements import Judgements, find_threshold
+from services.alignment.calibration import Judgements, find_threshold
 from services.alignment.comparison import model
-from services.alignment.comparison.difference import PairedValues
+from services.alignment.comparison.compare import PairedValues
 from services.alignment.estimates import Estimate, absent
-from services.alignment.pairs import Pairs
+from services.alignment.preference import Pairs
 from services.alignment.preference import measure as measure_preferences
-from services.alignment.ranking.means import Rows
-from services.alignment.ranking.rankings import Design, rank
+from services.alignment.ranking import Design, Rows, rank
 from tests.dramaturg.results.test_leaderboard import sums
 from tests.services.alignment.test_estimates_coverage import RESAMPLING, Figures, coverage
 
@@ -207,15 +206,15 @@ def answers(
     ):
         rows = zip(right, given, abstained, criterion, np.arange(items) // size, strict=True)
         counted = Counter(
-            groups.Item(
+            metrics.Item(
                 str(one), "" if silent else str(two), "UNSURE" if silent else "", (str(by), str(group))
             )
             for one, two, silent, by, group in rows
         )
         tags, policy = ["criterion", "task"], AbstentionPolicy.EXCLUDED
         clustered = "task" if size > 1 else ""
-        design = groups.Design(counted, tags, [], [], policy, "criterion", resampling, clustered)
-        (one,) = groups.measure(design)
+        design = metrics.Design(counted, tags, [], [], policy, "criterion", resampling, clustered)
+        (one,) = metrics.measure(design)
         found[f"macro mean squared error of {kind}"] = one.policies[0].macro_mean_squared_error
     return found | {
         "accuracy": one.accuracy,

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dramaturg.api.alignment.v1 import plan_pb2 as pb
 from services.alignment.bootstrap import Resampling
-from services.alignment.comparison.bounded import gaffke
+from services.alignment.comparison.paired import gaffke
 from services.alignment.plan import Goal, cautious_error, fewest_units, units_needed
 
 if TYPE_CHECKING:

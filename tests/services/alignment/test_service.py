@@ -21,8 +21,7 @@ from dramaturg.service.server import Contract
 from dramaturg.testing import serve
 from services.alignment import servicer
 from services.alignment.bootstrap import Resampling
-from services.alignment.text.bertscore import BERTSCORE
-from services.alignment.text.greedy import GREEDY
+from services.alignment.text.bertscore import BERTSCORE, GREEDY
 from services.alignment.workers import Abandoned, Checkpoint, Workers
 
 if TYPE_CHECKING:

@@ -1,12 +1,14 @@
-"""Several models that answer as one, without torch."""
+"""Inference: what it asks a model, and its batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from services.edges.inference import Ensemble, infer
+from services.edges.inference import Ensemble, infer, inference_batches
 from services.edges.order import Edge
 
 
@@ -46,3 +48,15 @@ def test_readings_are_counted_over_all_members() -> None:
     inference = Ensemble([Fixed(0.5, 2), Fixed(0.5, 3)]).inference("s", ["a", "b"], 64)
     assert inference.batch_count == 5
     assert inference.truncated == 5
+
+
+lengths = st.lists(st.integers(1, 48), max_size=400)
+
+
+@given(lengths, st.integers(1, 40))
+def test_inference_batches_hold_everything_once_longest_first(lengths: list[int], size: int) -> None:
+    batches = inference_batches(lengths, size)
+    order = [index for batch in batches for index in batch]
+    assert sorted(order) == list(range(len(lengths)))
+    assert all(1 <= len(batch) <= size for batch in batches)
+    assert [lengths[index] for index in order] == sorted(lengths, reverse=True)

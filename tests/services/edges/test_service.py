@@ -20,11 +20,10 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.testing import serve, until
 from services.edges import model as models
-from services.edges.app import App
+from services.edges.app import App, EdgesSettings
 from services.edges.card import weights_digest
 from services.edges.model import TrainedModel
 from services.edges.plan import TrainingPlan
-from services.edges.settings import EdgesSettings
 from tests.support.edges import alphabetical_model, narrow_model, write_card
 
 EVENTS = {"x": "c", "y": "a", "z": "b"}

@@ -22,8 +22,7 @@ from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Call, Image, Message, Role, Sampling
-from services.generation.fingerprints import fingerprint
-from services.generation.records import call_from_text, call_to_text
+from services.generation.records import call_from_text, call_to_text, fingerprint
 from tests.support.api_imitations import (
     IMITATIONS,
     KEY,

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
+from services.generation.calls import Deadline, DeadlinePassedError, Until
 from services.generation.completions import SingleFlight
-from services.generation.deadlines import Deadline, Until
-from services.generation.errors import DeadlinePassedError
 
 
 class Work:

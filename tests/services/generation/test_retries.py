@@ -8,10 +8,18 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from services.generation.calls import Answer, Call, Message, Role
+from services.generation.calls import (
+    Answer,
+    Call,
+    Deadline,
+    DeadlinePassedError,
+    FailureKind,
+    Message,
+    ProviderError,
+    Role,
+    Until,
+)
 from services.generation.completions import Completer
-from services.generation.deadlines import Deadline, Until
-from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.ledger import Ledger, open_ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter

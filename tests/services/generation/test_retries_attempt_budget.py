@@ -9,9 +9,7 @@ import pytest
 from dramaturg.service import context
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.context import RequestContext
-from services.generation.calls import Call, Message, Role
-from services.generation.deadlines import Until
-from services.generation.errors import ProviderError
+from services.generation.calls import Call, Message, ProviderError, Role, Until
 from services.generation.limits.limiter import CallLimiter
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.retries import IDLE_SECONDS, AttemptBudget, RetryingProvider, RetryPolicy

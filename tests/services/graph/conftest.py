@@ -10,8 +10,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from services.graph.app import App
-from services.graph.settings import GraphSettings
+from services.graph.app import App, GraphSettings
 
 
 @pytest.fixture

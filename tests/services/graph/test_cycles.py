@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.graph.cycles import Weighted, remove_lightest
-from services.graph.solver.cycles import minimum_feedback_arc_set
+from services.graph.solver.worker import minimum_feedback_arc_set
 
 
 @st.composite

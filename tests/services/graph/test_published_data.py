@@ -16,11 +16,9 @@ from dramaturg.cli.graphs import app
 from dramaturg.graphs.files import read_rows
 from dramaturg.graphs.parsing.formats import parse
 from dramaturg.graphs.records import read_record
-from services.graph.baselines import Baseline, draw, expected_f1
-from services.graph.check import check
 from services.graph.codec.graphs import decode_graph
-from services.graph.model import ScriptGraph
-from services.graph.score import Choices, count_edges, measure
+from services.graph.model import ScriptGraph, check
+from services.graph.score import Baseline, Choices, count_edges, draw, expected_f1, measure
 
 pytestmark = pytest.mark.data
 

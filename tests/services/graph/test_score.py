@@ -1,18 +1,28 @@
-"""Edge scores: their definition, their corner cases, and published figures."""
+"""Scores of edges, selection by agreement, random baselines."""
 
 from __future__ import annotations
 
+from itertools import permutations
+from random import Random
+
+import networkx as nx
 import pytest
 from hypothesis import given
 
-from services.graph.model import ScriptGraph
-from services.graph.order import Order
+from services.graph.model import Order, ScriptGraph, check
 from services.graph.score import (
+    Baseline,
     Choices,
     EmptyRule,
+    NoSingleEndError,
     Orientation,
     PairScore,
+    Preference,
+    count_edges,
+    draw,
+    expected_f1,
     group,
+    majority,
     measure,
     score_pair,
     summarise,
@@ -116,3 +126,45 @@ def test_groups_are_in_the_order_of_numbers_and_hold_the_untagged() -> None:
     ]
     assert list(group(scores, "degree")) == ["2", "10"]
     assert list(group(scores, "t")) == ["2", "10", ""]
+
+
+def test_a_majority_is_more_than_half() -> None:
+    better, equal, worse = Preference.BETTER, Preference.EQUAL, Preference.WORSE
+    assert majority([better, better, worse], split=equal) is better
+    assert majority([better, worse], split=Preference.UNDECIDED) is Preference.UNDECIDED
+    assert majority([better, better, equal, worse], split=equal) is equal
+    assert majority([], split=equal) is Preference.UNDECIDED
+
+
+SCRIPT = "r>a r>b a>c b>c c>d d>s r>e e>s"
+
+
+@pytest.mark.parametrize("kind", list(Baseline))
+def test_drawn_graphs_keep_source_and_sink(kind: Baseline) -> None:
+    reference = graph(SCRIPT)
+    for seed in range(50):
+        drawn = draw(reference, kind, Random(seed), 0.7)
+        report = check(drawn)
+        assert (report.sources, report.sinks) == (["r"], ["s"])
+        assert report.canonical
+        assert set(drawn) == set(reference)
+        assert draw(reference, kind, Random(seed), 0.7).edges == drawn.edges
+
+
+@pytest.mark.parametrize("edges", [SCRIPT, "r>s", "r>a a>s", "r>a a>b b>s r>b"])
+def test_the_closed_form_is_the_mean_over_all_permutations(edges: str) -> None:
+    reference = graph(edges)
+    middle = [event for event in reference if event not in {"r", "s"}]
+    total, count = 0.0, 0
+    for order in permutations(middle):
+        new = dict(zip(middle, order, strict=True)) | {"r": "r", "s": "s"}
+        permuted = nx.relabel_nodes(reference, new)
+        measures = measure(count_edges(permuted, reference), Choices())
+        assert measures is not None
+        total, count = total + measures.f1, count + 1
+    assert expected_f1(reference) == pytest.approx(total / count)
+
+
+def test_several_sources_cannot_be_drawn() -> None:
+    with pytest.raises(NoSingleEndError, match="2 sources"):
+        draw(graph("a>c b>c"), Baseline.PERMUTE_MIDDLE, Random(0), 0.7)

@@ -12,8 +12,7 @@ from scipy import stats
 
 from dramaturg.service import installed
 from dramaturg.testing import serve
-from services.alignment.app import App
-from services.alignment.settings import AlignmentSettings
+from services.alignment.app import AlignmentSettings, App
 from tests.support.align import answer, run, write
 
 HUMAN = [1, 2, 3, 4, 5, 6, 2, 4]

@@ -85,7 +85,7 @@ def test_at_most_one_threshold_in_twenty_misses_its_error() -> None:
     """300 resamples of a judge that is right at .8, .88 and .93: a threshold of .88 would be wrong."""
     import numpy as np
 
-    from services.alignment.calibration.judgements import Judgements, find_threshold
+    from services.alignment.calibration import Judgements, find_threshold
 
     generator, missed = np.random.default_rng(3), 0
     for seed in range(300):

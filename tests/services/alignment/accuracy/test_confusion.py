@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions
+from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions, Outcome
 from services.alignment.accuracy.metrics import MAX_CELLS, PolicyFigures, policy_figures
-from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 
 EXCLUDED, WRONG, WORST = AbstentionPolicy

@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from dramaturg.service.errors import ServiceError
 from services.alignment.agreement import measure as measuring
-from services.alignment.agreement.alpha import MAX_SETS, masi_distances
 from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance, Patterns
-from services.alignment.agreement.chance import fleiss_kappa, gwet_ac1, observed_agreement
+from services.alignment.agreement.coefficients import (
+    MAX_SETS,
+    fleiss_kappa,
+    gwet_ac1,
+    masi_distances,
+    observed_agreement,
+)
 from services.alignment.agreement.measure import AgreementGroup, measure
 from services.alignment.bootstrap import Resampling, Statistic
 

@@ -19,9 +19,11 @@ from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.api.alignment.v1 import compare_pb2 as pb
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
-from services.alignment.codec.compare import decode_runs
+from services.alignment.codec.systems import decode_runs
 from services.alignment.comparison import paired
-from services.alignment.comparison.bounded import (
+from services.alignment.comparison.compare import compare, gate, together
+from services.alignment.comparison.model import Compared, Gate, PolicyComparison
+from services.alignment.comparison.paired import (
     BETTING,
     GAFFKE,
     betting,
@@ -29,11 +31,7 @@ from services.alignment.comparison.bounded import (
     gaffke,
     log_capital,
 )
-from services.alignment.comparison.compare import compare
-from services.alignment.comparison.decision import gate, together
-from services.alignment.comparison.model import Compared, Gate, PolicyComparison
-from services.alignment.estimates import Estimate
-from services.alignment.multiplicity import benjamini_hochberg, holm
+from services.alignment.estimates import Estimate, benjamini_hochberg, holm
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

@@ -14,10 +14,8 @@ from scipy import stats
 
 from services.alignment.bootstrap import Resampling
 from services.alignment.correlation import coefficients
-from services.alignment.correlation.coefficients import ScorePairs, williams_test
-from services.alignment.correlation.influence import dominated, influences
-from services.alignment.correlation.levels import Levels
-from services.alignment.correlation.measure import Correlations, Series, correlate
+from services.alignment.correlation.coefficients import ScorePairs, dominated, influences, williams_test
+from services.alignment.correlation.measure import Correlations, Levels, Series, correlate
 from services.alignment.workers import Abandoned
 
 Array = NDArray[np.float64]

@@ -11,10 +11,9 @@ import pytest
 
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import serve
-from services.alignment.embedder import RemoteEmbedder
+from services.alignment.servicer import RemoteEmbedder
 from services.alignment.text.bertscore import BERTSCORE, BertScoreOptions, bertscore
-from services.alignment.text.metric import TextPair, Undefined
-from services.alignment.text.similarity import Embedded, EmbeddedTokens
+from services.alignment.text.metric import Embedded, EmbeddedTokens, TextPair, Undefined
 from services.alignment.workers import Checkpoint
 from tests.support.embedding import WarmApp
 

@@ -19,17 +19,25 @@ from nltk.translate.meteor_score import single_meteor_score  # type: ignore[impo
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 
 from dramaturg.service.errors import ServiceError
-from services.alignment.text.bertscore import BERTSCORE
-from services.alignment.text.greedy import GREEDY
-from services.alignment.text.metric import NotComputed, TextPair
-from services.alignment.text.overlap import Meteor, common_subsequence, meteor_with_synonyms
-from services.alignment.text.score import EMBEDDING, METRICS, TextScores, chosen, score_texts
-from services.alignment.text.similarity import (
+from services.alignment.text.bertscore import BERTSCORE, GREEDY
+from services.alignment.text.metric import (
     Embedded,
     EmbeddedTokens,
     EmbeddingError,
+    NotComputed,
     SentenceSimilarity,
+    TextPair,
     similarity,
+)
+from services.alignment.text.score import (
+    EMBEDDING,
+    METRICS,
+    Meteor,
+    TextScores,
+    chosen,
+    common_subsequence,
+    meteor_with_synonyms,
+    score_texts,
 )
 
 NO_VECTORS = dict.fromkeys((EMBEDDING, *GREEDY, *BERTSCORE), NotComputed("no vectors"))

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
-from services.generation.authoring.dialogues import UserTurnForm
+from services.generation.authoring.decisions import PhraseForm, ProfileForm
+from services.generation.authoring.dialogues import SimulationTaskForm, UserTurnForm
 from services.generation.authoring.graphs import ScriptGraphForm
-from services.generation.authoring.scenarios import PhraseForm, ProfileForm
-from services.generation.authoring.simulation_tasks import SimulationTaskForm
-from services.generation.edges.end_to_end import EdgesForm
+from services.generation.edges.prediction import EdgesForm
 
 FORMS: list[AnswerForm[Any]] = [
     EdgesForm({1: "a", 2: "b"}),

@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from dramaturg.testing import until
+from services.generation import ledger
 from services.generation.calls import Answer, Purchase
-from services.generation.ledger import Ledger, LedgerUnavailableError, ledger, open_ledger
-from services.generation.ledger.ledger import BatchedLookup
+from services.generation.ledger import BatchedLookup, Ledger, LedgerUnavailableError, open_ledger
 from tests.services.generation.ledger.conftest import PageLimit
 from tests.support.postgres import PostgresServer
 

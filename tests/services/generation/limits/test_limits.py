@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import Rates
-from services.generation.limits.sliding_window import SlidingWindow as ConfiguredWindow
+from services.generation.limits.stated_quotas import SlidingWindow as ConfiguredWindow
 from services.generation.retries import RetryPolicy
 from tests.support.limit_simulation import Faults, MakeServer, Simulation
 from tests.support.limited_servers import (

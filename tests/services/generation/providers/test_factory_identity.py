@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from dramaturg.service.settings import SettingsError
-from services.generation.calls import Call, Message, Role
-from services.generation.deadlines import Until
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.calls import Call, FailureKind, Message, ProviderError, Role, Until
 from services.generation.providers.factory import RENEW_SECONDS, open_providers
 from tests.support.api_imitations import ImitationServer, Said, imitate
 from tests.support.generation import generation_settings

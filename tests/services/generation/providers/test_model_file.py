@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from dramaturg.service.settings import SettingsError
-from services.generation.calls import Call, Message, Role
-from services.generation.deadlines import Until
-from services.generation.errors import ProviderError
+from services.generation.calls import Call, Message, ProviderError, Role, Until
 from services.generation.providers.factory import open_providers
 from services.generation.providers.model_file import ModelFileProvider
 from tests.support.generation import generation_settings

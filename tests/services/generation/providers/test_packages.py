@@ -15,9 +15,18 @@ import pytest
 
 from dramaturg.service.settings import SettingsError
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Answer, Call, FinishReason, Image, Message, Role, Sampling
-from services.generation.deadlines import Until
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.calls import (
+    Answer,
+    Call,
+    FailureKind,
+    FinishReason,
+    Image,
+    Message,
+    ProviderError,
+    Role,
+    Sampling,
+    Until,
+)
 from services.generation.providers.base import Provider
 from services.generation.providers.factory import open_providers
 from tests.support.api_imitations import (

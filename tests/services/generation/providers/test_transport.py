@@ -10,9 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from services.generation.calls import Call, Message, Role
-from services.generation.deadlines import Until
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.calls import Call, FailureKind, Message, ProviderError, Role, Until
 from services.generation.providers import transport
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.providers.transport import Access, Transport

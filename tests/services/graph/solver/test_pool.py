@@ -10,8 +10,8 @@ import pytest
 
 from dramaturg.testing import until
 from services.graph.distance.problem import Mode, Problem
+from services.graph.solver import distance_task, feedback_task
 from services.graph.solver.pool import SolverError, SolverPool
-from services.graph.solver.tasks import distance_task, feedback_task
 from tests.support.graphs import random_script
 
 EASY = distance_task(Problem((1, 1), (), (), ((False,),), Mode.PROSCRIPT))

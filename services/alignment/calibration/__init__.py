@@ -1,1 +1,0 @@
-"""Calibration of confidences, and confidence thresholds for abstaining."""

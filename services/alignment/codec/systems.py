@@ -1,0 +1,340 @@
+"""Messages of CompareRuns, RankSystems and MeasurePreferences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dramaturg.api.alignment.v1 import compare_pb2, preference_pb2, ranking_pb2
+from dramaturg.service.errors import Violation, invalid, invalid_fields
+from dramaturg.service.validation import MAX_VIOLATIONS
+from services.alignment.bootstrap import cluster_codes, group_codes
+from services.alignment.codec.estimates import (
+    decode_policy,
+    decode_resampling,
+    encode_estimate,
+    encode_policy,
+)
+from services.alignment.codec.scores import encode_difference
+from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
+from services.alignment.errors import too_large
+from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Adjustment, Pairs, Preferences
+from services.alignment.ranking import MAX_METHODS, RankedSystem, Ranking, Rows
+from services.alignment.ranking import Design as RankingDesign
+from services.alignment.workers import Checkpoint
+
+DEFAULT_PERMUTATIONS = 9999
+"""How many permutations are drawn where the request names no number: with the one seen, 10,000."""
+DEFAULT_POWER = 0.8
+"""The power of the minimum detectable effect where the request names none (Cohen 1988)."""
+_CHUNK = 10_000
+_GATES = {
+    Gate.GO: compare_pb2.GATE_GO,
+    Gate.NO_GO: compare_pb2.GATE_NO_GO,
+    Gate.INCONCLUSIVE: compare_pb2.GATE_INCONCLUSIVE,
+}
+
+
+def decode_runs(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint) -> tuple[Runs, Design]:
+    """Reads the systems' values and how they are to be compared.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: no item has the baseline, or nothing is compared with it; verdicts
+            beside scores; a lowest score that is not below the highest.
+    """
+    verdicts = _verdicts(request, checkpoint)
+    ends = request.HasField("lowest_score") and request.HasField("highest_score")
+    if ends and request.lowest_score >= request.highest_score:
+        raise invalid("highest_score", "is not above lowest_score")
+    names = sorted({system for item in request.items for system in item.outcomes})
+    if request.baseline not in names:
+        raise invalid("baseline", f"is {request.baseline!r}, which no item has; there are {', '.join(names)}")
+    if len(names) == 1:
+        raise invalid("items", "have the baseline alone: there is nothing to compare with it")
+    values = {name: np.full(len(request.items), np.nan) for name in names}
+    ran = {name: np.zeros(len(request.items), np.bool_) for name in names}
+    for index, item in enumerate(request.items):
+        if index % _CHUNK == 0:
+            checkpoint()
+        for name, outcome in item.outcomes.items():
+            ran[name][index] = True
+            if kind := outcome.WhichOneof("value"):
+                values[name][index] = float(getattr(outcome, kind))
+    groups, group = group_codes(item.tags.get(request.group_tag, "") for item in request.items)
+    runs = Runs(
+        values=values,
+        ran=ran,
+        human=np.array([item.human if item.HasField("human") else math.nan for item in request.items]),
+        group=group,
+        groups=groups,
+        cluster=cluster_codes([item.tags.get(request.cluster_tag, "") for item in request.items]),
+    )
+    return runs, _design(request, verdicts=verdicts, checkpoint=checkpoint)
+
+
+def encode_compared(compared: Compared, design: Design) -> compare_pb2.CompareRunsResponse:
+    return compare_pb2.CompareRunsResponse(
+        comparisons=[_encode_comparison(one) for one in compared.comparisons],
+        gate=_GATES[compared.gate],
+        gate_reasons=compared.reasons,
+        abstention_policy=encode_policy(design.policy),
+        largest_task_loss=design.loss,
+    )
+
+
+def _verdicts(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint) -> bool:
+    wanted, violations = "", list[Violation]()
+    for index, item in enumerate(request.items):
+        if index % _CHUNK == 0:
+            checkpoint()
+        for name, outcome in item.outcomes.items():
+            kind = outcome.WhichOneof("value") or ""
+            wanted = wanted or kind
+            if kind and kind != wanted:
+                problem = f"is {kind}, where others are {wanted}: compare verdicts or scores"
+                violations.append(Violation(f"items[{index}].outcomes[{name!r}]", problem))
+        if len(violations) >= MAX_VIOLATIONS:
+            break
+    if violations:
+        raise invalid_fields(violations[:MAX_VIOLATIONS])
+    return wanted != "score"
+
+
+def _design(request: compare_pb2.CompareRunsRequest, *, verdicts: bool, checkpoint: Checkpoint) -> Design:
+    lowest = request.lowest_score if request.HasField("lowest_score") else None
+    highest = request.highest_score if request.HasField("highest_score") else None
+    return Design(
+        baseline=request.baseline,
+        verdicts=verdicts,
+        clustered=bool(request.cluster_tag),
+        lowest=0.0 if verdicts else lowest,
+        highest=1.0 if verdicts else highest,
+        margin=request.margin,
+        power=request.power if request.HasField("power") else DEFAULT_POWER,
+        permutations=request.permutation_count or DEFAULT_PERMUTATIONS,
+        policy=decode_policy(request.abstention_policy),
+        every_group=request.gate_scope == compare_pb2.GATE_SCOPE_EVERY_GROUP,
+        resampling=decode_resampling(request, checkpoint),
+        largest_loss=request.largest_task_loss if request.HasField("largest_task_loss") else None,
+        anytime=request.anytime,
+    )
+
+
+def _encode_comparison(one: RunComparison) -> compare_pb2.RunComparison:
+    message = compare_pb2.RunComparison(
+        group=one.group,
+        system=one.system,
+        item_count=one.items,
+        unpaired_count=one.unpaired,
+        cluster_count=one.clusters,
+        baseline_abstained_count=one.baseline_abstained,
+        abstained_count=one.abstained,
+        policies=_encode_policies(one.policies),
+        decided=one.decided,
+    )
+    if one.correlation is not None:
+        message.correlation.CopyFrom(encode_difference(one.correlation))
+    return message
+
+
+def _encode_policies(policies: Sequence[PolicyComparison]) -> list[compare_pb2.PolicyComparison]:
+    return [
+        compare_pb2.PolicyComparison(
+            policy=encode_policy(one.policy),
+            baseline_mean=encode_estimate(one.baseline_mean),
+            system_mean=encode_estimate(one.system_mean),
+            difference=encode_estimate(one.difference),
+            better_count=one.better,
+            worse_count=one.worse,
+            p_value=one.p,
+            adjusted_p_value=one.adjusted_p,
+            test=one.test,
+            minimum_detectable_effect=one.minimum_detectable_effect,
+            gate=_GATES[one.gate],
+            false_discovery_p_value=one.false_discovery_p,
+            corrected_gate=_GATES[one.corrected_gate] if one.corrected_gate else compare_pb2.GATE_UNSPECIFIED,
+            lower_bound=one.lower_bound,
+            lower_bound_method=one.lower_bound_method,
+        )
+        for one in policies
+    ]
+
+
+def decode_ranking(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoint) -> RankingDesign:
+    """Decodes the design.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: a row repeats the id, system and value of the macro tag of another, or
+            no row has the baseline;
+            RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MAX_METHODS``.
+    """
+    violations = _repeated(request, checkpoint)
+    if violations:
+        raise invalid_fields(violations[:MAX_VIOLATIONS])
+    methods = sorted({name for item in request.items for name in item.scores})
+    if len(methods) > MAX_METHODS:
+        raise too_large("methods", limit=MAX_METHODS, actual=len(methods))
+    columns = {name: column for column, name in enumerate(methods)}
+    scores = np.full((len(request.items), len(methods)), np.nan)
+    for row, item in enumerate(request.items):
+        if row % _CHUNK == 0:
+            checkpoint()
+        for name, score in item.scores.items():
+            scores[row, columns[name]] = score
+    systems, system = group_codes(item.system for item in request.items)
+    if request.baseline and request.baseline not in systems:
+        problem = f"is {request.baseline!r}, which no item has; there are {', '.join(systems)}"
+        raise invalid("baseline", problem)
+    names = [item.tags.get(request.cluster_tag, "") or item.id for item in request.items]
+    macros = [item.tags.get(request.macro_tag, "") for item in request.items]
+    rows = Rows(
+        item=cluster_codes(names),
+        system=system,
+        macro=np.unique(macros, return_inverse=True)[1] if request.macro_tag else np.zeros_like(system),
+        scores=scores,
+    )
+    tags = dict.fromkeys(filter(None, request.group_tags))
+    groups = {tag: group_codes(item.tags.get(tag, "") for item in request.items) for tag in tags}
+    return RankingDesign(rows, systems, methods, groups, request.baseline)
+
+
+def encode_rankings(rankings: Sequence[Ranking]) -> ranking_pb2.RankSystemsResponse:
+    return ranking_pb2.RankSystemsResponse(groups=[_encode_ranking(ranking) for ranking in rankings])
+
+
+def _repeated(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoint) -> list[Violation]:
+    seen: set[tuple[str, str, str]] = set()
+    violations: list[Violation] = []
+    for row, item in enumerate(request.items):
+        if row % _CHUNK == 0:
+            checkpoint()
+        key = item.id, item.system, item.tags.get(request.macro_tag, "")
+        if key in seen:
+            problem = f"is {item.id!r}, which system {item.system!r} has already"
+            violations.append(Violation(f"items[{row}].id", problem))
+        seen.add(key)
+    return violations
+
+
+def _encode_ranking(ranking: Ranking) -> ranking_pb2.RankGroup:
+    return ranking_pb2.RankGroup(
+        tag=ranking.tag,
+        value=ranking.value,
+        methods=[
+            ranking_pb2.MethodRanking(
+                method=one.method,
+                systems=[_encode_system(system) for system in one.systems],
+                stability=encode_estimate(one.stability),
+            )
+            for one in ranking.methods
+        ],
+        correlations=[
+            ranking_pb2.RankCorrelation(
+                first_method=one.first,
+                second_method=one.second,
+                spearman=encode_estimate(one.spearman),
+                kendall=encode_estimate(one.kendall),
+            )
+            for one in ranking.correlations
+        ],
+    )
+
+
+def _encode_system(system: RankedSystem) -> ranking_pb2.RankedSystem:
+    return ranking_pb2.RankedSystem(
+        system=system.system,
+        mean=encode_estimate(system.mean),
+        rank=system.rank,
+        rank_lower=system.rank_lower,
+        rank_upper=system.rank_upper,
+        first_share=system.first_share,
+        difference=encode_estimate(system.difference) if system.difference is not None else None,
+        p_value=system.p,
+        adjusted_p_value=system.adjusted_p,
+    )
+
+
+_CONTROLS = {
+    Adjustment.LENGTH: preference_pb2.LENGTH_CONTROL_LENGTH_ALONE,
+    Adjustment.GIVEN_DIFFICULTY: preference_pb2.LENGTH_CONTROL_GIVEN_DIFFICULTY,
+    Adjustment.JOINT_DIFFICULTY: preference_pb2.LENGTH_CONTROL_JOINT_DIFFICULTY,
+}
+
+
+def reference_weight(request: preference_pb2.MeasurePreferencesRequest) -> float:
+    return request.reference_weight if request.HasField("reference_weight") else REFERENCE_WEIGHT
+
+
+def decode_preferences(request: preference_pb2.MeasurePreferencesRequest, checkpoint: Checkpoint) -> Pairs:
+    """Reads the pairs with a preference.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: a system is compared with itself, no pair has a preference, or none
+            the baseline. RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many systems.
+    """
+    checkpoint()
+    violations = [
+        Violation(f"pairs[{index}].second", "is the first system")
+        for index, pair in enumerate(request.pairs)
+        if pair.first == pair.second
+    ]
+    if violations:
+        raise invalid_fields(violations[:MAX_VIOLATIONS])
+    judged = [pair for pair in request.pairs if pair.HasField("preference")]
+    if not judged:
+        raise invalid("pairs", "have no preference")
+    systems = sorted({name for pair in judged for name in (pair.first, pair.second)})
+    if len(systems) > MAX_RATED_SYSTEMS:
+        raise too_large("systems", limit=MAX_RATED_SYSTEMS, actual=len(systems))
+    if request.baseline and request.baseline not in systems:
+        problem = f"is {request.baseline!r}, which no judged pair has; there are {', '.join(systems)}"
+        raise invalid("baseline", problem)
+    places = {name: place for place, name in enumerate(systems)}
+    checkpoint()
+    _, prompt = np.unique(cluster_codes([pair.prompt for pair in judged]), return_inverse=True)
+    longer = [
+        pair.first_length - pair.second_length
+        if pair.HasField("first_length") and pair.HasField("second_length")
+        else np.nan
+        for pair in judged
+    ]
+    difficulty = [pair.difficulty if pair.HasField("difficulty") else np.nan for pair in judged]
+    return Pairs(
+        systems=systems,
+        prompt=prompt,
+        first=np.array([places[pair.first] for pair in judged], np.intp),
+        second=np.array([places[pair.second] for pair in judged], np.intp),
+        preference=np.array([pair.preference for pair in judged], np.float64),
+        longer=np.array(longer, np.float64),
+        difficulty=np.array(difficulty, np.float64),
+    )
+
+
+def encode_preferences(
+    request: preference_pb2.MeasurePreferencesRequest, found: Preferences
+) -> preference_pb2.MeasurePreferencesResponse:
+    response = preference_pb2.MeasurePreferencesResponse(
+        ratings=[
+            preference_pb2.Rating(system=name, elo=encode_estimate(elo))
+            for name, elo in found.ratings.systems
+        ],
+        abstained_count=sum(not pair.HasField("preference") for pair in request.pairs),
+        rating_prior=found.ratings.prior,
+    )
+    if found.ratings.position_effect is not None:
+        response.position_effect.CopyFrom(encode_estimate(found.ratings.position_effect))
+    for one in found.win_rates:
+        rate = response.win_rates.add(
+            system=one.system,
+            opponent=one.opponent,
+            win_rate=encode_estimate(one.win_rate),
+            draw_count=one.draws,
+        )
+        if (controlled := one.length_controlled) is not None:
+            rate.length_controlled_win_rate.CopyFrom(encode_estimate(controlled.rate))
+            rate.length_control = _CONTROLS[controlled.adjustment]
+            if controlled.longer_share is not None:
+                rate.longer_share = controlled.longer_share
+    return response

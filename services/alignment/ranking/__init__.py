@@ -1,1 +1,0 @@
-"""Rankings of systems by several methods: rank correlations and stability under resampling."""
