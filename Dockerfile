@@ -4,7 +4,7 @@
 #
 #   docker build --tag dramaturg:0.1.0 .
 #
-# The base image needs Python 3.11 or later; in production name it by digest.
+# The base image needs Python 3.11 or later. A release names it by digest (RELEASING.md).
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
 
 # What builds, at locked hashes. It stays out of the images.

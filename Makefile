@@ -172,12 +172,15 @@ mutants: $(VENV)/.dev .tools/mutants/.installed ## Breaks N=200 places of PARTS=
 	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --target .tools/mutants/packages coverage pytest-cov
 	@touch $@
 
-# With buildah: make images BUILD="buildah build".
+# With buildah: make images BUILD="buildah build". PYTHON_IMAGE is the base image by digest (RELEASING.md).
 BUILD ?= docker build
-images: ## Builds the images and prints the size of each.
+PYTHON_IMAGE ?=
+BY_DIGEST := $(findstring @sha256:,$(PYTHON_IMAGE))
+images: ## Builds the images and prints the size of each: PYTHON_IMAGE=NAME@sha256:DIGEST [BUILD="buildah build"].
+	@$(if $(BY_DIGEST),,echo "The base image is named by tag: not for a release, which names PYTHON_IMAGE by digest." >&2)
 	@set -e; for target in dramaturg torch; do name=dramaturg; [ $$target = dramaturg ] || name=dramaturg-$$target; \
 		$(BUILD) --target $$target --tag $$name:$(VERSION) --build-arg VERSION=$(VERSION) \
-			--build-arg REVISION=$$(git rev-parse HEAD) .; \
+			--build-arg REVISION=$$(git rev-parse HEAD) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .; \
 		$(firstword $(BUILD)) images --format '{{.Repository}}:{{.Tag}} {{.Size}}' $$name:$(VERSION); done
 
 rendered: $(VENV)/.helm ## Renders the chart into k8s/rendered, which kustomize applies.
@@ -192,7 +195,7 @@ wheel: ## Builds the wheels of dramaturg and dramaturg-research.
 	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./research
 	@ls dist/*.whl
 
-dist: $(VENV)/.helm $(RELEASE)/uv ## Builds what a release publishes into dist/release: GO_MODULE=HOST/PATH [BUILD="buildah build"].
+dist: $(VENV)/.helm $(RELEASE)/uv ## Builds what a release publishes into dist/release: GO_MODULE=HOST/PATH PYTHON_IMAGE=NAME@sha256:DIGEST.
 	@rm -rf dist/release && mkdir -p dist/release
 	@test -x .tools/wheel/bin/pip || $(PYTHON) -m venv .tools/wheel
 	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist/release . ./research
@@ -202,8 +205,9 @@ dist: $(VENV)/.helm $(RELEASE)/uv ## Builds what a release publishes into dist/r
 	@$(BIN)/python -c 'import helm_python; helm_python.package("k8s/chart", destination="dist")'
 	@mv dist/dramaturg-$(VERSION).tgz dist/release/dramaturg-chart-$(VERSION).tgz
 	@$(BIN)/python .ci/dist.py dist/release --go-module "$(GO_MODULE)" --version $(VERSION)
-	@if $(firstword $(BUILD)) info >/dev/null 2>&1; then $(MAKE) --no-print-directory images; \
-		else echo "not built: the images, which need Docker or buildah" >&2; fi
+	@if [ -z "$(BY_DIGEST)" ]; then echo "not built: the images, which need PYTHON_IMAGE by digest" >&2; \
+		elif ! $(firstword $(BUILD)) info >/dev/null 2>&1; then echo "not built: the images, which need Docker or buildah" >&2; \
+		else $(MAKE) --no-print-directory images; fi
 
 docs: $(VENV)/.platform $(MKDOCS) ## Builds the documentation site in out/site and checks its links and anchors.
 	@$(BIN)/python docs/build.py out/docs

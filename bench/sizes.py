@@ -26,7 +26,6 @@ from typing import Any
 from dramaturg.client import DramaturgClient
 from tests.cluster.names import LAG_SECONDS, Names
 from tests.cluster.replicas import Replica
-from tests.k8s.processes import command
 from tests.k8s.rendered import Rendering, applied, render
 from tests.support.openai_server import OpenAIServer
 from tests.support.postgres import run_postgres
@@ -79,8 +78,8 @@ async def measured(size: str, place: Path, seconds: float, callers: int) -> Mapp
                 await asyncio.sleep(LAG_SECONDS)
                 # The gateway last: it looks its judges up when it starts.
                 for replica in sorted(replicas, key=lambda one: one.pod.name == "gateway"):
-                    program = command(replica.pod) if "command" in replica.pod.container else None
-                    await replica.start(names_seen, program)
+                    await replica.start(names_seen)
+                    await replica.wait_until_ready()
                 found["rest_mib"] = round(sum(replica.memory_bytes for replica in replicas) / 2**20)
                 gateway = next(replica for replica in replicas if replica.pod.name == "gateway")
                 found["evaluations_per_second"] = await _rate(gateway.target, seconds, callers)

@@ -17,7 +17,7 @@ from tests.support.postgres import postgres_server, postgres_url
 __all__ = ["postgres_server", "postgres_url"]  # fixtures that any test may ask for
 
 ROOT = Path(__file__).resolve().parent.parent
-TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT", "DRAMATURG_TEST_PREVIOUS"}
+TEST_VARIABLES = {"DRAMATURG_DATA"}
 """Variables that configure the tests themselves."""
 
 USUAL_SECONDS = 120.0

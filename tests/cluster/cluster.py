@@ -11,13 +11,12 @@ from pathlib import Path
 
 from dramaturg.client import DramaturgClient
 from dramaturg.service.settings import ChannelSettings
-from tests.cluster.deployment import Deployment
 from tests.cluster.names import LAG_SECONDS, Names
 from tests.cluster.replicas import Replica, bare_environment
-from tests.cluster.trust import Tokens
-from tests.cluster.volumes import CertificateVolume, Secrets, issue
+from tests.cluster.volumes import CertificateVolume, Secrets, Tokens, issue
 from tests.k8s.rendered import ROOT, Pod, Rendering
 from tests.support.certificates import Authority, Certificate
+from tests.support.kubernetes import Object
 
 # Of 127.0.0.0/8, and not those of another run of these tests on the machine.
 _NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"
@@ -41,11 +40,57 @@ class Release:
     """The folder of the code, with its stubs."""
 
     def pod(self, name: str) -> Pod:
-        """The pod of a service; that of "migration" is of the gateway's first container, or of a Job."""
-        pods = self.rendering.pods()
-        if name == MIGRATION and not self.rendering.of("Job"):
-            return self.rendering.migration()
-        return next(pod for pod in pods if pod.name == name)
+        """The pod of a service; that of "migration" is the gateway's first container."""
+        return self.rendering.migration() if name == MIGRATION else self.rendering.pod(name)
+
+
+class Deployment:
+    """The replicas of one service.
+
+    Args:
+        declared: The rendered object.
+        make: Makes a replica that is not started.
+        names: Where its name leads to its replicas.
+    """
+
+    def __init__(self, declared: Object, make: Callable[[], Replica], names: Names) -> None:
+        self.name: str = declared["metadata"]["name"]
+        self.replicas: list[Replica] = []
+        self._min_ready_seconds = declared["spec"].get("minReadySeconds", 0)
+        self._make = make
+        self._names = names
+        strategy = declared["spec"]["strategy"]["rollingUpdate"]
+        assert strategy == {"maxSurge": 1, "maxUnavailable": 0}, (
+            "roll() replaces one by one, the new one first"
+        )
+
+    async def scale(self, count: int) -> None:
+        """Starts so many replicas."""
+        await asyncio.gather(*(self._add() for _ in range(count)))
+
+    async def roll(self) -> None:
+        """Replaces its replicas one by one. An old one's end is not waited for before the next is replaced.
+
+        Returns when all old ones have ended.
+        """
+        async with asyncio.TaskGroup() as ending:
+            for old in list(self.replicas):
+                await self._add(settle=True)
+                ending.create_task(self._end(old))
+
+    async def _end(self, replica: Replica) -> None:
+        self.replicas.remove(replica)
+        self._names.remove(self.name, replica.address)
+        await replica.terminate()
+
+    async def _add(self, *, settle: bool = False) -> None:
+        replica = self._make()
+        await replica.start(self._names)
+        await replica.wait_until_ready()
+        self.replicas.append(replica)
+        self._names.add(self.name, replica.address)
+        if settle:
+            await asyncio.sleep(self._min_ready_seconds)
 
 
 class Cluster:
@@ -93,7 +138,9 @@ class Cluster:
         Args:
             replicas: How many of each; one of those not named.
         """
-        await self._make(MIGRATION).run(self.names)
+        migration = self._make(MIGRATION)
+        await migration.start(self.names)
+        assert await migration.ended() == 0, migration.log.read_text()[-4000:]
         for declared in self._release.rendering.of("Deployment"):
             name = declared["metadata"]["name"]
             self.deployments[name] = Deployment(declared, self._maker(name), self.names)
@@ -112,14 +159,6 @@ class Cluster:
         """
         self._release = release or self._release
         await asyncio.gather(*(self.deployments[name].roll() for name in services))
-
-    async def replace(self, programs: Mapping[str, Sequence[str] | None]) -> None:
-        """Replaces services by one replica each, at the same time.
-
-        Args:
-            programs: What they run in the place of the image's program. ``None``: the image's.
-        """
-        await asyncio.gather(*(self.deployments[name].replace(run) for name, run in programs.items()))
 
     def new_authority(self, name: str) -> Authority:
         """An authority that nobody trusts yet."""

@@ -22,6 +22,7 @@ import grpc
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, AbstainReason, Outcome, Verdict
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunLimits, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.client import judge_one, judge_request
@@ -30,6 +31,7 @@ from gateway.proxy import ROLE_METADATA
 from tests.cluster.cluster import Cluster
 from tests.cluster.names import within
 from tests.k8s.rendered import ROOT
+from tests.support.engines import lines
 
 OPTIONS = JudgeOptions(model="openai/test-model")
 CALL_SECONDS = 60.0
@@ -37,6 +39,8 @@ FOUND_SECONDS = 30.0
 """By when every new replica must have got calls."""
 LEAST_CALLS = 100
 """How many calls a load makes at least, however slow the machine."""
+RUN_SECONDS = 120.0
+"""By when a run goes on, and a short one has ended."""
 _MOST_AT_ONCE = 40
 _TURNS: Sequence[JudgeRole | None] = (None, CRITIC, EXECUTE, COMMONSENSE)
 """Which judge is called; None: all of them, by an evaluation."""
@@ -87,6 +91,19 @@ async def failure(client: DramaturgClient, mark: str) -> str:
     except ServiceError as error:
         return f"{error.code.name} {error.reason_name}: {error.message}"
     return wrong
+
+
+async def create_run(client: DramaturgClient, count: int, name: str, limits: RunLimits | None = None) -> Run:
+    """A run of so many scripts."""
+    rows = [request(f"{name}-{number}") for number in range(count)]
+    spec = RunSpec(
+        display_name=name,
+        dataset=Dataset(content=lines(rows)),
+        scripts=ScriptsRunOptions(),
+        options=OPTIONS,
+        limits=limits,
+    )
+    return await client.runs.create(spec)
 
 
 async def judge_failure(client: DramaturgClient, role: JudgeRole, mark: str) -> str:
@@ -166,16 +183,8 @@ async def under_load(cluster: Cluster, name: str, rate: float = 50.0) -> AsyncIt
         name: Sets the calls apart from those of other loads.
         rate: Calls a second, where the machine can.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tests.cluster.load",
-        "gateway:50051",
-        "--rate",
-        str(rate),
-        "--name",
-        name,
-    ]
+    options = ["--rate", str(rate), "--name", name]
+    command = [sys.executable, "-m", "tests.cluster.load", "gateway:50051", *options]
     process = await asyncio.create_subprocess_exec(
         *within(cluster.names, "load", command),
         cwd=ROOT,

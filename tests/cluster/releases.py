@@ -1,60 +1,45 @@
-"""The release that is upgraded from."""
+"""The release before: the newest earlier tag, else the newest commit that lacks the newest tables."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Release
-from tests.k8s.rendered import ROOT, Rendering, kustomize
-
-PREVIOUS = "DRAMATURG_TEST_PREVIOUS"
-"""Names a checkout of the previous release, with its stubs."""
-ANCESTOR = "6f528f97ce2e57ba51c3083dea601a1751094f41"
-"""An earlier commit with the tables of this one, for the time before the first tag."""
+from gateway.runs.store.tables import SCHEMA
+from tests.k8s.rendered import ROOT
 
 
-def previous(folder: Path) -> Release:
-    """The checkout that DRAMATURG_TEST_PREVIOUS names, else the newest tag before this commit, else ANCESTOR.
-
-    Skips the test where this clone has none of them.
-
-    Args:
-        folder: Where a checkout is made.
-    """
-    checkout = Path(given) if (given := os.environ.get(PREVIOUS)) else check_out(_commit(), folder)
-    return Release(Rendering(str(checkout), kustomize(checkout / "k8s/overlays/production")), checkout)
-
-
-def previous_tag() -> str:
-    """The newest tag before this commit; empty where there is none."""
-    return _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^").stdout.strip()
-
-
-def _commit() -> str:
-    commit = previous_tag() or ANCESTOR
-    if _git("cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
-        pytest.skip(f"this clone has no earlier tag and no commit {commit}: name a checkout in {PREVIOUS}")
-    return commit
-
-
-def check_out(commit: str, folder: Path) -> Path:
-    """The files of a commit, and their stubs."""
-    archive = folder / "previous.tar"
-    _git("archive", f"--output={archive}", commit).check_returncode()
+def check_out(folder: Path) -> Path:
+    """The files of the release before, and their stubs. Skips the test where this clone has neither."""
+    commit = _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^").strip()
+    commit = commit or _before_the_newest_revision()
+    if not commit:
+        pytest.skip("this clone lacks earlier tags, and the commits before the newest revision of the tables")
+    _git("archive", f"--output={folder / 'previous.tar'}", commit)
     place = folder / "previous"
     place.mkdir()
-    subprocess.run(["tar", "--extract", f"--file={archive}", f"--directory={place}"], check=True)
+    subprocess.run(["tar", "--extract", "--file=../previous.tar"], cwd=place, check=True)
     subprocess.run([sys.executable, "hatch_build.py"], cwd=place, check=True, capture_output=True)
     return place
 
 
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip(f"git is not on PATH: name a checkout of the previous release in {PREVIOUS}")
+def _before_the_newest_revision() -> str:
+    """The newest commit without the newest revision of the tables, and with the one before; or nothing."""
+    numbers = (int(SCHEMA.head), int(SCHEMA.head) - 1)
+    files = [next(SCHEMA.revisions.glob(f"r{number:04}_*.py")).relative_to(ROOT) for number in numbers]
+    commits = _git("rev-list", "HEAD").split()
+    asked = "\n".join(f"{commit}:{file}" for commit in commits for file in files)
+    there = [
+        not line.endswith("missing") for line in _git("cat-file", "--batch-check", asked=asked).splitlines()
+    ]
+    found = zip(commits, there[::2], there[1::2], strict=True)
+    return next((commit for commit, newest, before in found if before and not newest), "")
+
+
+def _git(*arguments: str, asked: str = "") -> str:
+    """What git says; nothing where it fails."""
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=ROOT, input=asked, capture_output=True, text=True, check=False).stdout

@@ -8,15 +8,18 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from tests.cluster.names import Names, within
-from tests.cluster.probes import passes, wait_for
 from tests.cluster.volumes import Secrets, Volumes
 from tests.k8s.rendered import ROOT, Pod, Rendering
 
+_PROBE_SECONDS = 0.5
 _SERVED = re.compile(r'"method": "/dramaturg\.api\.(?!identity\.)[^"]+", "code": "OK"')
 
 
@@ -81,28 +84,32 @@ class Replica:
         self._served = self._served or _SERVED.search(self.log.read_text()) is not None
         return self._served
 
-    async def start(self, names: Names, program: Sequence[str] | None = None) -> None:
-        """Starts it and waits until its probes pass.
+    async def start(self, names: Names | None = None) -> None:
+        """Starts it.
 
         Args:
-            names: The names it sees.
-            program: What runs in the place of the image's program: another team's image.
+            names: The names it sees. ``None``: those of this machine.
         """
-        command = within(names, self.name, [*(program or entrypoint()), *self.pod.container.get("args", [])])
-        await self._spawn(command)
-        for kind in ("startupProbe", "readinessProbe"):
-            passed = await wait_for(self.pod.container[kind], self.address, lambda: self.running)
+        line = command(self.pod)
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(within(names, self.name, line) if names else line),
+                cwd=self.volumes.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def wait_until_ready(self) -> None:
+        """Waits until its probes pass, for the readiness up to a minute."""
+        for kind, more in (("startupProbe", {}), ("readinessProbe", {"failureThreshold": 12})):
+            passed = await wait_for(self.pod.container[kind] | more, self.address, lambda: self.running)
             assert passed, f"{self.name}: the {kind} never passed\n{self.log.read_text()[-4000:]}"
 
-    async def run(self, names: Names) -> None:
-        """Runs a Job's pod to its end."""
-        declared = self.pod.container["command"]
-        command = [
-            re.sub(r"\$\((\w+)\)", lambda match: self.environment[match[1]], part) for part in declared
-        ]
-        await self._spawn(within(names, self.name, [_program(command[0]), *command[1:]]))
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
         assert self._process is not None
-        assert await self._process.wait() == 0, self.log.read_text()[-4000:]
+        return await self._process.wait()
 
     async def alive(self) -> bool:
         """Whether the kubelet would leave it running."""
@@ -113,8 +120,7 @@ class Replica:
         """Ends it as the kubelet does: SIGTERM, and the declared grace to drain in."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(self.pod.spec["terminationGracePeriodSeconds"]):
-            code = await self._process.wait()
+        code = await asyncio.wait_for(self.ended(), self.pod.spec["terminationGracePeriodSeconds"])
         assert code == 0, f"{self.name} ended with {code}\n{self.log.read_text()[-4000:]}"
 
     async def kill(self) -> None:
@@ -123,12 +129,6 @@ class Replica:
             assert self._process is not None
             self._process.kill()
             await self._process.wait()
-
-    async def _spawn(self, command: Sequence[str]) -> None:
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=self.checkout, env=self.environment, stdout=log, stderr=log
-            )
 
 
 def _with_children(pid: int) -> Iterator[int]:
@@ -170,12 +170,41 @@ def bare_environment(home: Path) -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
 
 
-def entrypoint() -> list[str]:
-    """What the image runs, as its Dockerfile says."""
-    (found,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    program, *arguments = json.loads(found)
-    return [_program(program), *arguments]
+def command(pod: Pod) -> list[str]:
+    """The program of a pod and its arguments; without a command, the image's, as its Dockerfile says."""
+    given = pod.container.get("command")
+    if given is None:
+        (found,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+        given = [*json.loads(found), *pod.container.get("args", [])]
+    return [str(Path(sys.executable).with_name(given[0])), *given[1:]]
 
 
-def _program(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
+async def passes(probe: Mapping[str, Any], address: str) -> bool:
+    """Makes a declared probe once, in plain text and without any credentials."""
+    asked = probe["grpc"]
+    request = health_pb2.HealthCheckRequest(service=asked.get("service", ""))
+    async with grpc.aio.insecure_channel(f"{address}:{asked['port']}") as channel:
+        try:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(
+                request, timeout=probe.get("timeoutSeconds", 1)
+            )
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def wait_for(probe: Mapping[str, Any], address: str, alive: Callable[[], bool]) -> bool:
+    """Probes until it passes; false when it has not after as long as the manifest has patience.
+
+    It is asked more often than declared, to lose no time, and for no longer.
+    """
+    loop = asyncio.get_running_loop()
+    patience = probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
+    give_up = loop.time() + patience
+    while alive():
+        if await passes(probe, address):
+            return True
+        if loop.time() > give_up:
+            return False
+        await asyncio.sleep(_PROBE_SECONDS)
+    return False

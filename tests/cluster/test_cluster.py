@@ -1,7 +1,4 @@
-"""The services as the manifests declare them: evaluated with, rolled, renewed, and beside judges that fail.
-
-The tests share one cluster and are in this order: the last leaves judges behind that fail.
-"""
+"""The services as the manifests declare them, in one cluster: evaluated with, rolled, and renewed."""
 
 from __future__ import annotations
 
@@ -17,27 +14,14 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from dramaturg.api.common.v1.verdict_pb2 import (
-    ABSTAIN_REASON_JUDGE_UNAVAILABLE,
-    ABSTAIN_REASON_TIMED_OUT,
-    ABSTAIN_REASON_UNSPECIFIED,
-    AbstainReason,
-)
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Run
 from dramaturg.client import DramaturgClient
-from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import until
 from tests.cluster.cluster import TWO_EACH, Cluster
-from tests.cluster.judges import program
-from tests.cluster.load import FOUND_SECONDS, failure, request, under_load
+from tests.cluster.load import FOUND_SECONDS, RUN_SECONDS, create_run, failure, under_load
 from tests.cluster.replicas import Replica
-from tests.cluster.runs import RUN_SECONDS, create_run
 from tests.support.certificates import Authority
-
-NONE = ABSTAIN_REASON_UNSPECIFIED
-JUDGING_SECONDS = 15.0
-"""How long judges are waited for that never answer."""
 
 
 async def ended(client: DramaturgClient, run: Run) -> Run:
@@ -63,7 +47,7 @@ async def test_who_has_nothing_to_show_is_not_served(cluster: Cluster) -> None:
     (critic, _) = cluster.deployments["critic"].replicas
     async with open_channel(critic.target, cluster.stranger("critic")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await HealthStub(channel).Check(HealthCheckRequest(), timeout=JUDGING_SECONDS)
+            await HealthStub(channel).Check(HealthCheckRequest(), timeout=15)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -130,26 +114,3 @@ async def shows(replica: Replica, authority: Authority) -> bool:
         return False
     writer.close()
     return True
-
-
-async def test_the_rest_of_an_evaluation_stands_beside_judges_that_fail(cluster: Cluster) -> None:
-    await cluster.replace({"critic": program("hanging"), "execute": program("garbling")})
-    assert await reasons(cluster, "fail") == {
-        **dict.fromkeys(CRITIC.criteria, ABSTAIN_REASON_TIMED_OUT),
-        # A response that cannot be parsed belongs to no candidate.
-        **dict.fromkeys(EXECUTE.criteria, ABSTAIN_REASON_JUDGE_UNAVAILABLE),
-        **dict.fromkeys(COMMONSENSE.criteria, NONE),
-    }
-    await cluster.replace({"critic": program("spinning"), "execute": None})
-    assert await reasons(cluster, "spin") == {
-        **dict.fromkeys(CRITIC.criteria, ABSTAIN_REASON_TIMED_OUT),
-        **dict.fromkeys((*EXECUTE.criteria, *COMMONSENSE.criteria), NONE),
-    }
-
-
-async def reasons(cluster: Cluster, mark: str) -> Mapping[str, AbstainReason.ValueType]:
-    """Why each criterion abstained, if it did."""
-    async with cluster.client() as client:
-        events = [event async for event in client.evaluate_scripts(request(mark), timeout=JUDGING_SECONDS)]
-    (candidate,) = events[-1].result.candidates
-    return {verdict.criterion: verdict.abstain_reason for verdict in candidate.verdicts}

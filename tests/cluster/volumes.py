@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 from tests.k8s.rendered import Pod, Rendering
@@ -15,56 +17,75 @@ Secrets = Mapping[str, Mapping[str, str]]
 """Values by the name of the Secret and the key."""
 
 
-class CertificateVolume:
-    """A certificate as cert-manager's CSI driver and the kubelet put it there: tls.crt, tls.key and ca.crt
-    are links through one folder, and a renewal turns that one link.
-    """
+class Mounted:
+    """Files as the kubelet mounts them: links through one folder, and a change turns that one link."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = 0
         folder.mkdir(parents=True)
-        for name in ("tls.crt", "tls.key", "ca.crt"):
-            (folder / name).symlink_to(Path("..data") / name)
 
-    def put(self, certificate: Certificate, authorities: Iterable[Path]) -> None:
-        """Replaces all three files at once."""
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Replaces all files at once."""
         self._count += 1
         made = self._folder / f"..{self._count}"
         made.mkdir()
-        shutil.copyfile(certificate.certificate, made / "tls.crt")
-        shutil.copyfile(certificate.private_key, made / "tls.key")
-        (made / "ca.crt").write_bytes(b"".join(file.read_bytes() for file in authorities))
+        for name, content in files.items():
+            (made / name).write_bytes(content)
         turned = self._folder / "..turning"
         turned.symlink_to(made.name)
         turned.rename(self._folder / "..data")
+        links = {link.name for link in self._folder.iterdir() if not link.name.startswith("..")}
+        for name in files.keys() - links:
+            (self._folder / name).symlink_to(Path("..data") / name)
+        for name in links - files.keys():
+            (self._folder / name).unlink()
 
-    @property
-    def authorities(self) -> Path:
-        """The file of the trusted authorities."""
-        return self._folder / "ca.crt"
+
+class CertificateVolume:
+    """A certificate as cert-manager's CSI driver mounts it.
+
+    Attributes:
+        authorities: The file of the trusted authorities.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._mounted = Mounted(folder)
+        self.authorities = folder / "ca.crt"
+
+    def put(self, certificate: Certificate, authorities: Iterable[Path]) -> None:
+        """Replaces all three files at once."""
+        trusted = b"".join(file.read_bytes() for file in authorities)
+        pair = certificate.certificate.read_bytes(), certificate.private_key.read_bytes()
+        self._mounted.put({"tls.crt": pair[0], "tls.key": pair[1], "ca.crt": trusted})
 
 
 class Volumes:
     """The volumes of one pod below a folder, which is not where the manifest mounts them.
 
     Attributes:
+        folder: The folder.
         certificate: The certificate's volume, where the pod has one.
+        mounted: The other volumes, by name.
     """
 
     def __init__(self, folder: Path, pod: Pod, rendering: Rendering, secrets: Secrets) -> None:
         self._places = {
             mount["mountPath"]: str(folder / mount["name"]) for mount in pod.container["volumeMounts"]
         }
+        self.folder = folder
         self.certificate: CertificateVolume | None = None
+        self.mounted: dict[str, Mounted] = {}
         for volume in pod.spec["volumes"]:
             place = folder / volume["name"]
             if volume.get("csi", {}).get("driver") == "csi.cert-manager.io":
                 self.certificate = CertificateVolume(place)
                 continue
-            place.mkdir(parents=True)
-            for name, text in _files(volume, rendering, secrets).items():
-                (place / name).write_text(self.relocate(text), encoding="utf-8")
+            self.mounted[volume["name"]] = Mounted(place)
+            files = _files(volume, rendering, secrets)
+            self.mounted[volume["name"]].put(
+                {name: self.relocate(text).encode() for name, text in files.items()}
+            )
 
     def relocate(self, text: str) -> str:
         """A text with the paths of the mounts replaced by those of the folders."""
@@ -98,3 +119,24 @@ def issue(authority: Authority, pod: Pod, namespace: str) -> Certificate:
 
     (identity,) = filled("uri-sans")
     return authority.issue(pod.name, names=[f"DNS:{name}" for name in filled("dns-names")], uri=identity)
+
+
+class Tokens:
+    """A caller of the gateway, an evaluator of one tenant, and the Secret by which the gateway knows it.
+
+    Attributes:
+        secret: The file of the token.
+        callers: What the Secret "callers" holds.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        token = token_urlsafe(32)
+        self.secret = folder / "token"
+        self.secret.write_text(token)
+        entry = {
+            "sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "principal": "tester",
+            "tenant": "testers",
+            "roles": ["evaluator"],
+        }
+        self.callers = {"tokens.json": json.dumps({"tokens": [entry]})}

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import yaml
 
-from tests.k8s.rendered import CHART, K8S, Rendering, applied, render
+from tests.k8s.rendered import CHART, K8S, applied, render
 
 RENDERED = ("local", "production", "standard")
 """The folders of ``k8s/rendered``: the chart with the values of ``k8s/chart/NAME.yaml``, or with none."""
-HOOK = "helm.sh/hook"
 _OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart")
+_HEAD = "# Rendered from k8s/chart by `make rendered`.\n"
+_KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+- manifests.yaml
+"""
 
 
-@functools.cache
-def production() -> Rendering:
-    """The chart with the values of production."""
-    return render(values("production"))
-
-
-def values(name: str) -> Mapping[str, object]:
+def values_of(name: str) -> Mapping[str, object]:
     """The values of a folder of ``k8s/rendered``."""
     file = CHART / f"{name}.yaml"
     return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -29,21 +27,13 @@ def values(name: str) -> Mapping[str, object]:
 
 def files(name: str) -> Mapping[str, str]:
     """The files of a folder of ``k8s/rendered``."""
-    objects = applied(render(values(name))).objects
+    objects = applied(render(values_of(name))).objects
     for found in objects:
         del found["metadata"]["namespace"]
         for label in _OF_HELM:
             found["metadata"]["labels"].pop(label, None)
-    head = "# Rendered from k8s/chart by `make rendered`.\n"
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["manifests.yaml"],
-    }
-    return {
-        "kustomization.yaml": head + yaml.safe_dump(kustomization, sort_keys=False),
-        "manifests.yaml": head + yaml.safe_dump_all(objects, width=150, default_flow_style=None),
-    }
+    manifests = yaml.safe_dump_all(objects, width=150, default_flow_style=None)
+    return {"kustomization.yaml": _HEAD + _KUSTOMIZATION, "manifests.yaml": _HEAD + manifests}
 
 
 def main() -> None:

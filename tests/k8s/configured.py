@@ -18,7 +18,7 @@ from dramaturg.service.installed import find_app, service_names, settings_type
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
 from gateway.judges.files import combine
 from gateway.settings import GatewaySettings, JudgeTables
-from tests.k8s.rendered import Pod, Rendering
+from tests.k8s.rendered import Pod, Rendering, at
 
 
 def variables() -> dict[str, type[Settings]]:
@@ -75,12 +75,14 @@ def load_all(rendering: Rendering, pod: Pod, place: Path) -> list[Settings]:
 
 def load_judges(rendering: Rendering, place: Path) -> JudgeTables:
     """The judges that the gateway reads from its settings and from the ConfigMap that is mounted into it."""
-    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    pod = rendering.pod("gateway")
     settings = load_settings(rendering, pod, place)
     assert isinstance(settings, GatewaySettings)
-    (mount,) = [one for one in pod.container["volumeMounts"] if one["mountPath"] == str(settings.judges_dir)]
-    (volume,) = [one for one in pod.spec["volumes"] if one["name"] == mount["name"]]
+    (name,) = [
+        one["name"] for one in pod.container["volumeMounts"] if one["mountPath"] == str(settings.judges_dir)
+    ]
     tables: JudgeTables = settings
-    for _, text in sorted(rendering.one("ConfigMap", volume["configMap"]["name"])["data"].items()):
+    files = rendering.one("ConfigMap", at(pod.spec, f"volumes {name} configMap name"))["data"]
+    for _, text in sorted(files.items()):
         tables = combine(tables, JudgeTables.model_validate(tomllib.loads(text)))
     return tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,45 +15,23 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.kubernetes import LOADER, Object
+
 ROOT = Path(__file__).resolve().parents[2]
 K8S = ROOT / "k8s"
 CHART = K8S / "chart"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The parser in C, where the package has it, is ten times as fast."""
+EXPECTED: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("expected.yaml").read_text("utf-8"))
+"""What values render; see ``faults``."""
 OVERLAYS = ("local", "production")
 EXAMPLES = tuple(sorted(path.stem for path in (K8S / "examples").glob("*.yaml")))
-VALUES: Mapping[str, Mapping[str, Any]] = {
-    "assigned-uids": {"assignedUids": True, "tls": {"fsGroup": 1000650000}},
-    "backend-tls": {"ingress": {"enabled": True, "backendTls": True}, "tls": {"enabled": True}},
-    "console": {"console": {"enabled": True}},
-    "cpu-limits": {"defaults": {"resources": {"limits": {"cpu": "4"}}}},
-    "egress-proxy": {
-        "egressProxy": {"url": "http://proxy.example.com:3128", "cidr": "192.0.2.10/32", "port": 3128}
-    },
-    "gateway-api": {"ingress": {"enabled": True}},
-    "keda": {"autoscaling": "keda"},
-    "migration": {"migration": {"enabled": True}},
-    "monitoring": {"monitoring": {"enabled": True}},
-    "mtls": {"tls": {"enabled": True}},
-    "offline": {"backend": "offline"},
-    "postgres": {"store": {"cluster": {"enabled": True}}},
-    "tracing": {"tracing": {"enabled": True}},
-    **{name: yaml.safe_load((K8S / "examples" / f"{name}.yaml").read_text("utf-8"))
-       for name in ("edges", "embeddings", "vllm")},
-}  # fmt: skip
-"""Values of the chart that turn a feature on, by its name."""
-COMPONENTS = tuple(sorted(VALUES))
-
-FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
-"""Stands for the value of every Secret: manifests have none."""
-
-COREDNS_SECONDS = 5
-"""The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
-
+COMPONENTS = tuple(sorted(EXPECTED["features"]))
+"""The features of the chart, each of which some values turn on."""
 EGRESSES = ("egress-proxy", "vllm")
 """Features that replace the egress of generation. The proxy comes first."""
-
-Object = dict[str, Any]
+FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
+"""Stands for the value of every Secret: manifests have none."""
+COREDNS_SECONDS = 5
+"""The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +56,25 @@ class Pod:
         (container,) = self.spec["containers"]
         return dict(container)
 
+    @property
+    def containers(self) -> list[Object]:
+        """Its container, and those that run before it."""
+        return [self.container, *self.spec.get("initContainers", [])]
+
+    @property
+    def variables(self) -> list[Object]:
+        """The entries of the container's variables."""
+        return list(self.container.get("env", []))
+
     def environment(self) -> dict[str, str]:
         """The container's variables; what a Secret holds is FAKE_SECRET."""
-        return {entry["name"]: entry.get("value", FAKE_SECRET) for entry in self.container.get("env", [])}
+        return {entry["name"]: entry.get("value", FAKE_SECRET) for entry in self.variables}
 
     def secrets(self) -> set[str]:
         """The Secrets that it reads."""
-        variables = [
-            entry.get("valueFrom", {}).get("secretKeyRef") for entry in self.container.get("env", [])
-        ]
-        volumes = [volume.get("secret") for volume in self.spec.get("volumes", [])]
-        return {found["name"] for found in variables if found} | {
-            found["secretName"] for found in volumes if found
-        }
+        references = (at(entry, "valueFrom secretKeyRef name") for entry in self.variables)
+        volumes = (at(volume, "secret secretName") for volume in self.spec.get("volumes", []))
+        return {name for name in (*references, *volumes) if name}
 
 
 @dataclass(frozen=True)
@@ -118,18 +103,18 @@ class Rendering:
 
     def pods(self) -> list[Pod]:
         """The pods of deployments."""
-        return [
-            Pod(
-                owner=f"{found['kind']}/{found['metadata']['name']}",
-                labels=found["spec"]["template"]["metadata"]["labels"],
-                spec=found["spec"]["template"]["spec"],
-            )
-            for found in self.of("Deployment")
+        templates = [
+            (found["metadata"]["name"], found["spec"]["template"]) for found in self.of("Deployment")
         ]
+        return [Pod(f"Deployment/{name}", one["metadata"]["labels"], one["spec"]) for name, one in templates]
+
+    def pod(self, name: str) -> Pod:
+        """The pod of a service."""
+        return next(pod for pod in self.pods() if pod.name == name)
 
     def migration(self, name: str = "gateway") -> Pod:
         """The pod of a service with its container ``migration`` as the only one."""
-        pod = next(pod for pod in self.pods() if pod.name == name)
+        pod = self.pod(name)
         (container,) = pod.spec["initContainers"]
         return dataclasses.replace(pod, spec={**pod.spec, "containers": [container]})
 
@@ -139,9 +124,49 @@ class Rendering:
 
     def configuration(self, pod: Pod) -> str:
         """The TOML file that is mounted into a pod."""
-        (volume,) = [volume for volume in pod.spec["volumes"] if volume["name"] == "configuration"]
-        data = self.one("ConfigMap", volume["configMap"]["name"])["data"]
-        return str(data[Path(pod.environment()["DRAMATURG_CONFIG"]).name])
+        name = at(pod.spec, "volumes configuration configMap name")
+        return str(self.one("ConfigMap", name)["data"][Path(pod.environment()["DRAMATURG_CONFIG"]).name])
+
+    def differences(self, base: Rendering) -> list[str]:
+        """The objects that the base lacks, or has otherwise, as ``Kind/name``."""
+        changed = [one for one in self.objects if one not in base.objects]
+        return sorted(f"{one['kind']}/{one['metadata']['name']}" for one in changed)
+
+
+def at(value: Any, path: str) -> Any:
+    """What is at a path of keys, of indexes, and of the names of a list's entries; None where nothing is."""
+    for key in path.split():
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, list) and key.lstrip("-").isdecimal():
+            value = value[int(key)] if -len(value) <= int(key) < len(value) else None
+        else:
+            value = next((entry for entry in value or [] if entry.get("name") == key), None)
+    return value
+
+
+def faults(rendering: Rendering, expected: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
+    """Where a rendering is not as expected.
+
+    Args:
+        rendering: What is compared.
+        expected: Values by object and by path (see ``at``). An object is ``Kind/name``, ``pod/name`` for the
+            specification of a pod, or ``env/name`` for its variables. The name ``*`` stands for every
+            service, and is ``$NAME`` in the values. None in place of the paths: there is no such object.
+    """
+    found: dict[str, Any] = {f"{one['kind']}/{one['metadata']['name']}": one for one in rendering.objects}
+    found |= {f"pod/{pod.name}": pod.spec for pod in rendering.pods()}
+    found |= {f"env/{pod.name}": pod.environment() for pod in rendering.pods()}
+    names = [pod.name for pod in rendering.services()]
+    differences = []
+    for target, fields in expected.items():
+        for name in names if target.endswith("/*") else [""]:
+            place = target.replace("*", name) if name else target
+            for path, value in ({"": None} if fields is None else fields).items():
+                wanted = json.loads(json.dumps(value).replace("$NAME", name))
+                if (there := at(found.get(place), path)) != wanted:
+                    differences.append(f"{place} {path}: {there}, not {wanted}")
+    return differences
 
 
 def kustomize(folder: Path) -> list[Object]:
@@ -168,24 +193,25 @@ def merged(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def render(values: Mapping[str, Any] | None = None, *, name: str = "chart", namespace: str = "dramaturg",
-           upgrade: bool = False) -> Rendering:  # fmt: skip
+def render(values: Mapping[str, Any] | None = None, *, name: str = "chart") -> Rendering:
     """All objects of a release of the chart. Skips the test without Helm's library."""
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: run `make k8s-check`")
     given = dict(values or {})
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(given)
-        texts = chart.render(
-            given, name="dramaturg", namespace=namespace, is_install=not upgrade, is_upgrade=upgrade
-        )
-    found = [
-        one
-        for file, text in sorted(texts.items())
-        if not file.endswith("NOTES.txt")
-        for one in yaml.load_all(text, LOADER)
-        if one is not None
-    ]
-    return Rendering(name, found)
+        texts = chart.render(given, name="dramaturg", namespace="dramaturg")
+    return Rendering(name, parsed(texts))
+
+
+def parsed(texts: Mapping[str, str]) -> list[Object]:
+    """The objects of a chart's files."""
+    files = [text for file, text in sorted(texts.items()) if not file.endswith("NOTES.txt")]
+    return [one for text in files for one in yaml.load_all(text, LOADER) if one is not None]
+
+
+def example(name: str) -> dict[str, Any]:
+    """The values of an example."""
+    return dict(yaml.safe_load((K8S / f"examples/{name}.yaml").read_text(encoding="utf-8")))
 
 
 @functools.cache
@@ -194,20 +220,19 @@ def folder(path: str) -> Rendering:
 
     "base" is the size ``separate``.
     """
-    kind = path.partition("/")[0]
+    kind, _, name = path.partition("/")
     if kind == "overlays":
         return Rendering(path, kustomize(K8S / path))
     if kind == "examples":
-        values = yaml.safe_load((K8S / f"{path}.yaml").read_text(encoding="utf-8"))
-        return applied(render(merged([{"size": "separate"}, values]), name=path))
+        return applied(render({"size": "separate", **example(name)}, name=path))
     return applied(render({"size": path.replace("base", "separate")}, name=path))
 
 
 @functools.cache
 def combined(components: tuple[str, ...]) -> Rendering:
     """A Deployment for each service, with features."""
-    values = merged([{"size": "separate"}, *(VALUES[name] for name in components)])
-    return applied(render(values, name="+".join(("base", *components))))
+    values = [EXPECTED["features"][name]["values"] or example(name) for name in components]
+    return applied(render(merged([{"size": "separate"}, *values]), name="+".join(("base", *components))))
 
 
 def applied(rendering: Rendering) -> Rendering:
@@ -217,13 +242,8 @@ def applied(rendering: Rendering) -> Rendering:
 
 def _shown() -> Iterator[Any]:
     """What is deployed as it is, and each component alone, as parameters of a test."""
-    for path in (
-        "base",
-        "standard",
-        "single",
-        *(f"overlays/{name}" for name in OVERLAYS),
-        *(f"examples/{name}" for name in EXAMPLES),
-    ):
+    overlays = [f"overlays/{name}" for name in OVERLAYS]
+    for path in ("base", "standard", "single", *overlays, *(f"examples/{name}" for name in EXAMPLES)):
         yield pytest.param(lambda path=path: folder(path), id=path)
     for component in COMPONENTS:
         yield pytest.param(lambda component=component: combined((component,)), id=f"base+{component}")

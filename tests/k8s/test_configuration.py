@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pool
 
 import dramaturg.api
 from dramaturg.judge.roles import ROLES
@@ -25,6 +24,7 @@ from tests.k8s.rendered import (
     FAKE_SECRET,
     K8S,
     Rendering,
+    at,
     combined,
     every_rendering,
     folder,
@@ -33,20 +33,12 @@ from tests.k8s.rendered import (
 
 Render = Callable[[], Rendering]
 
-METRICS_VARIABLE = MetricsSettings.variable("port")
-
 
 def contracts() -> set[str]:
     """The full names of all gRPC services of the contracts."""
-    pool = descriptor_pool.Default()
-    names = set()
-    for module in pkgutil.walk_packages(dramaturg.api.__path__, "dramaturg.api."):
-        if module.name.endswith("_pb2"):
-            file = importlib.import_module(module.name).DESCRIPTOR
-            names |= {
-                service.full_name for service in pool.FindFileByName(file.name).services_by_name.values()
-            }
-    return names
+    walked = pkgutil.walk_packages(dramaturg.api.__path__, "dramaturg.api.")
+    files = [importlib.import_module(one.name).DESCRIPTOR for one in walked if one.name.endswith("_pb2")]
+    return {service.full_name for file in files for service in file.services_by_name.values()}
 
 
 @every_rendering
@@ -65,6 +57,7 @@ def test_the_code_reads_what_each_pod_is_given(render: Render, tmp_path: Path) -
                 RunsSettings(),
                 TracesSettings(),
             )
+            metrics = MetricsSettings()
         settings = load_settings(rendering, pod, tmp_path)
         assert server.host == "0.0.0.0"
         assert (server.tls_certificate_file is None) == (not channel.encrypted)
@@ -72,7 +65,7 @@ def test_the_code_reads_what_each_pod_is_given(render: Render, tmp_path: Path) -
         # Services in one process take the ports from that of the server on.
         count = len(pod.container.get("args", [""]))
         public = {f"grpc-{index}": server.port + index for index in range(1, count)}
-        public |= {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
+        public |= {"grpc": server.port, "metrics": metrics.port}
         declared = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
         http = settings.http.port if isinstance(settings, GatewaySettings) else None
         assert declared == {**public, "probe": server.probe_port, **({"http": http} if http else {})}
@@ -104,7 +97,7 @@ def test_the_code_reads_what_each_pod_is_given(render: Render, tmp_path: Path) -
             assert any(Path(file).is_relative_to(mount) for mount in mounts), f"{pod.owner}: {file}"
 
 
-def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_path: Path) -> None:
+def test_readiness_names_the_contract_of_the_role_that_the_service_plays() -> None:
     rendering = folder("base")
     ready = {pod.name: pod.container["readinessProbe"]["grpc"]["service"] for pod in rendering.services()}
     for role in ROLES.values():
@@ -117,69 +110,57 @@ def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_pat
 @pytest.mark.parametrize("path", ["base", "standard", "overlays/production", "examples/two-critics"])
 def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path: Path) -> None:
     rendering = folder(path)
-    settings = load_judges(rendering, tmp_path)
-    deployed = {
-        f"{pod.name}:{port['containerPort']}"
-        for pod in rendering.services()
-        for port in pod.container["ports"]
-        if port["name"].startswith("grpc")
-    }
-    assert {judge.target for judge in settings.judges} <= deployed
+    judges = load_judges(rendering, tmp_path).judges
+    ports = [(pod.name, port) for pod in rendering.services() for port in pod.container["ports"]]
+    deployed = {f"{name}:{port['containerPort']}" for name, port in ports if port["name"].startswith("grpc")}
+    assert {judge.target for judge in judges} <= deployed
     # A role without a player at home needs one from elsewhere.
-    assert {judge.role for judge in settings.judges} >= {
-        role.name for role in ROLES.values() if role.services
-    }
+    assert {judge.role for judge in judges} >= {role.name for role in ROLES.values() if role.services}
     for role in ROLES.values():
-        asked = [judge for judge in settings.judges if judge.role == role.name]
+        asked = [judge for judge in judges if judge.role == role.name]
         assert len(asked) <= 1 or sum(judge.default for judge in asked) == 1, f"no default for {role.name}"
 
 
+OFFLINE = {(role, "offline") for role in ("synthesize", "critic", "execute", "commonsense", "rubric-judge")}
+
+
 @pytest.mark.parametrize(
-    ("path", "added"),
+    ("render", "added"),
     [
-        (
-            "components/offline",
-            {
-                ("synthesize", "offline"),
-                ("critic", "offline"),
-                ("execute", "offline"),
-                ("commonsense", "offline"),
-                ("rubric-judge", "offline"),
-            },
-        ),
-        ("components/edges", {("edges", "trained")}),
-        ("examples/two-critics", {("critic", "other")}),
+        (lambda: combined(("offline",)), OFFLINE),
+        (lambda: combined(("edges", "offline")), {*OFFLINE, ("edges", "trained")}),
+        (lambda: combined(("edges",)), {("edges", "trained")}),
+        (lambda: folder("examples/two-critics"), {("critic", "other")}),
     ],
 )
 def test_components_change_the_judges_as_meant(
-    path: str, added: set[tuple[str, str]], tmp_path: Path
+    render: Render, added: set[tuple[str, str]], tmp_path: Path
 ) -> None:
+    """A judge that is replaced keeps its role served; one that stands beside others is no default."""
+
     def judges(rendering: Rendering) -> dict[tuple[str, str], bool]:
         return {(judge.role, judge.name): judge.default for judge in load_judges(rendering, tmp_path).judges}
 
-    part, _, name = path.partition("/")
-    there, base = judges(combined((name,)) if part == "components" else folder(path)), judges(folder("base"))
-    assert set(there) - set(base) == added
-    # A judge that is replaced keeps its role served; one that stands beside others is no default.
+    there, base = judges(render()), judges(folder("base"))
+    assert there.keys() - base.keys() == added
     assert {role for role, _ in there} == {role for role, _ in base}
-    if path != "components/offline":
-        assert set(base) <= set(there)
+    if not added & OFFLINE:
+        assert base.keys() <= there.keys()
         assert not any(there[key] for key in added)
 
 
 def test_the_judges_are_read_without_a_rollout() -> None:
     """A hash in the name would change the Deployment; a subPath would not follow the ConfigMap."""
     for rendering in (folder("base"), combined(("edges", "offline")), folder("examples/two-critics")):
-        pod = next(pod for pod in rendering.services() if pod.name == "gateway")
-        (volume,) = [one for one in pod.spec["volumes"] if one["name"] == "judges"]
-        assert volume == {"name": "judges", "configMap": {"name": "judges"}}
+        pod = rendering.pod("gateway")
+        assert at(pod.spec, "volumes judges") == {"name": "judges", "configMap": {"name": "judges"}}
         assert not [one for one in pod.container["volumeMounts"] if "subPath" in one]
 
 
 def test_the_gateways_memory_has_room_for_its_processes(tmp_path: Path) -> None:
     """Two readers of datasets, and those that compute reports; a process has code of its own besides."""
     rendering = folder("base")
-    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    pod = rendering.pod("gateway")
     settings = load_settings(rendering, pod, tmp_path)
     assert isinstance(settings, GatewaySettings)
     code, gateway = 64 << 20, 200 << 20
@@ -209,7 +190,7 @@ def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
 
 def test_the_embedding_service_loads_its_model_before_it_is_ready(tmp_path: Path) -> None:
     for rendering in (folder("base"), combined(("embeddings",))):
-        pod = next(pod for pod in rendering.services() if pod.name == "embedding")
+        pod = rendering.pod("embedding")
         settings = load_settings(rendering, pod, tmp_path)
         assert isinstance(settings, EmbeddingSettings)
         assert settings.preload

@@ -7,6 +7,7 @@ import base64
 import re
 import secrets
 import ssl
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +15,7 @@ import pytest
 
 from dramaturg.testing import until
 from gateway.console.sessions import COOKIE, open_sessions
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, started
 from tests.k8s.rendered import combined
 
 _START_SECONDS = 60.0
@@ -30,25 +31,22 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
     keys = tmp_path / "keys"
     keys.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
     optional = {"console": {"keys": keys.read_text()}}
-    async with started(rendering, tmp_path, host, optional=optional) as (replica, process):
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, host, optional=optional) as replica:
         await until(lambda: "listening for HTTP" in replica.log.read_text())
         assert replica.volumes.certificate is not None
         context = ssl.create_default_context(cafile=replica.volumes.certificate.authorities)
         connector = aiohttp.TCPConnector(ssl=context)
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=jar) as browser:
-            own = "gateway"
-            async with browser.get(f"{url}/console/", server_hostname=own) as page:
+            ask = partial(browser.request, server_hostname="gateway")
+            async with ask("GET", f"{url}/console/") as page:
                 assert "token" in await page.text()
                 assert "Runs" not in await page.text()
             token = (tmp_path / "token").read_text()
-            signed_in = browser.post(
-                f"{url}/console/sign-in", data={"token": token}, headers={"Origin": url}, server_hostname=own
-            )
-            async with signed_in as page:
+            signing_in = ask("POST", f"{url}/console/sign-in", data={"token": token}, headers={"Origin": url})
+            async with signing_in as page:
                 assert page.status == 200
-            async with browser.get(f"{url}/console/", server_hostname=own) as page:
+            async with ask("GET", f"{url}/console/") as page:
                 assert "Runs" in await page.text()
             # Every replica with the Secret knows the session, which ends before the affinity of its address.
             (cookie,) = [one for one in jar if one.key == f"__Host-{COOKIE}"]
@@ -60,21 +58,7 @@ async def test_visitors_sign_in_over_tls_once_the_pod_is_ready(tmp_path: Path) -
 @pytest.mark.slow
 async def test_a_gateway_that_authenticates_nobody_does_not_start_with_the_console(tmp_path: Path) -> None:
     anonymous = {"DRAMATURG_AUTH_ALLOW_ANONYMOUS": "true"}
-    without = "DRAMATURG_AUTH_TOKENS_FILE"
-    async with started(combined(("console",)), tmp_path, anonymous, without) as (replica, process):
-        async with asyncio.timeout(_START_SECONDS):
-            assert await process.wait() != 0
+    without, rendering = "DRAMATURG_AUTH_TOKENS_FILE", combined(("console",))
+    async with started(rendering, tmp_path, anonymous, without=without, ready=False) as replica:
+        assert await asyncio.wait_for(replica.ended(), _START_SECONDS) != 0
         assert re.search(r"gateway\.console needs authentication", replica.log.read_text())
-
-
-def test_the_console_is_off_unless_it_is_asked_for() -> None:
-    pod = next(pod for pod in combined(()).services() if pod.name == "gateway")
-    assert not [name for name in pod.environment() if "CONSOLE" in name or "HTTP" in name]
-
-
-def test_the_callers_of_the_gateway_reach_the_console_and_others_do_not() -> None:
-    rendering = combined(("console",))
-    (console,) = rendering.one("NetworkPolicy", "console")["spec"]["ingress"]
-    (gateway,) = rendering.one("NetworkPolicy", "gateway")["spec"]["ingress"]
-    assert console["from"] == gateway["from"]
-    assert console["ports"] == [{"protocol": "TCP", "port": "http"}]

@@ -7,6 +7,7 @@ its type does not have. The validators check required fields, lengths, ranges, p
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.rendered import COMPONENTS, EGRESSES, OVERLAYS, ROOT, Object, combined, folder
+from tests.k8s.rendered import COMPONENTS, EGRESSES, OVERLAYS, ROOT, combined, folder
+from tests.support.kubernetes import Object
 
 PACKAGES = {
     "cert-manager.io": "cert-manager",
@@ -42,17 +44,10 @@ for (const [module, value] of JSON.parse(readFileSync("resources.json", "utf-8")
 
 def custom_resources() -> list[Object]:
     """The custom resources of all components and overlays, each once."""
-    renderings = [
-        combined(tuple(name for name in COMPONENTS if name not in EGRESSES)),
-        *(folder(f"overlays/{name}") for name in OVERLAYS),
-    ]
-    found = {
-        json.dumps(value, sort_keys=True): value
-        for rendering in renderings
-        for value in rendering.objects
-        if group(value) in PACKAGES
-    }
-    return list(found.values())
+    together = combined(tuple(name for name in COMPONENTS if name not in EGRESSES))
+    renderings = [together, *(folder(f"overlays/{name}") for name in OVERLAYS)]
+    objects = [value for rendering in renderings for value in rendering.objects if group(value) in PACKAGES]
+    return list({json.dumps(value, sort_keys=True): value for value in objects}.values())
 
 
 def group(value: Object) -> str:
@@ -81,23 +76,8 @@ def compiled(resources: Sequence[Object], place: Path) -> str:
         lines.append(f'import type {{I{value["kind"]} as T{index}}} from "{module(value)}";')
         lines.append(f"export const value{index}: T{index} = {json.dumps(value)};")
     (place / "resources.ts").write_text("\n".join(lines), encoding="utf-8")
-    options = [
-        "--noEmit",
-        "--strict",
-        "--skipLibCheck",
-        "--module",
-        "nodenext",
-        "--moduleResolution",
-        "nodenext",
-    ]
-    done = subprocess.run(
-        [MODULES / ".bin" / "tsc", *options, "resources.ts"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout + done.stderr
+    options = "--noEmit --strict --skipLibCheck --module nodenext --moduleResolution nodenext"
+    return said([MODULES / ".bin" / "tsc", *options.split(), "resources.ts"], place)
 
 
 def validated(resources: Sequence[Object], place: Path) -> str:
@@ -105,7 +85,12 @@ def validated(resources: Sequence[Object], place: Path) -> str:
     given = [(f"{module(value)}/{value['kind']}", value) for value in resources]
     (place / "resources.json").write_text(json.dumps(given), encoding="utf-8")
     (place / "validate.mjs").write_text(VALIDATOR, encoding="utf-8")
-    done = subprocess.run(["node", "validate.mjs"], cwd=place, capture_output=True, text=True, check=False)
+    return said(["node", "validate.mjs"], place)
+
+
+def said(command: Sequence[str | Path], place: Path) -> str:
+    """What a command prints in a folder."""
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -119,14 +104,13 @@ def test_custom_resources_hold_to_their_types_and_schemas(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_misspelt_field_and_a_list_that_is_too_long_are_seen(place: Path) -> None:
-    scaled = json.loads(json.dumps(combined(("keda",)).one("ScaledObject", "gateway")))
+    scaled = copy.deepcopy(combined(("keda",)).one("ScaledObject", "gateway"))
     scaled["spec"]["minReplicas"] = scaled["spec"].pop("minReplicaCount")
     assert "'\"minReplicas\"' does not exist" in compiled([scaled], place)
-    route = json.loads(json.dumps(combined(("gateway-api",)).one("GRPCRoute", "dramaturg")))
+    route = copy.deepcopy(combined(("gateway-api",)).one("GRPCRoute", "dramaturg"))
     route["spec"]["rules"][0]["matches"] *= 20
-    assert "GRPCRoute/dramaturg: data/spec/rules/0/matches must NOT have more than 64 items" in validated(
-        [route], place
-    )
+    too_many = "GRPCRoute/dramaturg: data/spec/rules/0/matches must NOT have more than 64 items"
+    assert too_many in validated([route], place)
 
 
 def test_rules_of_the_route_are_short_enough_for_the_oldest_gateway_api() -> None:

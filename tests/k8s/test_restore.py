@@ -5,6 +5,7 @@ An autoscaler leaves a Deployment of 0 replicas alone, and the manifests set non
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from tests.k8s.rendered import ROOT, combined, folder
@@ -33,18 +34,12 @@ def test_every_writer_of_the_store_is_stopped_and_started_again() -> None:
 
 
 def test_the_autoscalers_that_would_start_the_writers_are_deleted_before_they_are_stopped() -> None:
-    kinds = {"hpa": "horizontalpodautoscaler", "scaledobject": "scaledobject"}
-    deleted = set()
-    for line in commands():
-        if " scale " in line:
-            break
-        kind, *names = line.split(" delete ")[1].replace("--ignore-not-found", "").split()
-        deleted |= {(kinds[kind], name) for name in names}
+    kinds = {"hpa": "HorizontalPodAutoscaler", "scaledobject": "ScaledObject"}
+    before = itertools.takewhile(lambda line: " scale " not in line, commands())
+    words = [line.split(" delete ")[1].replace("--ignore-not-found", "").split() for line in before]
+    deleted = {(kinds[kind], name) for kind, *names in words for name in names}
     for rendering in (folder("overlays/production"), combined(("postgres",))):
-        scaling = {
-            (found["kind"].lower(), found["metadata"]["name"])
-            for kind in ("HorizontalPodAutoscaler", "ScaledObject")
-            for found in rendering.of(kind)
-            if found["spec"]["scaleTargetRef"]["name"] in {"gateway", "generation"}
-        }
+        scalers = [one for kind in kinds.values() for one in rendering.of(kind)]
+        scaling = {(one["kind"], one["metadata"]["name"]) for one in scalers
+                   if one["spec"]["scaleTargetRef"]["name"] in {"gateway", "generation"}}  # fmt: skip
         assert scaling <= deleted

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.k8s.promises import PROMISES
 from tests.k8s.rendered import (
     COMPONENTS,
     EGRESSES,
+    EXPECTED,
     Rendering,
     combined,
     every_rendering,
+    faults,
     folder,
 )
 from tests.support.kubernetes import NEWEST, OLDEST, fault
@@ -27,32 +28,36 @@ def assert_valid(rendering: Rendering, version: str) -> None:
         assert not wrong, f"{rendering.name}, {found['kind']}/{found['metadata']['name']}: {wrong}"
 
 
+def broken(rendering: Rendering, name: str) -> list[str]:
+    """What a feature promises of a rendering that contains it, whatever stands beside it, and is not so."""
+    return faults(rendering, EXPECTED["features"][name]["promises"])
+
+
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @every_rendering
 def test_objects_hold_to_their_schemas(render: Callable[[], Rendering], version: str) -> None:
     assert_valid(render(), version)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", list(itertools.combinations(COMPONENTS, 2)), ids="+".join)
-def test_features_combine_in_pairs(pair: tuple[str, str]) -> None:
-    rendering = combined(pair)
+# Both of EGRESSES replace the egress of generation to providers.
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(pytest.param(pair, marks=pytest.mark.slow) for pair in itertools.combinations(COMPONENTS, 2)),
+        *(tuple(name for name in COMPONENTS if name != left_out) for left_out in EGRESSES),
+    ],
+    ids="+".join,
+)
+def test_features_combine(names: tuple[str, ...]) -> None:
+    rendering = combined(names)
     assert_valid(rendering, NEWEST)
-    if pair != EGRESSES:
-        assert [name for name in pair if not PROMISES[name](rendering)] == []
-    names = [(found["apiVersion"], found["kind"], found["metadata"]["name"]) for found in rendering.objects]
-    assert len(names) == len(set(names))
+    if names != EGRESSES:
+        assert [found for name in names for found in broken(rendering, name)] == []
+    places = [(found["apiVersion"], found["kind"], found["metadata"]["name"]) for found in rendering.objects]
+    assert len(places) == len(set(places))
 
 
-def test_all_components_combine() -> None:
-    # Both replace the egress of generation to providers.
-    for left_out in EGRESSES:
-        rendering = combined(tuple(name for name in COMPONENTS if name != left_out))
-        assert_valid(rendering, NEWEST)
-        broken = [name for name in COMPONENTS if name != left_out and not PROMISES[name](rendering)]
-        assert not broken
-
-
-def test_every_component_promises_something_that_the_base_lacks() -> None:
-    assert set(PROMISES) == set(COMPONENTS)
-    assert [name for name, holds in PROMISES.items() if holds(folder("base"))] == []
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_feature_promises_something_that_the_base_lacks(name: str) -> None:
+    assert broken(folder("base"), name)
+    assert not broken(combined((name,)), name)

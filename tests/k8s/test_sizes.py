@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from pathlib import Path
@@ -13,12 +12,10 @@ import yaml
 
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
-from dramaturg.client import DramaturgClient
 from dramaturg.service.channel import open_channel
-from dramaturg.service.settings import ChannelSettings
 from tests.k8s.configured import load_judges
-from tests.k8s.processes import ADDRESS, started, wait_until_ready
-from tests.k8s.rendered import K8S, ROOT, folder, render
+from tests.k8s.processes import ADDRESS, bare, caller, started
+from tests.k8s.rendered import K8S, folder, render
 
 README = (K8S / "README.md").read_text(encoding="utf-8")
 MEBIBYTES = {"Mi": 1, "Gi": 1024}
@@ -38,11 +35,8 @@ def test_the_table_of_sizes_counts_what_is_rendered(size: str) -> None:
         total = sum(int(text[:-2]) * MEBIBYTES[text[-2:]] * count for text, count in found)
         return f"{total} MiB" if total < 1024 else f"{total / 1024:.1f} GiB".replace(".0 ", " ")
 
-    assert (deployments, pods, objects) == (
-        str(len(rendering.pods())),
-        str(sum(counts.values())),
-        str(len(rendering.objects)),
-    )
+    rendered = [str(count) for count in (len(rendering.pods()), sum(counts.values()), len(rendering.objects))]
+    assert [deployments, pods, objects] == rendered
     assert (requested, limits) == (memory("requests"), memory("limits"))
 
 
@@ -50,11 +44,8 @@ def test_the_table_of_sizes_counts_what_is_rendered(size: str) -> None:
 async def test_one_pod_has_a_judge_for_every_role(tmp_path: Path) -> None:
     rendering = render({"size": "single", "backend": "offline"})
     ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
-    async with started(rendering, tmp_path, ledger) as (replica, process):
-        await wait_until_ready(replica, process)
-        settings = ChannelSettings(token_file=tmp_path / "token", token_over_plain_text=True)
-        async with DramaturgClient(f"{ADDRESS}:50051", settings) as client:
-            judges = {(judge.role, judge.name) for judge in await client.list_judges()}
+    async with started(rendering, tmp_path, ledger), caller(tmp_path) as client:
+        judges = {(judge.role, judge.name) for judge in await client.list_judges()}
     assert {("critic", "offline"), ("graph", "built-in"), ("embedding", "built-in")} <= judges
 
 
@@ -69,25 +60,17 @@ async def test_the_job_for_ci_ends_with_the_exit_code_of_its_evaluation(tmp_path
     arguments = [
         one.replace("/data", str(tmp_path)).replace("gateway.dramaturg", ADDRESS) for one in container["args"]
     ]
-    (codes,) = [
-        one["onExitCodes"]["values"]
-        for one in job["spec"]["podFailurePolicy"]["rules"]
-        if "onExitCodes" in one
-    ]
+    rules = job["spec"]["podFailurePolicy"]["rules"]
+    (codes,) = [one["onExitCodes"]["values"] for one in rules if "onExitCodes" in one]
     ledger = {"DRAMATURG_GENERATION_LEDGER_URL": f"sqlite:///{tmp_path}/completions.sqlite3"}
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "DRAMATURG_CHANNEL_TOKEN_FILE": str(tmp_path / "token"),
-        "DRAMATURG_CHANNEL_TOKEN_OVER_PLAIN_TEXT": "true",
-    }
+    environment = bare(
+        tmp_path,
+        DRAMATURG_CHANNEL_TOKEN_FILE=str(tmp_path / "token"),
+        DRAMATURG_CHANNEL_TOKEN_OVER_PLAIN_TEXT="true",
+    )
     program = [str(Path(sys.executable).with_name(container["command"][0])), *container["command"][1:]]
-    async with started(render({"size": "single", "backend": "offline"}), tmp_path, ledger) as (
-        replica,
-        process,
-    ):
-        await wait_until_ready(replica, process)
+    rendering = render({"size": "single", "backend": "offline"})
+    async with started(rendering, tmp_path, ledger):
         for rows, code in ((data["data"]["answers.csv"], 0), ("not,rows\n1,2\n", 2)):
             (tmp_path / "answers.csv").write_text(rows, encoding="utf-8")
             job_process = await asyncio.create_subprocess_exec(
@@ -102,8 +85,7 @@ async def test_the_job_for_ci_ends_with_the_exit_code_of_its_evaluation(tmp_path
 async def test_a_group_serves_each_judge_at_the_address_that_the_gateway_has(tmp_path: Path) -> None:
     rendering = folder("standard")
     targets = {judge.role: judge.target for judge in load_judges(rendering, tmp_path).judges}
-    async with started(rendering, tmp_path, {}, name="agents") as (replica, process):
-        await wait_until_ready(replica, process)
+    async with started(rendering, tmp_path, {}, name="agents"):
         for role in ("synthesize", "critic", "execute", "commonsense"):
             host, _, port = targets[role].partition(":")
             assert host == "agents"

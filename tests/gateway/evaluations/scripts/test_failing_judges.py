@@ -89,6 +89,19 @@ async def test_a_judge_that_hangs_times_out_and_holds_up_no_other() -> None:
         await until(lambda: hanging.cancelled == 4)
 
 
+async def test_a_judge_whose_process_stands_still_times_out_and_holds_up_no_other() -> None:
+    """It takes the connection, and says nothing at all."""
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with (
+        server,
+        gateway_client(*agents(Fake("critic", target=target)), judge_timeout_seconds=1) as client,
+    ):
+        result = await evaluate_result(client, scripts_request(1))
+    assert reasons(result, *CRITIC.criteria) == {"TIMED_OUT"}
+    assert passes(result) == set(ABSEVAL) - set(CRITIC.criteria)
+
+
 async def test_the_result_comes_before_the_callers_deadline() -> None:
     started = time.monotonic()
     async with gateway_client(*agents(Fake("critic", Hanging()), Fake("synthesize", Hanging()))) as client:

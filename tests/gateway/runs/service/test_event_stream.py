@@ -175,6 +175,8 @@ async def test_a_run_that_gets_nothing_done_is_told_of_all_the_same(
 async def test_the_stream_of_a_paused_run_is_not_silent(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Proxies end silent streams, Envoy after five minutes unless it is told otherwise."""
+    assert event_stream._MAX_SILENT_SECONDS < event_stream._MAX_IDLE_SECONDS == 20
     monkeypatch.setattr(event_stream, "_MAX_IDLE_SECONDS", 0.1)
     service.run(RUN_STATE_PAUSED)
     stream = watch(service)
