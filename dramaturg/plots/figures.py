@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, radians, sin
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from dramaturg.report.charts import Mark, drawn_map, shortened
 from dramaturg.report.tokens import SERIES, light
-from dramaturg.tables.model import Point, PointMap, file_name
+from dramaturg.tables.model import Cell, Point, PointMap, file_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,8 @@ _POINTS_A_PIXEL = 0.54
 """Typographic points of a plot for a pixel of the drawn map, which is 720 pixels wide."""
 _HEIGHT = 4.2
 """The usual height in inches."""
+_USUAL_NAMES = 0.8
+"""The part of it, in inches, that names of categories may take."""
 
 _LEGEND_LINE = 0.21
 """The height of a line of a legend in inches."""
@@ -102,13 +104,13 @@ class BarChart(Figure):
             for bar, (at, _) in zip(bars, shown, strict=True):
                 if self.printed_from is not None and at > self.printed_from - 0.5:
                     bar.set(hatch="//", alpha=0.6)
-            _draw_bounds(axes, places, values, self.bounds.get(name, ()), "0.25")
+            _draw_bounds(axes, places, values, self.bounds.get(name, ()), "0.25", outlined=True)
         _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return _width(0.28 * len(self.labels) * self._columns()), _HEIGHT
+        return _width(0.28 * len(self.labels) * self._columns()), _HEIGHT + _names_height(self.labels)
 
     def _columns(self) -> int:
         """The number of bars side by side."""
@@ -271,6 +273,15 @@ class PointChart(Figure):
         return 7.6, 5.0
 
 
+def counted(caption: str, cells: Iterable[Cell]) -> str:
+    """A title with the least and the largest number of items that its figures rest on."""
+    counts = [cell.judged for cell in cells if cell.judged is not None and cell.value is not None]
+    if not counts:
+        return caption
+    least, most = min(counts), max(counts)
+    return f"{caption} (n = {least:,}{f' to {most:,}' if most > least else ''})"
+
+
 def can_draw() -> bool:
     """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
@@ -325,18 +336,43 @@ def _add_legend(canvas: Canvas, axes: Axes) -> None:
     canvas.legend(marks, names, loc="outside lower center", ncols=columns, frameon=False)
 
 
+def _names_height(labels: Sequence[str]) -> float:
+    """How many inches long names take from the plot beyond what a usual figure leaves for them."""
+    angle = _angle(labels)
+    return max(0.0, max(map(len, labels), default=0) * sin(radians(angle)) / _LETTERS_AN_INCH - _USUAL_NAMES)
+
+
+def _angle(labels: Sequence[str]) -> int:
+    """How steep names stand, in degrees: steeper where many of them are close to each other."""
+    if max(map(len, labels), default=0) <= _UPRIGHT:
+        return 0
+    return 35 if len(labels) <= _UPRIGHT else 60
+
+
 def _width(categories: float) -> float:
     """The width of a figure in inches, by that of its categories."""
     return max(5.0, 1.6 + categories)
 
 
-def _draw_bounds(axes: Axes, places: Sequence[float], values: Values, bounds: Bounds, color: Any) -> None:
-    """Draws the intervals of the values that have one."""
+def _draw_bounds(
+    axes: Axes,
+    places: Sequence[float],
+    values: Values,
+    bounds: Bounds,
+    color: Any,
+    *,
+    outlined: bool = False,
+) -> None:
+    """Draws the intervals of the values that have one. On bars of dark colours an outline makes them seen."""
+    from matplotlib.patheffects import withStroke
+
     for place, value, ends in zip(places, values, bounds, strict=False):
         if value is not None and ends is not None:
             # An interval by another method than the value need not contain it.
             below, above = max(0.0, value - ends[0]), max(0.0, ends[1] - value)
-            axes.errorbar([place], [value], [[below], [above]], color=color, capsize=2, linewidth=1)
+            drawn = axes.errorbar([place], [value], [[below], [above]], color=color, capsize=2, linewidth=1)
+            for line in drawn.lines[2] if outlined else ():
+                line.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def _finish_scale(figure: Figure, axes: Axes) -> None:
@@ -351,8 +387,5 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
 
 def _label_categories(axes: Axes, labels: Sequence[str], places: Sequence[int] | None = None) -> None:
     at = range(len(labels)) if places is None else places
-    if max(map(len, labels), default=0) > _UPRIGHT:
-        # Names stand steeper where many of them are close to each other.
-        axes.set_xticks(at, list(labels), rotation=35 if len(labels) <= _UPRIGHT else 60, ha="right")
-    else:
-        axes.set_xticks(at, list(labels))
+    angle = _angle(labels)
+    axes.set_xticks(at, list(labels), rotation=angle, ha="right" if angle else "center")

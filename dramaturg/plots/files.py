@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.plots.figures import Figure, HeatMap, IntervalChart, PointChart, write_figure
+from dramaturg.plots.figures import Figure, HeatMap, IntervalChart, PointChart, counted, write_figure
 from dramaturg.plots.tables import csv, latex, markdown
 from dramaturg.tables import sections
 from dramaturg.tables.cells import SHARE
-from dramaturg.tables.model import Cell, Table, named
+from dramaturg.tables.model import Table, named
 
 _FORMS = ((".md", markdown), (".csv", csv), (".tex", latex))
 
@@ -72,7 +72,7 @@ def _figures(table: Table) -> Iterator[Figure]:
             for label, row in zip(labels, table.rows, strict=True)
         }
         columns = [table.columns[place].name for place in heated]
-        caption = _counted(table.caption, (cell for place in heated for cell in table.column(place)))
+        caption = counted(table.caption, (cell for place in heated for cell in table.column(place)))
         yield HeatMap(table.name, caption, columns, series, limits=_limits(table, heated))
     for place in range(len(table.columns)):
         cells = table.column(place)
@@ -81,7 +81,7 @@ def _figures(table: Table) -> Iterator[Figure]:
             bounds = [cell.bounds or (None, None) for cell in cells]
             yield IntervalChart(
                 f"{table.name}-intervals",
-                _counted(table.caption, cells),
+                counted(table.caption, cells),
                 labels,
                 {
                     "mean": [cell.value for cell in cells],
@@ -92,15 +92,6 @@ def _figures(table: Table) -> Iterator[Figure]:
                 limits=scales.pop(),
             )
             return
-
-
-def _counted(caption: str, cells: Iterable[Cell]) -> str:
-    """A caption with the least and the largest number of items that its figures rest on."""
-    counts = [cell.judged for cell in cells if cell.judged is not None and cell.value is not None]
-    if not counts:
-        return caption
-    least, most = min(counts), max(counts)
-    return f"{caption} (n = {least:,}{f' to {most:,}' if most > least else ''})"
 
 
 def _limits(table: Table, places: Sequence[int]) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.results.sums import ModelSums
 
 _STEPS = 200
@@ -188,3 +189,29 @@ def mean_of(values: Sequence[float], lowest: float, highest: float) -> Mean:
         lowest,
         highest,
     )
+
+
+def estimate_of(
+    mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0), cluster: str = "sample"
+) -> Estimate:
+    """A mean as a message.
+
+    Args:
+        mean: The mean.
+        total: How many values it would rest on without abstentions.
+        scale: The lowest and the highest value.
+        cluster: What the interval is clustered by.
+    """
+    estimate = Estimate(count=mean.n, total=total)
+    if mean.value is None:
+        estimate.undefined = "there are no values"
+        return estimate
+    estimate.value = mean.value
+    if mean.lower is not None and mean.upper is not None:
+        estimate.lower, estimate.upper = mean.lower, mean.upper
+        transformation = "logit" if math.isfinite(scale[1]) else "logarithm, inverse cube root"
+        method = "clopper-pearson" if mean.value in scale else f"student-t, {transformation}"
+        estimate.interval_method = f"{method}, clustered by {cluster}"
+    else:
+        estimate.interval_withheld = f"there is one {cluster}, or the values do not differ"
+    return estimate

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     EVENT_MATCHING_UNSPECIFIED,
@@ -20,6 +21,7 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
     ScoreSummary,
 )
 from dramaturg.results.names import abstention_name, reason_name
+from dramaturg.results.sums import SumAccumulator
 
 TEXT = "text"
 """The matching of events by equal texts or ids."""
@@ -67,8 +69,17 @@ class Counts:
     )
     """The edit distances, by mode and matching."""
 
-    def add(self, measured: MeasuredGraph) -> None:
-        """Counts a graph."""
+    def add(self, graphs: Iterable[MeasuredGraph]) -> None:
+        """Counts the graphs of one sample."""
+        distances: defaultdict[tuple[str, str], list[MeasureEditDistanceResponse]] = defaultdict(list)
+        for measured in graphs:
+            self._count(measured)
+            for matching, distance in _distances(measured):
+                distances[_mode_name(distance.mode), matching].append(distance)
+        for key, some in distances.items():
+            self.distances[key].add(some)
+
+    def _count(self, measured: MeasuredGraph) -> None:
         self.graphs += 1
         self.dropped += bool(measured.dropped)
         if measured.failure_reason:
@@ -86,15 +97,7 @@ class Counts:
         if measured.HasField("graph") and measured.requested_event_count:
             self.event_count_mismatches += measured.requested_event_count != len(measured.graph.events)
         if measured.HasField("distance"):
-            matching = _matching_name(measured.event_matches.matching)
-            self.distances[_mode_name(measured.distance.mode), matching].add(measured.distance)
             self.unclear_events += len(measured.event_matches.unclear)
-        if measured.HasField("embedding_distance"):
-            by_meaning = measured.embedding_distance
-            matching = _matching_name(measured.embedding_matches.matching)
-            self.distances[_mode_name(by_meaning.mode), matching].add(by_meaning)
-        if measured.HasField("text_distance"):
-            self.distances[_mode_name(measured.text_distance.mode), TEXT].add(measured.text_distance)
 
 
 class Figures(NamedTuple):
@@ -142,6 +145,16 @@ def _matching_name(matching: EventMatching.ValueType) -> str:
     return EventMatching.Name(matching).removeprefix("EVENT_MATCHING_").lower()
 
 
+def _distances(measured: MeasuredGraph) -> Iterator[tuple[str, MeasureEditDistanceResponse]]:
+    """The distances of a graph, each with its matching. An abstention has none."""
+    if measured.HasField("distance"):
+        yield _matching_name(measured.event_matches.matching), measured.distance
+    if measured.HasField("embedding_distance"):
+        yield _matching_name(measured.embedding_matches.matching), measured.embedding_distance
+    if measured.HasField("text_distance"):
+        yield TEXT, measured.text_distance
+
+
 EDITS = tuple(member.name for member in EditCounts.DESCRIPTOR.fields)
 """The six kinds of edit."""
 
@@ -158,30 +171,19 @@ class DistanceSums:
     """Of how many the six counts are the only ones that the tie rule leaves."""
     lower: int = 0
     """The sum of the lower bounds."""
-    upper: int = 0
-    """The sum of the upper bounds: the costs of the best mappings found."""
-    edits: Counter[str] = field(default_factory=Counter)
+    upper: SumAccumulator = field(default_factory=SumAccumulator)
+    """The upper bounds, sample by sample: the costs of the best mappings found."""
+    edits: Mapping[str, SumAccumulator] = field(
+        default_factory=lambda: {edit: SumAccumulator() for edit in EDITS}
+    )
     """The edits of those mappings, by kind."""
 
-    def add(self, distance: MeasureEditDistanceResponse) -> None:
-        """Adds a distance."""
-        self.measured += 1
-        self.proven += distance.proven
-        self.edits_proven += distance.edits_proven
-        self.lower += distance.lower_bound
-        self.upper += distance.upper_bound
-        for edit in EDITS:
-            self.edits[edit] += getattr(distance.edits, edit)
-
-    def describe(self) -> dict[str, Any]:
-        """The means as JSON: the true one lies between ``mean_lower_bound`` and ``mean``."""
-        return {
-            "measured": self.measured,
-            "proven": self.proven,
-            "edits_proven": self.edits_proven,
-            "mean": self.upper / self.measured if self.measured else None,
-            "mean_lower_bound": self.lower / self.measured if self.measured else None,
-            "mean_edits": {
-                edit: self.edits[edit] / self.measured if self.measured else None for edit in EDITS
-            },
-        }
+    def add(self, distances: Sequence[MeasureEditDistanceResponse]) -> None:
+        """Adds the distances of one sample."""
+        self.measured += len(distances)
+        self.proven += sum(one.proven for one in distances)
+        self.edits_proven += sum(one.edits_proven for one in distances)
+        self.lower += sum(one.lower_bound for one in distances)
+        self.upper.add_values([one.upper_bound for one in distances])
+        for edit, sums in self.edits.items():
+            sums.add_values([getattr(one.edits, edit) for one in distances])

@@ -12,13 +12,11 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from dramaturg.api.alignment.v1 import alignment_service_pb2
-from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.alignment.v1.ranking_pb2 import RankedItem, RankSystemsRequest, RankSystemsResponse
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry, RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.roles.v1 import role_service_pb2
-from dramaturg.results.means import Mean
 from dramaturg.service.errors import from_rpc_error
 from gateway.processes.process import Ask
 
@@ -68,31 +66,6 @@ class Statistics:
         """Adds a problem to those of the summary."""
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-def estimate_of(
-    mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0), cluster: str = "sample"
-) -> Estimate:
-    """A mean as a message.
-
-    Args:
-        mean: The mean.
-        total: How many values it would rest on without abstentions.
-        scale: The lowest and the highest value.
-        cluster: What the interval is clustered by.
-    """
-    estimate = Estimate(count=mean.n, total=total)
-    if mean.value is None:
-        estimate.undefined = "there are no values"
-        return estimate
-    estimate.value = mean.value
-    if mean.lower is not None and mean.upper is not None:
-        estimate.lower, estimate.upper = mean.lower, mean.upper
-        method = "clopper-pearson" if mean.value in scale else "student-t, logit"
-        estimate.interval_method = f"{method}, clustered by {cluster}"
-    else:
-        estimate.interval_withheld = f"there is one {cluster}, or the values do not differ"
-    return estimate
 
 
 async def call_service(registry: Registry, question: bytes) -> bytes:

@@ -123,12 +123,12 @@ def score_edges(request: pb.ScoreEdgesRequest) -> pb.ScoreEdgesResponse:
     ]
     everything = [*earlier, *scores]
     response = encode_choices(choices)
-    response.summary.CopyFrom(encode_summary(summarise(everything, choices)))
+    response.summary.CopyFrom(encode_summary(summarise(everything, choices), choices))
     if request.report_predicted:
         response.reports.extend(encode_report(check(graph, None)) for graph in predicted)
     for by in request.by:
         for value, members in group(everything, by).items():
-            summary = encode_summary(summarise(members, choices))
+            summary = encode_summary(summarise(members, choices), choices)
             response.groups.add(by=by, value=value, summary=summary)
     if not request.omit_scores:
         response.scores.extend(encode_score(score, choices) for score in scores)

@@ -15,7 +15,7 @@ set; chains have a lower one.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +23,12 @@ from itertools import combinations, pairwise
 from math import fsum
 from random import Random
 
+from dramaturg.results.means import Mean, mean_of_sums
+from dramaturg.results.sums import SumAccumulator
 from services.graph.model import Edge, Order, ScriptGraph, max_degree, sinks, sources, with_edges
+
+RATES = ("precision", "recall", "f1", "iou")
+"""The measures that have intervals."""
 
 
 class EmptyRule(Enum):
@@ -76,6 +81,7 @@ class Choices:
     orientation: Orientation = Orientation.CONVENTIONAL
     reduce: bool = False
     closure: bool = False
+    cluster_tag: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ class Summary:
     micro: Measures | None
     closure_macro: Measures | None
     closure_micro: Measures | None
+    rates: Mapping[str, Mean]
+    """The macro means of ``RATES`` with their intervals. Empty without ``macro``."""
 
 
 def score_pair(
@@ -186,28 +194,43 @@ def measure(counts: Counts, choices: Choices) -> Measures | None:
 
 def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
     """Averages pairs: macro (the mean of each pair's measures) and micro (all edges as if of one pair)."""
-    counts = [score.counts for score in scores]
     closures = [score.closure for score in scores if score.closure is not None]
-    macro, excluded = _macro(counts, choices)
+    counts = [score.counts for score in scores]
+    measures = [measure(one, choices) for one in counts]
     return Summary(
         pairs=len(scores),
         exact_matches=sum(score.exact_match for score in scores),
-        excluded=excluded,
+        excluded=measures.count(None),
         unreduced=sum(score.unreduced for score in scores),
-        macro=macro,
+        macro=_macro(measures),
         micro=_micro(counts, choices),
-        closure_macro=_macro(closures, choices)[0],
+        closure_macro=_macro([measure(one, choices) for one in closures]),
         closure_micro=_micro(closures, choices),
+        rates=_rates(scores, measures, choices.cluster_tag),
     )
 
 
-def _macro(counts: Sequence[Counts], choices: Choices) -> tuple[Measures | None, int]:
-    measures = [found for one in counts if (found := measure(one, choices)) is not None]
-    excluded = len(counts) - len(measures)
-    if not measures:
-        return None, excluded
+def _macro(measures: Sequence[Measures | None]) -> Measures | None:
+    found = [one for one in measures if one is not None]
+    if not found:
+        return None
     names = Measures.__dataclass_fields__
-    return Measures(**{n: fsum(getattr(m, n) for m in measures) / len(measures) for n in names}), excluded
+    return Measures(**{n: fsum(getattr(m, n) for m in found) / len(found) for n in names})
+
+
+def _rates(scores: Sequence[PairScore], measures: Sequence[Measures | None], tag: str) -> Mapping[str, Mean]:
+    """The means of the rates, with intervals clustered by a tag."""
+    clusters: defaultdict[str | int, list[Measures]] = defaultdict(list)
+    for place, (score, found) in enumerate(zip(scores, measures, strict=True)):
+        if found is not None:
+            clusters[score.tags.get(tag, place) if tag else place].append(found)
+    means = {}
+    for name in RATES if clusters else ():
+        sums = SumAccumulator()
+        for members in clusters.values():
+            sums.add_values([getattr(one, name) for one in members])
+        means[name] = mean_of_sums(sums.sums("", ""), 0.0, 1.0)
+    return means
 
 
 def _micro(counts: Sequence[Counts], choices: Choices) -> Measures | None:

@@ -25,6 +25,15 @@ def drawn_lines(file: Path) -> list[list[float]]:
     return [[_value(text, float(y)) for y in re.findall(r"[ML] \S+ (\S+)", path)] for path in paths]
 
 
+def drawn_intervals(file: Path) -> list[tuple[float, float]]:
+    """The ends of the intervals of bars and points, series by series."""
+    text = _plot(file)
+    bars = re.findall(
+        rf'<g id="LineCollection_\d+">\s*<path d="M {_NUMBER} {_NUMBER} \nL {_NUMBER} {_NUMBER}', text
+    )
+    return [(_value(text, float(low)), _value(text, float(high))) for _, low, _, high in bars]
+
+
 def drawn_cells(file: Path) -> list[float]:
     """The numbers of a heat map, row by row, to two digits."""
     text = file.read_text(encoding="utf-8").partition('<g id="axes_2">')[0]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import (
@@ -16,10 +18,11 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     UnusableReplies,
 )
 from dramaturg.results.dialogues import HIGHEST, LOWEST
+from dramaturg.results.means import estimate_of, mean_of
 from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
+from dramaturg.summaries.ratings import GROUPS, HARD, PairCount, Rated, scores, task_scores
 from gateway.evaluations.judge_comparisons import ComparedJudgement
-from gateway.evaluations.statistics import Statistics, estimate_of
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import OrderEffect, RepeatCounter
 
@@ -127,6 +130,10 @@ class DialoguesFigures(KindFigures):
                 both_orders_count=effect.both,
                 inconsistent_share=effect.inconsistent_share,
                 first_presented_share=effect.first_presented_share,
+                win_rate=_mean(count, (1, 0, 0)),
+                tie_rate=_mean(count, (0, 1, 0)),
+                lose_rate=_mean(count, (0, 0, 1)),
+                win_lose_difference=_mean(count, (1, 0, -1), (-1.0, 1.0)),
             )
             self._repeats[key].write(figures)
             yield figures
@@ -142,3 +149,11 @@ class DialoguesFigures(KindFigures):
                 high_share=one.high_share,
                 abstentions_by_reason=one.abstentions,
             )
+
+
+def _mean(
+    count: PairCount, values: tuple[int, int, int], scale: tuple[float, float] = (0.0, 1.0)
+) -> Estimate:
+    """The mean of the values of a win, a tie and a loss over the judged comparisons, each of a sample."""
+    judged = list(chain(*map(repeat, values, (count.win, count.tie, count.lose))))
+    return estimate_of(mean_of(judged, *scale), len(judged) + count.abstained, scale)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     EvaluateGraphsRequest,
@@ -25,6 +27,8 @@ from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesReques
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.graphs import GRAPHS
+from dramaturg.results.means import estimate_of, mean_of_sums
+from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.concurrency import gather_all
 from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.graphs.measurements import GraphMeasurer
@@ -40,6 +44,9 @@ from gateway.judges.selection import JudgeAssignment
 
 MAX_SCORES = 200_000
 """The most scores of one request (``graph.v1.ScoreEdgesRequest``)."""
+_SAMPLE = "sample"
+_COUNTS = (0.0, inf)
+"""The ends of the scale of edits."""
 
 
 class GraphsKindSummary(KindSummary):
@@ -55,16 +62,22 @@ class GraphsFigures(KindFigures):
     """Graphs by setup: task and model."""
 
     def __init__(self) -> None:
+        self._samples = 0
         self._counts: defaultdict[Setup, Counts] = defaultdict(Counts)
         self._scores: defaultdict[Setup, list[EdgeScore]] = defaultdict(list)
 
     def add(self, parts: Sequence[GraphsResult]) -> None:
         for result in parts:
+            self._samples += 1
+            graphs: defaultdict[Setup, list[MeasuredGraph]] = defaultdict(list)
             for measured in result.graphs:
                 setup = Setup(task_name(result.task), measured.model)
-                self._counts[setup].add(measured)
+                graphs[setup].append(measured)
                 if measured.HasField("score"):
-                    self._scores[setup].append(EdgeScore(counts=measured.score.counts))
+                    tags = {_SAMPLE: str(self._samples)}
+                    self._scores[setup].append(EdgeScore(counts=measured.score.counts, tags=tags))
+            for setup, some in graphs.items():
+                self._counts[setup].add(some)
 
     def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         for setup, counts in sorted(self._counts.items()):
@@ -96,22 +109,26 @@ class GraphsFigures(KindFigures):
         if len(scores) > MAX_SCORES:
             statistics.note(f"{len(scores)} scores of {setup.model!r} exceed {MAX_SCORES}: they have no mean")
             return None
-        request = ScoreEdgesRequest(scored=scores, omit_scores=True)
+        request = ScoreEdgesRequest(scored=scores, omit_scores=True, cluster_tag=_SAMPLE)
         response = statistics.graph("ScoreEdges", request)
         return None if response is None else response.summary
 
 
 def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:
-    described = sums.describe()
+    def mean(one: SumAccumulator) -> Estimate:
+        return estimate_of(mean_of_sums(one.sums("", ""), *_COUNTS), one.judged, _COUNTS)
+
     return DistanceFigures(
         mode=mode,
         matching=matching,
         measured_count=sums.measured,
         proven_count=sums.proven,
         edits_proven_count=sums.edits_proven,
-        mean=described["mean"],
-        mean_lower_bound=described["mean_lower_bound"],
-        mean_edits=described["mean_edits"],
+        mean=sums.upper.total / sums.measured,
+        mean_lower_bound=sums.lower / sums.measured,
+        mean_edits={edit: one.total / sums.measured for edit, one in sums.edits.items()},
+        distance=mean(sums.upper),
+        edits={edit: mean(one) for edit, one in sums.edits.items()},
     )
 
 

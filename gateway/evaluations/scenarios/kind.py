@@ -31,7 +31,7 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.authoring.duplicates import repeats
 from dramaturg.judge.roles import AUTHOR, EMBEDDING
 from dramaturg.judge.usage import total_usage
-from dramaturg.results.means import mean_of_sums
+from dramaturg.results.means import estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
 from dramaturg.results.sums import SumAccumulator
@@ -42,7 +42,7 @@ from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationScope
-from gateway.evaluations.statistics import Statistics, estimate_of
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.judges.registry import Registry

@@ -35,7 +35,7 @@ from dramaturg.judge.rubrics import encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
-from dramaturg.results.means import mean_of_sums
+from dramaturg.results.means import estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import TEXTS, score_of
@@ -47,7 +47,7 @@ from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, t
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
-from gateway.evaluations.statistics import Statistics, estimate_of
+from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
 from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.tables.cells import estimate_cell, figure
 from dramaturg.tables.model import ABSENT, Cell
+
+NOT_SAMPLED = "Counts of the data itself, which is no sample: they have no interval."
+"""The note on counts without an interval."""
 
 
 def words(text: str, printed: str = "") -> Cell:
@@ -25,27 +28,10 @@ def number(value: float | None, digits: int, printed: str = "") -> Cell:
     return Cell(ABSENT if value is None else f"{value:.{digits}f}", value, printed=printed)
 
 
-def counted(cell: Cell, judged: int, total: int) -> Cell:
-    """A figure without an interval, with the number of items that it rests on."""
-    if cell.value is None:
-        return cell
-    return replace(cell, text=f"{cell.text} (n {judged})", judged=judged, total=total)
-
-
 def probability(value: float | None, digits: int) -> Cell:
     """A cell with a probability, which is below the last digit rather than 0. None: it is not defined."""
     cell, least = number(value, digits), 10**-digits
     return cell if value is None or value >= least / 2 else Cell(f"< {least:.{digits}f}", value)
-
-
-def percent(value: float | None, digits: int, printed: str = "") -> Cell:
-    """A cell with a share from 0 to 1, in percent."""
-    return number(None if value is None else 100 * value, digits, printed)
-
-
-def share(part: int, parts: Sequence[int], digits: int, printed: str = "") -> Cell:
-    """A cell with the share of a part, in percent. Not defined if all parts are 0."""
-    return percent(part / sum(parts) if sum(parts) else None, digits, printed)
 
 
 def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
@@ -57,6 +43,18 @@ def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
     details += [f"n {found.count}"] if found.count and cell.value is not None else []
     text = f"{cell.text} ({', '.join(details)})" if details else cell.text
     return replace(cell, text=text, judged=found.count or None, note="", printed=printed)
+
+
+def percents(found: Estimate | None, digits: int, printed: str = "") -> Cell:
+    """A cell with the estimate of a share from 0 to 1, in percent."""
+    if found is None:
+        return number(None, digits, printed)
+    scaled = Estimate()
+    scaled.CopyFrom(found)
+    for name in ("value", "lower", "upper"):
+        if found.HasField(name):
+            setattr(scaled, name, 100 * getattr(found, name))
+    return estimate(scaled, digits, printed)
 
 
 def average(cells: Iterable[Cell], digits: int, printed: str = "") -> Cell:

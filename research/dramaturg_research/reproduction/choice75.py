@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, Summary
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as prompts
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.choice75 import ALL, DEV, FORMATS, PAPER_COUNT, read_folder, select_rows
-from dramaturg_research.reproduction.cells import average, count, estimate, number, words
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, average, count, estimate, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -179,7 +179,8 @@ def _table_1(summary: Summary) -> Table:
         rows,
         name="table-1",
         notes=[
-            "The counts of the hand-written format are of the development part, the others of both parts."
+            "The counts of the hand-written format are of the development part, the others of both parts.",
+            NOT_SAMPLED,
         ],
     )
 

@@ -22,7 +22,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.judge.role_sets import FIXED_ROLES, role_set
-from dramaturg.plots.figures import LineChart
+from dramaturg.plots.figures import LineChart, counted
 from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Cell, Column, Row, Table
@@ -451,6 +451,7 @@ async def _section_4_1(session: Session, name: str, study: Study) -> Table:
         [Column("Figure"), Column("best"), Column("worst")],
         rows,
         name="section-4-1" if name == "CNN" else f"section-4-1-{name.lower()}",
+        notes=["Pairs and shares describe the data itself, which is no sample: they have no interval."],
         printed_note="In brackets: the number of the paper (pairs) or of the study.",
     )
 
@@ -485,9 +486,11 @@ def _figure_7(data: str, judges: Sequence[_Judge]) -> LineChart:
         if pairs:
             least, most = min(pairs), max(pairs)
             notes.append(f"{name}: {most if least == most else f'{least} to {most}'} pairs a point.")
+    shown = [cell for line in cells.values() for cell in line.values()]
+    positive = all(cell.bounds is None or cell.bounds[0] >= 0 for cell in shown)
     return LineChart(
         "figure-7" if data == "CNN" else f"figure-7-{data.lower()}",
-        f"Figure 7: Effect of the number of roles, {data}",
+        counted(f"Figure 7: Effect of the number of roles, {data}", shown),
         list(map(str, counts)),
         {
             name: [line[roles].value if roles in line else None for roles in counts]
@@ -495,6 +498,7 @@ def _figure_7(data: str, judges: Sequence[_Judge]) -> LineChart:
         },
         value_name="Pearson correlation with people",
         label_name="subjective roles (k)",
+        limits=(0 if positive else -1, 1),
         notes=notes,
         bounds={
             name: [line[roles].bounds if roles in line else None for roles in counts]

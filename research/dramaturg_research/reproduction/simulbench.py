@@ -26,10 +26,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import RatingFigures, ReplyPairFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.datasets.json_lines import LineError, json_values
-from dramaturg.plots.figures import BarChart, Bounds
+from dramaturg.plots.figures import BarChart, Bounds, counted
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.simulbench import read_scripts, read_tasks
-from dramaturg_research.reproduction.cells import count, estimate, number, percent, share, words
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, count, estimate, number, percents, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.session import Session
 
@@ -244,14 +244,12 @@ def _table_1(summary: Summary | None) -> Table:
 
 
 def _pair_row(one: ReplyPairFigures) -> Row:
-    counts = (one.win_count, one.tie_count, one.lose_count)
-    difference = one.difference if one.HasField("difference") else None
+    found = (one.win_rate, one.tie_rate, one.lose_rate, one.win_lose_difference)
     return Row(
         [
             words(f"{one.first_model} v.s. {one.second_model}"),
-            *(share(part, counts, _DIGITS) for part in counts),
-            percent(difference, _DIGITS),
-            count(sum(counts)),
+            *(percents(part, _DIGITS) for part in found),
+            count(one.win_rate.count),
         ]
     )
 
@@ -425,7 +423,7 @@ def _aggregation(released: Ratings) -> Table:
 def _script_counts(released: Ratings) -> Table:
     model = next(iter(_TABLE_4))
     cells = [
-        count(released[model, group].script_count, printed)
+        count(released.get((model, group), RatingFigures()).script_count, printed)
         for (group, _, _), printed in zip(_GROUPS, _SCRIPT_COUNTS, strict=True)
     ]
     return Table(
@@ -433,6 +431,7 @@ def _script_counts(released: Ratings) -> Table:
         [Column("Scripts"), *(Column(name, above) for _, name, above in _GROUPS)],
         [Row([words("released"), *cells])],
         name="section-4-2",
+        notes=[NOT_SAMPLED],
     )
 
 
@@ -455,8 +454,10 @@ def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:
     for name, title, groups in figures:
         series: dict[str, list[float | None]] = {}
         bounds: dict[str, Bounds] = {}
+        own: list[Cell] = []
         for group in groups:
             cells = [_mean(ratings.get((model, group))) for model in models]
+            own += cells
             mine = [cell.value for cell in cells]
             bounds[heads[group]] = [cell.bounds for cell in cells]
             printed = [float(line.split()[places[group]]) for line in _TABLE_4.values()]
@@ -464,7 +465,7 @@ def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:
         labels = [*models, *(f"{model} (paper)" for model in _TABLE_4)]
         yield BarChart(
             name,
-            title,
+            counted(title, own),
             labels,
             series,
             value_name="mean rating",

@@ -13,6 +13,7 @@ from dramaturg.api.graph.v1 import script_graph_pb2
 from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from dramaturg.graphs.parsing.formats import Dialect, Parsed
 from dramaturg.graphs.parsing.graph import ReadGraph, TooLargeError
+from dramaturg.results.means import estimate_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.graph.model import (
@@ -225,6 +226,7 @@ def decode_choices(request: pb.ScoreEdgesRequest) -> Choices:
         orientation=_ORIENTATIONS[request.orientation],
         reduce=request.reduce,
         closure=request.closure,
+        cluster_tag=request.cluster_tag,
     )
 
 
@@ -265,7 +267,7 @@ def encode_score(score: PairScore, choices: Choices) -> pb.EdgeScore:
     )
 
 
-def encode_summary(summary: Summary) -> pb.ScoreSummary:
+def encode_summary(summary: Summary, choices: Choices) -> pb.ScoreSummary:
     """Encodes aggregate scores."""
     return pb.ScoreSummary(
         pair_count=summary.pairs,
@@ -276,7 +278,16 @@ def encode_summary(summary: Summary) -> pb.ScoreSummary:
         closure_macro=_encode_measures(summary.closure_macro),
         closure_micro=_encode_measures(summary.closure_micro),
         unreduced_count=summary.unreduced,
+        macro_rates=_encode_rates(summary, choices),
     )
+
+
+def _encode_rates(summary: Summary, choices: Choices) -> pb.EdgeRates | None:
+    if not summary.rates:
+        return None
+    cluster = choices.cluster_tag or "pair"
+    rates = {name: estimate_of(one, summary.pairs, cluster=cluster) for name, one in summary.rates.items()}
+    return pb.EdgeRates(**rates)
 
 
 def encode_choices(choices: Choices) -> pb.ScoreEdgesResponse:

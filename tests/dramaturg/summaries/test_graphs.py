@@ -45,38 +45,40 @@ def test_every_graph_is_counted_where_it_belongs() -> None:
         measured(failures=["The graph is not checked."]),
         abstained(verdict_pb2.ABSTAIN_REASON_TIMED_OUT),
     ):
-        counts.add(one)
+        counts.add([one])
     assert counts.abstentions == {"TIMED_OUT": 1}
     assert (counts.graphs, counts.checked, counts.cyclic, counts.removed_edges) == (4, 2, 1, 1)
     assert (counts.dropped, counts.unreduced, counts.unmeasured) == (1, 1, 1)
 
 
-def test_distances_are_means_with_bounds_where_they_are_not_proven() -> None:
+def test_distances_have_bounds_where_they_are_not_proven() -> None:
     sums = DistanceSums()
-    assert sums.describe()["mean"] is None
-    sums.add(distance(2, 2, inserted_events=1, inserted_edges=1))
-    sums.add(distance(1, 4, replaced_events=4))
-    found = sums.describe()
-    assert (found["measured"], found["proven"]) == (2, 1)
-    assert (found["mean"], found["mean_lower_bound"]) == (3, 1.5)
-    assert found["mean_edits"]["replaced_events"] == 2
+    sums.add([distance(2, 2, inserted_events=1, inserted_edges=1), distance(1, 4, replaced_events=4)])
+    assert (sums.measured, sums.proven, sums.lower, sums.upper.mean()) == (2, 1, 3, 3)
+    assert sums.edits["replaced_events"].mean() == 2
+
+
+def test_the_distances_of_a_sample_are_added_together() -> None:
+    counts = Counts()
+    counts.add([measured(distance=distance(2, 2)), measured(distance=distance(4, 4)), abstained()])
+    counts.add([measured(distance=distance(3, 3))])
+    (sums,) = counts.distances.values()
+    assert (sums.measured, sums.upper.samples, sums.upper.squared_totals) == (3, 2, 36 + 9)
 
 
 @given(st.lists(st.tuples(*(st.integers(0, 9) for _ in EDITS)), min_size=1))
-def test_the_mean_edits_add_up_to_the_mean_distance(rows: list[tuple[int, ...]]) -> None:
+def test_the_edits_add_up_to_the_distances(rows: list[tuple[int, ...]]) -> None:
     sums = DistanceSums()
     for row in rows:
-        sums.add(distance(sum(row), sum(row), **dict(zip(EDITS, row, strict=True))))
-    found = sums.describe()
-    assert sum(found["mean_edits"].values()) == pytest.approx(found["mean"])
-    assert found["mean"] == found["mean_lower_bound"]
+        sums.add([distance(sum(row), sum(row), **dict(zip(EDITS, row, strict=True)))])
+    assert sum(one.total for one in sums.edits.values()) == sums.upper.total == sums.lower
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1))
 def test_abstentions_count_as_zero_in_the_second_f1(scored: int, missing: int, f1: float) -> None:
     counts = Counts()
     for _ in range(missing):
-        counts.add(abstained())
+        counts.add([abstained()])
     scores = pb.ScoreSummary(pair_count=scored, macro=pb.EdgeMeasures(f1=f1))
     mean = Figures(counts, scores).f1_with_abstentions
     assert mean == pytest.approx(sum([f1] * scored + [0.0] * missing) / (scored + missing))

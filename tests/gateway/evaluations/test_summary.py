@@ -177,6 +177,9 @@ async def test_graphs(tmp_path: Path) -> None:
     assert dict(whole.abstentions_by_reason) == {"REFUSED": 1}
     (distances,) = whole.distances
     assert (distances.mean, distances.mean_lower_bound, distances.proven_count) == (5.5, 3.5, 1)
+    assert (distances.distance.value, distances.distance.count) == (5.5, 2)
+    assert 0 < distances.distance.lower < 5.5 < distances.distance.upper
+    assert {name: one.value for name, one in distances.edits.items()} == dict(distances.mean_edits)
 
 
 async def test_decisions(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from tests.support.drawn import drawn_bars, drawn_cells, drawn_lines
+from tests.support.drawn import drawn_bars, drawn_cells, drawn_intervals, drawn_lines
 from tests.support.openai_server import Answer, Body
-from tests.support.recounts import draw, shown, student
+from tests.support.recounts import check_mean, draw, shown, student
 from tests.support.reproductions import read_csv, reproduce_with
 
 pytestmark = pytest.mark.timeout(540)
@@ -276,9 +276,7 @@ def test_table_5_has_the_rates_and_two_ranks(reproduced: Reproduced) -> None:
     for criterion in CRITERIA:
         for model in MODELS:
             passed = outcomes(criterion, models=[model])
-            check_rate(table[model], criterion, passed, TASKS)
-            ends = [float(table[model][f"{criterion} ({end})"]) for end in ("lower", "upper")]
-            assert ends == pytest.approx(student(passed, 0, 1))
+            check_mean(table[model], criterion, passed, (0, 1), of=TASKS)
         check_rate(table["ALL"], criterion, outcomes(criterion), TASKS * len(MODELS))
     pooled = [
         statistics.fmean(one for c in CRITERIA for one in outcomes(c, models=[model])) for model in MODELS
@@ -322,6 +320,7 @@ def test_figures_5_and_9_pool_models_by_size_and_tasks_by_topic(reproduced: Repr
 
 def test_figure_12_has_quarters_of_the_scripts_that_there_are(reproduced: Reproduced) -> None:
     rows, lines = read_csv(reproduced.out / "figure-12.csv"), defaultdict[str, list[float]](list)
+    ends = defaultdict[str, list[tuple[float, float] | None]](list)
     written = [key for key in product(range(TASKS), MODELS) if fate(*key) == "script"]
     assert sum(int(row["Scripts"]) for row in rows) == len(written)
     columns = {
@@ -335,13 +334,18 @@ def test_figure_12_has_quarters_of_the_scripts_that_there_are(reproduced: Reprod
         group = [key for key in written if int(least) <= len(script(*key)) <= int(most or least)]
         assert int(row["Scripts"]) == len(group)
         for column, criterion in columns.items():
-            verdicts = [found("base", *key, criterion) for key in group]
-            passed = [one for one in verdicts if one is not None]
-            check_rate(row, column, passed, len(group))
-            lines[column].append(statistics.fmean(passed))
+            verdicts = {key: found("base", *key, criterion) for key in group}
+            passed = {key: one for key, one in verdicts.items() if one is not None}
+            # The scripts of one task are not independent.
+            tasks = [task for task, _ in passed]
+            check_mean(row, column, list(passed.values()), (0, 1), clusters=tasks, of=len(group))
+            lines[column].append(statistics.fmean(passed.values()))
+            ends[column].append(student(list(passed.values()), 0, 1, tasks))
     assert len(rows) == 4
     drawn = drawn_lines(reproduced.out / "figure-12.svg")
     assert drawn == [pytest.approx(lines[column], abs=1e-4) for column in columns]
+    intervals = [pytest.approx(one, abs=1e-3) for column in columns for one in ends[column] if one]
+    assert drawn_intervals(reproduced.out / "figure-12.svg") == intervals
 
 
 def test_figure_6_ranks_the_models_by_each_metric(reproduced: Reproduced) -> None:

@@ -22,6 +22,7 @@ from dramaturg.plots.figures import (
     LineChart,
     RankChart,
     Values,
+    counted,
     write_figure,
 )
 from dramaturg.tables.model import Column, Row, Table
@@ -177,6 +178,26 @@ def test_fifteen_models_have_marks_of_their_own_and_a_legend_below_the_plot(tmp_
             (legend,) = svg.iterfind(".//*[@id='legend_1']")
             assert len(legend.findall(".//{http://www.w3.org/2000/svg}text")) == 15
     assert sizes["many"] == pytest.approx(sizes["one"], rel=0.05)
+
+
+def test_long_names_leave_the_bars_their_height(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    heights = []
+    for name, words_of in (("short", "m-{}"), ("long", "Mixtral-8x22B-Instruct-v0.{} (paper)")):
+        names = [words_of.format(number) for number in range(12)]
+        write_figure(BarChart(name, "Bars", names, {"m": [1.0] * 12}), tmp_path)
+        svg = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
+        (plot,) = svg.iterfind(".//*[@id='patch_2']/*[@d]")
+        places = [float(one) for one in re.findall(r"[\d.]+", plot.get("d", ""))]
+        heights.append(max(places[1::2]) - min(places[1::2]))
+    assert heights[1] > 0.75 * heights[0]
+
+
+def test_a_title_has_the_least_and_the_largest_number_of_items() -> None:
+    cells = [estimate(Estimate(value=0.5, count=count, total=1200), 2) for count in (1200, 7)]
+    assert counted("Bars", cells) == "Bars (n = 7 to 1,200)"
+    assert counted("Bars", cells[:1]) == "Bars (n = 1,200)"
+    assert counted("Bars", [estimate(None, 2)]) == "Bars"
 
 
 def test_a_long_title_stays_within_the_figure(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 import networkx as nx
 import pytest
 
-from tests.support.drawn import drawn_bars, drawn_lines
+from tests.support.drawn import drawn_bars, drawn_intervals, drawn_lines
 from tests.support.openai_server import Answer, Body
-from tests.support.recounts import draw, shown
+from tests.support.recounts import check_mean, draw, shown, student, wilson
 from tests.support.reproductions import read_csv, reproduce_with
 
 pytestmark = pytest.mark.timeout(540)
@@ -397,15 +398,17 @@ def test_table_1_and_figure_5_are_means_over_the_scripts(reproduced: Reproduced)
     for model in MODELS:
         found = scores(model)
         for column, values in zip(("F1", "P", "R"), zip(*found, strict=True), strict=True):
-            told = [float(table[model][f"dev: {column}{part}"]) for part in ("", " (judged)", " (of)")]
-            assert told == pytest.approx([100 * statistics.fmean(values), len(values), SCRIPTS]), column
+            check_mean(table[model], f"dev: {column}", values, (0, 1), of=SCRIPTS, unit=100)
     people = [
         f1(PART[number].graph.edges, ordered(number, person))
         for number in range(SCRIPTS)
         for person in PEOPLE
     ]
+    # Several people order one script.
+    number_of = [number for number in range(SCRIPTS) for _ in PEOPLE]
     for column, values in zip(("F1", "P", "R"), zip(*people, strict=True), strict=True):
-        assert float(table["people"][f"dev: {column}"]) == pytest.approx(100 * statistics.fmean(values))
+        check_mean(table["people"], f"dev: {column}", values, (0, 1), clusters=number_of, unit=100)
+    assert {table["random"][f"dev: {column} (judged)"] for column in ("F1", "P", "R")} == {str(SCRIPTS)}
     for one in PART:
         graph = nx.DiGraph(one.graph.edges)
         assert nx.is_directed_acyclic_graph(graph)
@@ -424,6 +427,13 @@ def test_table_1_and_figure_5_are_means_over_the_scripts(reproduced: Reproduced)
     ]
     expected.append([100 * statistics.fmean(values) for values in everyone])
     assert lines[:3] == [pytest.approx(line, abs=1e-3) for line in expected]
+    ends = [student([one[0] for one in scores(model, group)], 0, 1) for model in MODELS for group in groups]
+    ends += [
+        student(values, 0, 1, [number for number in group for _ in PEOPLE])
+        for values, group in zip(everyone, groups, strict=True)
+    ]
+    intervals = [pytest.approx((100 * one[0], 100 * one[1]), abs=1e-2) for one in ends if one]
+    assert drawn_intervals(reproduced.out / "figure-5.svg")[: len(intervals)] == intervals
     # Random graphs do worse.
     assert max(lines[3]) < min(map(min, expected))
 
@@ -446,15 +456,14 @@ def test_table_2_has_the_edits_to_the_reference(reproduced: Reproduced) -> None:
         for task, made in (("generate", generated), ("pipeline", piped)):
             row, found = table[f"{model}, {task}"], distances(made, model)
             columns = ("Graph Edit Dist", "V-Rep", "E-Rep", "V-Del", "V-Ins", "E-Del", "E-Ins")
-            means = [statistics.fmean(values) for values in zip(*found, strict=True)]
-            assert [float(row[column]) for column in columns] == pytest.approx(means), row
+            for column, values in zip(columns, zip(*found, strict=True), strict=True):
+                check_mean(row, column, values, (0, math.inf))
             for column, options in (
                 ("by text", {"meaning": False}),
                 ("nearest reference", {"nearest": True}),
             ):
-                expected = statistics.fmean(one.total for one in distances(made, model, **options))
-                assert float(row[column]) == pytest.approx(expected), (row, column)
-            assert row["nearest reference (judged)"] == str(len(found))
+                totals = [one.total for one in distances(made, model, **options)]
+                check_mean(row, column, totals, (0, math.inf))
 
 
 def test_figure_7_has_the_majorities_of_the_votes(reproduced: Reproduced) -> None:
@@ -467,12 +476,16 @@ def test_figure_7_has_the_majorities_of_the_votes(reproduced: Reproduced) -> Non
         majorities[second if first == OWN else first][winner[0] if winner else "no majority"] += 1
     assert majorities.keys() == set(ORDER) - {OWN}
     bars = drawn_bars(reproduced.out / "figure-7.svg")
+    intervals = drawn_intervals(reproduced.out / "figure-7.svg")
     for place, (approach, row) in enumerate(list(table.items())[:4]):
         counts = majorities[approach]
         assert row["pairs"] == str(counts.total())
         for series, column in enumerate(("better", "equal", "worse", "no majority")):
             share = 100 * counts[column] / counts.total()
-            assert float(row[column]) == pytest.approx(share)
+            ends = [100 * end for end in wilson(counts[column], counts.total())]
+            told = [float(row[f"{column}{part}"]) for part in ("", " (lower)", " (upper)", " (judged)")]
+            assert told == pytest.approx([share, *ends, counts.total()])
+            assert intervals[series * 4 + place] == pytest.approx(ends, abs=1e-2)
             if column != "no majority":
                 # Beside the approaches of the run stand the six of the paper.
                 assert bars[series * 10 + place] == pytest.approx(share, abs=1e-3)
@@ -493,15 +506,23 @@ def test_revisions_give_distances_and_types(reproduced: Reproduced) -> None:
         row = edits[approach]
         assert (row["revisions"], row["scripts"]) == (str(len(found)), str(len(found) // 3))
         columns = ("Graph Edit Dist", "V-Rep", "E-Rep", "V-Del", "V-Ins", "E-Del", "E-Ins")
-        means = [statistics.fmean(values) for values in zip(*found, strict=True)]
-        assert [float(row[column]) for column in columns] == pytest.approx(means), approach
+        # Several people revise one script.
+        numbers = [number for number in range(len(found) // 3) for _ in PEOPLE]
+        for column, values in zip(columns, zip(*found, strict=True), strict=True):
+            check_mean(row, column, values, (0, math.inf), clusters=numbers)
         told = [float(row[approach]) for row in types]
         assert told == pytest.approx([100 * named[kind] / named.total() for kind in TYPES])
+        assert {row[f"{approach} (judged)"] for row in types} == {str(named.total())}
+        for one in types:
+            low, share, high = (float(one[f"{approach}{part}"]) for part in (" (lower)", "", " (upper)"))
+            assert 0 <= low <= share <= high <= 100
+            assert low < high
         zero = statistics.fmean(one.total == 0 for one in found)
         every.update(named)
         histogram += [100 * zero, 100 - 100 * zero, 0, 0, 0, 0]
         assert max(one.total for one in found) == 3
     assert drawn_bars(reproduced.out / "figure-8.svg") == pytest.approx(histogram, abs=1e-3)
+    assert len(drawn_intervals(reproduced.out / "figure-8.svg")) == len(histogram)
     examples = {row["Revision types"] for row in read_csv(reproduced.out / "table-3.csv")}
     assert examples == every.keys()
 

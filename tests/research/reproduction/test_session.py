@@ -3,32 +3,92 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.research.reproduction.test_choice75 import ScriptedModel, assert_table_3, released
+from tests.research.reproduction import (
+    test_abseval_recount as abseval_recount,
+)
+from tests.research.reproduction import (
+    test_choice75_recount as choice75_recount,
+)
+from tests.research.reproduction import (
+    test_drpe_recount as drpe_recount,
+)
+from tests.research.reproduction import (
+    test_proscript_recount as proscript_recount,
+)
+from tests.research.reproduction import (
+    test_simulbench_recount as simulbench_recount,
+)
 from tests.support.command_line import dramaturg, finish, start
-from tests.support.openai_server import Answer, Body, OpenAIServer
-from tests.support.reproductions import environment, read_csv
+from tests.support.openai_server import Answer, Body, OpenAIServer, fingerprint
+from tests.support.reproductions import SECONDS, environment
 
-pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(540)]
 
-LIMIT = 120
-KILLED_AFTER = 150
-"""The calls that are answered before the process is killed, of four for each scenario."""
-CONCURRENCY = 8
-OPEN_CALLS = CONCURRENCY * 2 * 2
-"""The maximum number of open calls: a run for each model, whose samples have two calls, naive and story."""
+CONCURRENCY = 2
+OPEN_CALLS = 16
+"""The most calls that are open at once: of two samples, with up to eight each."""
+
+
+class Case(NamedTuple):
+    """A reproduction of few samples."""
+
+    data: Path
+    respond: Callable[[Body], Answer]
+    options: Sequence[str]
+
+
+def abseval(folder: Path, _: Path) -> Case:
+    """A model writes scripts of twelve tasks, which agents judge, then the single judge."""
+    abseval_recount.write_tasks(folder / "coscript" / "test_data.json")
+    options = ("--model", "llama-7b", "--judge-model", "judge", "--limit", "12")
+    return Case(folder, abseval_recount.Server(), options)
+
+
+def choice75(_: Path, data: Path) -> Case:
+    """Two models choose in sixteen scenarios."""
+    model = choice75_recount.Model(choice75_recount.development(data))
+    return Case(data, model, ("--model", "model-a", "--model", "model-b", "--limit", "16"))
+
+
+def drpe(folder: Path, _: Path) -> Case:
+    """A judge with several numbers of roles, on the summaries of eight articles."""
+    (folder / "cnn_human.json").write_text(json.dumps(drpe_recount.study("cnn", 8)))
+    return Case(folder, drpe_recount.Judge(), ("--model", "m"))
+
+
+def proscript(folder: Path, _: Path) -> Case:
+    """Two models predict edges, write scripts, and order the events of their scripts."""
+    proscript_recount.write(folder / "proscript_dev.json")
+    options = ("--model", "model-a", "--model", "model-b", "--limit", "6")
+    return Case(folder, proscript_recount.Server(), options)
+
+
+def simulbench(folder: Path, _: Path) -> Case:
+    """Two models continue sixteen dialogues, are rated, then compared."""
+    scripts = simulbench_recount.scripts()
+    simulbench_recount.write(scripts, folder / "simulbench_all.jsonl")
+    options = ("--model", "model-a", "--model", "model-b", "--judge-model", "judge", "--limit", "16")
+    return Case(folder, simulbench_recount.Models(scripts), options)
+
+
+PAPERS = (abseval, choice75, drpe, proscript, simulbench)
 
 
 def unsettled_calls(ledger: Path) -> int:
-    """The calls that a ledger has records of: sent, and their answers are not stored."""
+    """The calls that a ledger has records of and no answer: what refusals leave is not open."""
     with closing(sqlite3.connect(ledger)) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM dramaturg_calls").fetchone()
+        (count,) = connection.execute("SELECT count(*) FROM dramaturg_calls WHERE NOT unstored").fetchone()
         return int(count)
 
 
@@ -39,42 +99,60 @@ async def answers(server: OpenAIServer, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
+def tables(out: Path) -> Mapping[str, str]:
+    """The tables of a folder."""
+    return {file.name: file.read_text() for file in sorted(out.glob("*.csv"))}
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.__name__)
 async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
-    data_dir: Path, tmp_path: Path
+    data_dir: Path, tmp_path: Path, paper: Callable[[Path, Path], Case]
 ) -> None:
-    scenarios = list(released(data_dir / "choice75"))
-    dev = [one for one in scenarios if one.split == "dev"]
-    kept = [dev[index * len(dev) // LIMIT] for index in range(LIMIT)]
-    out = tmp_path / "out"
-    command = ("research", "reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", str(LIMIT))
-    options = ("--model", "a", "--model", "b", "--concurrency", str(CONCURRENCY))
-    async with OpenAIServer(ScriptedModel(scenarios), latency=0.05, models=("a", "b", "judge")) as server:
-        variables = environment(server, tmp_path)
-        async with start(*command, *options, environment=variables) as process:
-            await answers(server, KILLED_AFTER)
-            process.kill()
+    (tmp_path / "data").mkdir()
+    case = paper(tmp_path / "data", data_dir)
+    command = ["research", "reproduce", paper.__name__, "--data", str(case.data), *case.options]
+    command += ["--concurrency", str(CONCURRENCY)]
+    names = [value for name, value in pairwise(case.options) if name == "--model"]
+    usable = set[str]()
+    killed: asyncio.subprocess.Process | None = None
+    last = 0
+
+    def respond(body: Body) -> Answer:
+        answer = case.respond(body)
+        # Refusals, answers at the token cap and those without the form that was asked for are not stored.
+        formed = answer.text[:1] == "{" if "response_format" in body else answer.text
+        if formed and answer.refusal is None and answer.finish_reason == "stop":
+            usable.add(fingerprint(body))
+        if killed is not None and server.calls.total() == last:
+            killed.kill()
+        return answer
+
+    server = OpenAIServer(respond, models=(*names, "judge"))
+    async with server:
+        undisturbed = environment(server, tmp_path / "undisturbed")
+        async with start(*command, "-o", tmp_path / "undisturbed", environment=undisturbed) as process:
+            finished = await finish(process, timeout=SECONDS)
+        assert finished.code in {0, 4}, finished.err
+        whole = server.calls.total()
+        server.forget()
+        last, variables = 2 * whole // 3, environment(server, tmp_path)
+        async with start(*command, "-o", tmp_path / "out", environment=variables) as process:
+            killed = process
             await process.wait()
+            killed = None
+        before = server.calls.copy()
+        assert not tables(tmp_path / "out").keys() & {"table-1.csv", "table-3.csv", "table-5.csv"}
         unsettled = unsettled_calls(tmp_path / "data-home" / "dramaturg" / "completions.sqlite3")
-        before = sum(server.calls.values())
-        assert before < LIMIT * 4
-        assert not (out / "table-3.csv").exists()
-        async with start(*command, *options, environment=variables) as process:
-            finished = await finish(process)
-        assert finished.code == 0, finished.err
-        bought = server.calls.copy()
-        async with start(*command, *options, environment=variables) as process:
-            again = await finish(process)
-    assert again.code == 0, again.err
-    # A new run is announced with its cost; these commands found the run of the first.
-    assert "model calls:" not in finished.err + again.err
-    assert_table_3(read_csv(out / "table-3.csv"), kept)
-    twice = sum(count - 1 for count in bought.values())
+        async with start(*command, "-o", tmp_path / "out", environment=variables) as process:
+            again = await finish(process, timeout=SECONDS)
+    assert again.code == finished.code, again.err
+    assert tables(tmp_path / "out") == tables(tmp_path / "undisturbed")
     # A call is sent after the commit of its record, and ends after the commit of its answer, with which the
     # record ends. So what is bought twice was open at the kill, and has a record.
-    assert twice <= unsettled <= OPEN_CALLS, (twice, unsettled, before)
-    assert before + len(bought) > len(kept) * 4, "the second process bought everything"
-    # A complete reproduction makes no call at all.
-    assert server.calls == bought
+    twice = [mark for mark, count in server.calls.items() if count > 1 and mark in usable]
+    assert len(twice) <= unsettled <= OPEN_CALLS, (len(twice), unsettled, whole)
+    assert last <= before.total() < whole
+    assert server.calls.total() < before.total() + whole, "the second process bought everything"
 
 
 async def test_a_run_that_the_provider_stopped_goes_on_after_the_correction(

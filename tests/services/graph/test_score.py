@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from itertools import permutations
 from random import Random
 
@@ -28,6 +29,7 @@ from services.graph.score import (
     summarise,
 )
 from tests.support.graphs import graph, graphs
+from tests.support.recounts import student
 
 
 def score(predicted: str, reference: str, choices: Choices | None = None) -> PairScore:
@@ -104,6 +106,23 @@ def test_micro_pools_the_edges() -> None:
     assert summary.macro.f1 == pytest.approx((1 + 1 / 3) / 2)
     assert summary.micro.f1 == pytest.approx(2 / 4)
     assert (summary.macro.edge_difference, summary.micro.edge_difference) == (2.0, 4.0)
+
+
+def test_intervals_of_rates_are_clustered_by_a_tag() -> None:
+    made = [("a>b", "1"), ("b>c", "1"), ("a>b b>c", "2"), ("a>b b>a", "3"), ("c>a", "4")]
+    scores = [
+        score_pair("", graph(predicted), graph("a>b b>c"), Choices(), {"script": script})
+        for predicted, script in made
+    ]
+    f1 = [2 / 3, 2 / 3, 1, 1 / 2, 0]
+    mean = statistics.fmean(f1)
+    free = summarise(scores, Choices()).rates["f1"]
+    assert free == pytest.approx((5, mean, *(student(f1, 0, 1) or ())))
+    clustered = summarise(scores, Choices(cluster_tag="script")).rates
+    ends = student(f1, 0, 1, [script for _, script in made])
+    assert clustered["f1"] == pytest.approx((5, mean, *(ends or ())))
+    assert clustered["f1"].upper != pytest.approx(free.upper, abs=1e-3)
+    assert clustered.keys() == {"precision", "recall", "f1", "iou"}
 
 
 def test_a_cycle_cannot_be_reduced_and_is_counted() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.plots.figures import BarChart, Bounds, Figure, HeatMap, LineChart, RankChart
+from dramaturg.plots.figures import BarChart, Bounds, Figure, HeatMap, LineChart, RankChart, counted
 from dramaturg.results.variants import BASE
-from dramaturg.tables.model import Table
+from dramaturg.tables.model import Cell, Table
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
 from dramaturg_research.reproduction.abseval.rates import (
     MODEL_GROUP,
@@ -23,11 +24,12 @@ from dramaturg_research.reproduction.abseval.rates import (
     agreement_of,
     bounds_of,
     find_figures,
+    pass_rate,
     rate_of,
     tag_values,
 )
 from dramaturg_research.reproduction.abseval.tables import AGENTS, Agreement
-from dramaturg_research.reproduction.cells import estimate
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, estimate
 
 _RATE, _AGREEMENT = "share of scripts that pass", "share of equal verdicts"
 _OWN, _PAPER = "this run", "paper"
@@ -64,6 +66,7 @@ def make_figures(
             [topic for topic, _ in counts.most_common()],
             {"tasks": [count for _, count in counts.most_common()]},
             value_name="tasks",
+            notes=[NOT_SAMPLED],
         )
     if recovered is not None:
         yield _topics(recovered["fig_pie_topics"])
@@ -102,8 +105,8 @@ def make_figures(
                 f"By these values the weakest topic is {_weakest(heat_map)}; the text says Health.",
             ],
         )
-    intervals = {
-        (model, place): bounds_of(find_figures(summaries[AGENTS], criterion, model))
+    cells = {
+        (model, place): _cell(find_figures(summaries[AGENTS], criterion, model))
         for model in own
         for place, criterion in enumerate(ABSEVAL)
     }
@@ -113,7 +116,7 @@ def make_figures(
         groups = {_OWN: [name for name in ordered if name in own], _PAPER: [*printed_names]}
         yield BarChart(
             f"figure-11-{short.lower()}",
-            f"Figure 11: {NAMES[short]}",
+            counted(f"Figure 11: {NAMES[short]}", (cells[model, place] for model in own)),
             ordered,
             {
                 group: [named[name][place] if name in members else None for name in ordered]
@@ -122,7 +125,7 @@ def make_figures(
             },
             value_name=_RATE,
             limits=(0, 1),
-            bounds={_OWN: [intervals.get((name, place)) for name in ordered]},
+            bounds={_OWN: [cells[name, place].bounds if name in own else None for name in ordered]},
             printed=[_PAPER],
         )
 
@@ -175,6 +178,10 @@ def people_figures(agreement: Agreement) -> Iterator[BarChart]:
 
 def _agreement_bars(name: str, title: str, found: Mapping[str, Sequence[Estimate | None]]) -> BarChart:
     cells = {one: [estimate(cell, 3) for cell in estimates] for one, estimates in found.items()}
+    if len(cells) == 1:
+        # A single series has no legend.
+        title = f"{title}, {next(iter(cells))}"
+    title = counted(title, chain(*cells.values()))
     return _criteria_bars(
         name,
         title,
@@ -220,19 +227,21 @@ def _topics(counts: Mapping[str, int]) -> BarChart:
 
 def _sizes(summary: Summary | None, recovered: Mapping[str, Any]) -> HeatMap:
     own = {}
+    cells: list[Cell] = []
     for size in SIZES:
         found = [
             find_figures(summary or Summary(), criterion, **{MODEL_GROUP: size}) for criterion in ABSEVAL
         ]
         if any(found):
             own[size] = [rate_of(one) for one in found]
+            cells += map(_cell, found)
     printed = {
         f"{size} (paper)": [recovered[short][place] for short in SHORT.values()]
         for place, size in enumerate(recovered["order"])
     }
     return HeatMap(
         "figure-5",
-        "Figure 5: Rates by model size and criterion",
+        counted("Figure 5: Rates by model size and criterion", cells),
         list(SHORT.values()),
         {**own, **printed},
         value_name=_RATE,
@@ -242,18 +251,22 @@ def _sizes(summary: Summary | None, recovered: Mapping[str, Any]) -> HeatMap:
 
 def _topic_maps(summary: Summary, models: Sequence[str]) -> Iterator[HeatMap]:
     topics = tag_values(summary, "topic")
+    cells = {
+        model: [_cell(find_figures(summary, "", model, topic=topic)) for topic in topics] for model in models
+    }
     yield HeatMap(
         "figure-9",
-        "Figure 9: Rates by topic and model",
+        counted("Figure 9: Rates by topic and model", chain(*cells.values())),
         topics,
-        {
-            model: [rate_of(find_figures(summary, "", model, topic=topic)) for topic in topics]
-            for model in models
-        },
+        {model: [cell.value for cell in line] for model, line in cells.items()},
         value_name=_RATE,
         limits=(0, 1),
         notes=[_CELLS],
     )
+
+
+def _cell(found: VerdictFigures | None) -> Cell:
+    return estimate(pass_rate(found), 3)
 
 
 def _weakest(heat_map: Mapping[str, Any]) -> str:
@@ -265,7 +278,7 @@ def _overall(summary: Summary) -> BarChart:
     figures = [find_figures(summary, criterion) for criterion in ABSEVAL]
     return _criteria_bars(
         "figure-10",
-        "Figure 10: Accuracy of all models",
+        counted("Figure 10: Accuracy of all models", map(_cell, figures)),
         {"ALL": [rate_of(one) for one in figures], _ALL: [float(value) for value in ALL.split()]},
         bounds={"ALL": [bounds_of(one) for one in figures]},
         printed=[_ALL],
@@ -277,11 +290,12 @@ def steps_figure(table: Table) -> LineChart:
     names = [column.name for column in table.columns[2:]]
     return LineChart(
         "figure-12",
-        table.caption,
+        counted(table.caption, (cell for row in table.rows for cell in row.cells[2:])),
         [row.cells[0].text for row in table.rows],
         {name: [row.cells[place].value for row in table.rows] for place, name in enumerate(names, 2)},
         value_name=_RATE,
         label_name="steps of the script",
         limits=(0, 1),
+        bounds={name: [row.cells[place].bounds for row in table.rows] for place, name in enumerate(names, 2)},
         notes=table.notes,
     )

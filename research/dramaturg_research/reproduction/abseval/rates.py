@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
@@ -93,20 +93,18 @@ def model_groups(models: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def quantiles_of_steps(summary: Summary) -> Mapping[str, Sequence[VerdictFigures]]:
-    """The figures of scripts of all models by their number of steps, in ``QUANTILES`` of about equal size.
+def quarters_of_steps(summary: Summary) -> Mapping[str, str]:
+    """``QUANTILES`` of about equal size of the scripts of all models, by their number of steps.
 
     Returns:
-        By the numbers of steps, such as "4 to 6": the figures for each number and criterion.
+        The quarter, such as "4 to 6", by the number of steps, in ascending order.
     """
-    found = [
-        one
-        for one in summary.scripts.figures
-        if one.all_models and one.criterion and list(one.tags) == [STEPS_TAG]
-        # A refusal or an answer without steps is no script of 0 steps.
-        if one.tags[STEPS_TAG] != "0"
-    ]
-    counts = Counter({int(one.tags[STEPS_TAG]): one.verdict_count for one in found})
+    counts: Counter[int] = Counter()
+    for one in summary.scripts.figures:
+        if one.all_models and one.criterion and list(one.tags) == [STEPS_TAG]:
+            counts[int(one.tags[STEPS_TAG])] += one.verdict_count
+    # A refusal or an answer without steps is no script of 0 steps.
+    del counts[0]
     total, before = counts.total(), 0
     groups: dict[int, list[int]] = {}
     for steps in sorted(counts):
@@ -114,15 +112,7 @@ def quantiles_of_steps(summary: Summary) -> Mapping[str, Sequence[VerdictFigures
         groups.setdefault(int(QUANTILES * middle / total), []).append(steps)
         before += counts[steps]
     return {
-        f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]): [
-            one for one in found if int(one.tags[STEPS_TAG]) in group
-        ]
+        str(steps): f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0])
         for group in groups.values()
+        for steps in group
     }
-
-
-def pooled_counts(figures: Iterable[VerdictFigures], criterion: str) -> tuple[int, int]:
-    """The verdicts of a criterion that pass, and those that pass or fail."""
-    mine = [one for one in figures if one.criterion == criterion]
-    passed, failed = (sum(getattr(one, name) for one in mine) for name in ("pass_count", "fail_count"))
-    return passed, passed + failed

@@ -35,7 +35,13 @@ from dramaturg_research.reproduction.abseval.figures import (
     steps_figure,
 )
 from dramaturg_research.reproduction.abseval.printed import TABLE_5
-from dramaturg_research.reproduction.abseval.rates import MODEL_GROUP, STEPS_TAG, model_groups, model_rates
+from dramaturg_research.reproduction.abseval.rates import (
+    MODEL_GROUP,
+    STEPS_TAG,
+    model_groups,
+    model_rates,
+    quarters_of_steps,
+)
 from dramaturg_research.reproduction.abseval.tables import (
     AGENTS,
     BERTSCORE,
@@ -149,7 +155,9 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             made.figures += people_figures(agreement)
     sizes = accuracies["fig5_heat_size_by_metric"] if accuracies is not None else None
     if AGENTS in summaries:
-        by_steps = figure_12(summaries[AGENTS])
+        quarters = quarters_of_steps(summaries[AGENTS])
+        by_quarter = await _by_quarter(session, quarters)
+        by_steps = figure_12(summaries[AGENTS], by_quarter, list(dict.fromkeys(quarters.values())))
         made.tables += [figure_5(session, summaries[AGENTS], sizes), by_steps]
         made.figures.append(steps_figure(by_steps))
     topics = [row.task.topic for row in session.selected(rows)] if summaries else []
@@ -218,6 +226,26 @@ def _without_candidates(row: EvaluateScriptsRequest) -> EvaluateScriptsRequest:
     found.CopyFrom(row)
     found.ClearField("candidates")
     return found
+
+
+async def _by_quarter(session: Session, quarters: Mapping[str, str]) -> Summary:
+    """The figures of the scripts of the agents' run with the quarter as their number of steps."""
+    if session.dry_run:
+        return Summary()
+    samples = []
+    for sample in await session.samples(AGENTS):
+        for quarter in dict.fromkeys(quarters.values()):
+            part = RunSample()
+            part.CopyFrom(sample)
+            del part.scripts.candidates[:]
+            part.scripts.candidates.extend(
+                one
+                for one in sample.scripts.candidates
+                if quarters.get(str(len(one.script.steps))) == quarter
+            )
+            part.tags[STEPS_TAG] = quarter
+            samples += [part] if part.scripts.candidates else []
+    return await session.summarize(samples, session.options([STEPS_TAG]))
 
 
 async def _gold_answers(session: Session, rows: Sequence[EvaluateScriptsRequest]) -> Mapping[str, Script]:

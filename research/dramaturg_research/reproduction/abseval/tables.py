@@ -21,16 +21,15 @@ from dramaturg_research.reproduction.abseval.rates import (
     MODEL_GROUP,
     SHORT,
     SIZES,
+    STEPS_TAG,
     Rates,
     agreement_of,
     find_figures,
     model_groups,
     pass_rate,
-    pooled_counts,
-    quantiles_of_steps,
     size_of,
 )
-from dramaturg_research.reproduction.cells import count, counted, estimate, number, words
+from dramaturg_research.reproduction.cells import count, estimate, number, words
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
@@ -428,16 +427,21 @@ def _correlations(group: ranking_pb2.RankGroup, metrics: Sequence[str], judges: 
     )
 
 
-def figure_12(summary: Summary) -> Table:
-    """The rates of the criteria of section A.4 by quantiles of the number of steps."""
+def figure_12(summary: Summary, by_quarter: Summary, quarters: Sequence[str]) -> Table:
+    """The rates of the criteria of section A.4 by quarters of the number of steps.
+
+    Args:
+        summary: The figures of the run.
+        by_quarter: Those of its scripts with the quarter as the number of steps.
+        quarters: The quarters in ascending order.
+    """
     rows = []
-    for steps, figures in quantiles_of_steps(summary).items():
-        scripts = sum(one.verdict_count for one in figures if one.criterion == _BY_LENGTH[0])
-        rates = [
-            counted(number(passed / judged if judged else None, _DIGITS), judged, scripts)
-            for passed, judged in (pooled_counts(figures, criterion) for criterion in _BY_LENGTH)
-        ]
-        rows.append(Row([words(steps), count(scripts), *rates]))
+    for quarter in quarters:
+        found = [find_figures(by_quarter, criterion, **{STEPS_TAG: quarter}) for criterion in _BY_LENGTH]
+        scripts = found[0].verdict_count if found[0] is not None else 0
+        rows.append(
+            Row([words(quarter), count(scripts), *(estimate(pass_rate(one), _DIGITS) for one in found)])
+        )
     return Table(
         "Figure 12: Rates by the number of steps",
         [Column("Steps"), Column("Scripts"), *(Column(NAMES[SHORT[one]]) for one in _BY_LENGTH)],

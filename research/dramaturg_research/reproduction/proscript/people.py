@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dramaturg.api.evaluation.v1.graphs_pb2 import GRAPH_TASK_GENERATE, GraphsResult
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.evaluation.v1.graphs_pb2 import GRAPH_TASK_GENERATE, GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.votes import read_votes
-from dramaturg.plots.figures import BarChart
+from dramaturg.plots.figures import BarChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Column, Row, Table
-from dramaturg_research.reproduction.cells import count, number, percent, share, words
+from dramaturg_research.reproduction.cells import count, estimate, number, percents, words
 from dramaturg_research.reproduction.paper import DataError, Reproduction
 from dramaturg_research.reproduction.proscript.printed import FIGURE_7, TABLE_2, TABLE_4, TABLE_4_MODELS
 from dramaturg_research.reproduction.proscript.sheets import (
@@ -31,8 +33,11 @@ from dramaturg_research.reproduction.proscript.sheets import (
     read_key,
     read_revisions,
 )
+from dramaturg_research.reproduction.proscript.tables import edit_cells
+from dramaturg_research.reproduction.shares import Counted, measure_shares
 
 if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
     from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceAsyncStub
     from dramaturg_research.reproduction.session import Session
 
@@ -82,15 +87,22 @@ async def _read_votes(service: GraphServiceAsyncStub, key_file: Path, sheets: Pa
     return _Votes(base, counts, f"{vote_count} votes on {len(voted)} of {len(key)} pairs.")
 
 
-def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
+async def _add_figure_7(
+    alignment: AlignmentServiceAsyncStub, votes: _Votes | None, made: Reproduction
+) -> None:
     """Adds the majorities above those of the paper, which stand alone without votes."""
-    counted = {
-        other: [getattr(one, name) for name in (*_PREFERENCES, "undecided")]
+    results = (*_PREFERENCES, "undecided")
+    majorities = [
+        Counted(other, name)
         for other, one in (votes.counts.items() if votes is not None else ())
-    }
+        for name in results
+        for _ in range(getattr(one, name))
+    ]
+    shares = await measure_shares(alignment, majorities, results)
+    pairs_of = Counter(one.group for one in majorities)
     rows = [
-        Row([words(other), count(sum(numbers)), *(share(one, numbers, _SHARE_DIGITS) for one in numbers)])
-        for other, numbers in counted.items()
+        Row([words(other), count(pairs), *(percents(shares[other, one], _SHARE_DIGITS) for one in results)])
+        for other, pairs in pairs_of.items()
     ]
     rows += [
         Row(
@@ -113,7 +125,7 @@ def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
     made.figures.append(
         BarChart(
             "figure-7",
-            title,
+            counted(title, (cell for row in rows for cell in row.cells)),
             [row.cells[0].text for row in rows],
             {
                 name: [row.cells[heads.index(name)].value for row in rows]
@@ -121,45 +133,52 @@ def _add_figure_7(votes: _Votes | None, made: Reproduction) -> None:
             },
             value_name="pairs, in percent",
             limits=(0, 100),
+            bounds={name: [row.cells[heads.index(name)].bounds for row in rows] for name in heads[2:]},
             notes=notes,
-            printed_from=len(counted),
+            printed_from=len(pairs_of),
         )
     )
 
 
-async def _add_revisions(session: Session, revisions: Sequence[Revision], made: Reproduction) -> None:
+async def _add_revisions(
+    session: Session, alignment: AlignmentServiceAsyncStub, revisions: Sequence[Revision], made: Reproduction
+) -> None:
     approaches = sorted({one.approach for one in revisions}, key=lambda name: (name == HUMAN, name))
+    of_script: dict[str, list[MeasuredGraph]] = {}
+    for one in revisions:
+        of_script.setdefault(one.id, []).append(one.measured)
+    # Several people revise a script: its revisions are one sample.
     summary = await session.summarize(
         RunSample(
             index=index,
-            sample_id=one.id,
+            sample_id=script,
             state=SAMPLE_STATE_SUCCEEDED,
-            graphs=GraphsResult(
-                task=GRAPH_TASK_GENERATE, reference=one.measured.graph, graphs=[one.measured]
-            ),
+            graphs=GraphsResult(task=GRAPH_TASK_GENERATE, reference=graphs[0].graph, graphs=graphs),
         )
-        for index, one in enumerate(revisions)
+        for index, (script, graphs) in enumerate(of_script.items())
     )
     made.tables.append(_distances_to_revisions(summary, revisions, approaches))
     typed = [one for one in revisions if one.types]
     if typed:
         made.tables.append(_examples(typed))
-    made.tables.append(_distribution(typed, approaches))
-    upper = list(_BINS.values())
-    bins = Counter((one.approach, _bin(one.measured.distance.distance, upper)) for one in revisions)
+    made.tables.append(await _distribution(alignment, typed, approaches))
+    shares = await measure_shares(
+        alignment,
+        [Counted(one.approach, _bin(one.measured.distance.distance), one.id) for one in revisions],
+        list(_BINS),
+    )
+    cells = {one: [percents(shares[one, name], _SHARE_DIGITS) for name in _BINS] for one in approaches}
     counts = Counter(one.approach for one in revisions)
     made.figures.append(
         BarChart(
             "figure-8",
-            "Figure 8: Scripts by edit distance to a revision",
+            counted("Figure 8: Scripts by edit distance to a revision", chain(*cells.values())),
             list(_BINS),
-            {
-                approach: [100 * bins[approach, place] / counts[approach] for place in range(len(upper))]
-                for approach in approaches
-            },
+            {approach: [cell.value for cell in line] for approach, line in cells.items()},
             value_name="revised scripts, in percent",
             label_name="edit distance",
             limits=(0, 100),
+            bounds={approach: [cell.bounds for cell in line] for approach, line in cells.items()},
             notes=[
                 f"Revisions: {', '.join(f'{approach} {counts[approach]}' for approach in approaches)}.",
                 "Each revision of a script counts. The paper prints no values.",
@@ -168,8 +187,8 @@ async def _add_revisions(session: Session, revisions: Sequence[Revision], made: 
     )
 
 
-def _bin(distance: int, upper: Sequence[int | None]) -> int:
-    return next(place for place, end in enumerate(upper) if end is None or distance <= end)
+def _bin(distance: int) -> str:
+    return next(name for name, end in _BINS.items() if end is None or distance <= end)
 
 
 def _distances_to_revisions(
@@ -186,8 +205,8 @@ def _distances_to_revisions(
                 words(approach),
                 count(len({one.id for one in revisions if one.approach == approach})),
                 count(found[approach].measured_count),
-                number(found[approach].mean, _DIGITS),
-                *(number(found[approach].mean_edits[name], 3) for name in EDIT_NAMES),
+                estimate(found[approach].distance, _DIGITS),
+                *edit_cells(found[approach]),
             ]
         )
         for approach in approaches
@@ -241,26 +260,28 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _distribution(typed: Sequence[Revision], approaches: Sequence[str]) -> Table:
+async def _distribution(
+    alignment: AlignmentServiceAsyncStub, typed: Sequence[Revision], approaches: Sequence[str]
+) -> Table:
     """The shares of types beside those of the paper, which stand alone without a typed revision."""
-    counts = {
-        approach: Counter(kind for one in typed if one.approach == approach for kind in one.types)
-        for approach in (approaches if typed else ())
-    }
+    named = [Counted(one.approach, kind, one.id) for one in typed for kind in one.types]
+    shares = await measure_shares(alignment, named, TYPES)
+    counts = Counter(one.group for one in named)
+    own_approaches = approaches if typed else ()
     rows: list[Row] = []
     for kind in TYPES:
         group, name, line = TABLE_4[kind]
-        own = [percent(found[kind] / found.total() if found else None, _DIGITS) for found in counts.values()]
+        own = [percents(shares.get((approach, kind)), _DIGITS) for approach in own_approaches]
         theirs = [number(float(one), _DIGITS) for one in line.split()]
         ruled = bool(rows) and rows[-1].cells[0].text != group
         rows.append(Row([words(group), words(name), *own, *theirs], ruled=ruled))
-    totals = ", ".join(f"{approach}: {found.total()}" for approach, found in counts.items())
+    totals = ", ".join(f"{approach}: {counts[approach]}" for approach in own_approaches)
     return Table(
         "Table 4: Revision type distribution, in percent",
         [
             Column("Group"),
             Column("Revision types"),
-            *map(Column, counts),
+            *map(Column, own_approaches),
             *(Column(name, "paper") for name in TABLE_4_MODELS),
         ],
         rows,
@@ -281,6 +302,7 @@ async def read_sheets(
     Raises:
         DataError: A sheet or a key cannot be read.
     """
+    alignment = AlignmentServiceStub(session.client.channel)
     found = set()
     votes: _Votes | None = None
     revisions: Sequence[Revision] = ()
@@ -293,10 +315,10 @@ async def read_sheets(
         raise DataError(str(error)) from error
     if votes is not None:
         found.add(VOTES)
-    _add_figure_7(votes, made)
+    await _add_figure_7(alignment, votes, made)
     if revisions:
         found.add(REVISIONS)
-        await _add_revisions(session, revisions, made)
+        await _add_revisions(session, alignment, revisions, made)
     else:
-        made.tables.append(_distribution((), ()))
+        made.tables.append(await _distribution(alignment, (), ()))
     return frozenset(found)

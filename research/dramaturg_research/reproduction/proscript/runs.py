@@ -6,16 +6,15 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import grpc
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1 import graphs_pb2
-from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
-from dramaturg.api.evaluation.v1.run_pb2 import GraphsRunOptions, RunSpec
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphsResult, MeasuredGraph
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, GraphsRunOptions, RunSample, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, Summary
 from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
@@ -27,7 +26,7 @@ from dramaturg.graphs.files import FileError, read_rows
 from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Cell, Column, Row, Table
-from dramaturg_research.formats.proscript import DEGREE, convert_rows
+from dramaturg_research.formats.proscript import DEGREE, convert_rows, max_degree
 from dramaturg_research.reproduction.cells import count, number, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
@@ -35,6 +34,7 @@ from dramaturg_research.reproduction.proscript.sheets import (
     HUMAN,
     ORDERS,
     REVISIONS,
+    SCRIPT_TAG,
     VOTES,
     read_orders,
     write_orders,
@@ -52,6 +52,7 @@ from dramaturg_research.reproduction.proscript.tables import (
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
+    from dramaturg.api.evaluation.v1.graphs_pb2 import GraphTask
     from dramaturg.api.generation.v1.edge_service_pb2 import EdgeMethod
     from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceAsyncStub
 
@@ -75,6 +76,7 @@ PREDICTIONS, REFERENCES, PUBLISHED = (
 """Predictions of a model, their references, and their published summary. Optional."""
 
 _ROOT = "root"
+_POOLED = "pooled_degree"
 _NEAREST = "nearest-references"
 _DEFAULT, _PAIRWISE = edge_service_pb2.EDGE_METHOD_UNSPECIFIED, edge_service_pb2.EDGE_METHOD_PAIRWISE
 _CONCURRENT_DISTANCES = 8
@@ -95,8 +97,8 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
         drawn = await _random_pairs(service, session.selected(rows), session.seed)
         random = await _score(service, drawn)
         drawn_test = await _random_pairs(service, session.selected(test), session.seed) if test else []
-        random_test = await _score(service, drawn_test) if test else None
-        random_distances = [] if session.dry_run else await _measure_random(service, drawn)
+        random_test = await _score(service, drawn_test) if test else pb.ScoreEdgesResponse()
+        random_distances = None if session.dry_run else await _measure_random(session, service, drawn)
         released = await released_predictions(service, place)
         given = {file.name: await _score_file(service, file, place / DEV) for file in session.predictions}
         people = await _score_people(session, service, [row.reference for row in rows])
@@ -221,10 +223,20 @@ async def _nearest(
                 place = sample.graphs.tags["task"], one.model, int(sample.graphs.tags["sample"])
                 if one.HasField("distance"):
                     least[place] = min(least[place], one.distance.distance)
-    found: dict[tuple[str, str], list[int]] = {}
-    for (task, model, _), distance in least.items():
-        found.setdefault((task, model), []).append(distance)
-    return {key: Estimate(value=fmean(values), count=len(values)) for key, values in found.items()}
+    summary = await session.summarize(
+        _measured(place, _TASKS[task], model, pb.MeasureEditDistanceResponse(upper_bound=distance))
+        for place, ((task, model, _), distance) in enumerate(least.items())
+    )
+    return {(one.task, one.model): one.distances[0].distance for one in summary.graphs.figures}
+
+
+def _measured(
+    index: int, task: GraphTask.ValueType, model: str, distance: pb.MeasureEditDistanceResponse
+) -> RunSample:
+    """A sample with one distance."""
+    graphs = [MeasuredGraph(model=model, graph=ScriptGraph(), distance=distance)]
+    result = GraphsResult(task=task, graphs=graphs)
+    return RunSample(index=index, state=SAMPLE_STATE_SUCCEEDED, graphs=result)
 
 
 def _subject(graph: ScriptGraph) -> str:
@@ -326,13 +338,17 @@ async def _random_pairs(
 
 
 async def _score(service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]) -> pb.ScoreEdgesResponse:
-    choices = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED, by=["degree"])
+    for pair in pairs:
+        pair.tags[_POOLED] = pooled_degree(str(max_degree(pair.reference)))
+    choices = pb.ScoreEdgesRequest(
+        orientation=pb.ORIENTATION_AS_PRINTED, by=[_POOLED], cluster_tag=SCRIPT_TAG
+    )
     return await score_pairs(service, choices, pairs)
 
 
 async def _measure_random(
-    service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]
-) -> Sequence[pb.MeasureEditDistanceResponse]:
+    session: Session, service: GraphServiceAsyncStub, pairs: Sequence[pb.GraphPair]
+) -> DistanceFigures:
     turns = asyncio.Semaphore(_CONCURRENT_DISTANCES)
 
     async def measure(pair: pb.GraphPair) -> pb.MeasureEditDistanceResponse:
@@ -343,7 +359,11 @@ async def _measure_random(
                 )
             )
 
-    return await gather_all([measure(pair) for pair in pairs])
+    measured = await gather_all([measure(pair) for pair in pairs])
+    summary = await session.summarize(
+        _measured(index, graphs_pb2.GRAPH_TASK_GENERATE, "random", one) for index, one in enumerate(measured)
+    )
+    return summary.graphs.figures[0].distances[0]
 
 
 async def _score_file(service: GraphServiceAsyncStub, file: Path, references: Path) -> FileScores:

@@ -43,6 +43,8 @@ TYPES = (
     "wrong revision",
 )
 """The types of revisions (section 6.3)."""
+SCRIPT_TAG = "script"
+"""The tag of an order of events: the script that several people order."""
 Scripts = Mapping[str, Mapping[int, ScriptGraph]]
 """The scripts by approach and index of the scenario. Others are compared with the first approach."""
 
@@ -182,7 +184,8 @@ async def read_orders(
             graph = ScriptGraph(scenario=reference.scenario, events=reference.events)
             for edge in parsed.graph.edges:
                 graph.edges.add(source_id=ids[int(edge.source_id)], target_id=ids[int(edge.target_id)])
-            pairs.append(pb.GraphPair(id=str(len(pairs)), predicted=graph, reference=reference))
+            tags = {SCRIPT_TAG: found}
+            pairs.append(pb.GraphPair(id=str(len(pairs)), predicted=graph, reference=reference, tags=tags))
     return pairs
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -15,11 +16,11 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.files import read_rows
-from dramaturg.plots.figures import BarChart, LineChart
+from dramaturg.plots.figures import BarChart, LineChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
-from dramaturg_research.reproduction.cells import count, counted, estimate, number, percent, words
+from dramaturg_research.reproduction.cells import NOT_SAMPLED, count, estimate, number, percents, words
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 
@@ -41,6 +42,7 @@ _ORIENTATION_NOTE = (
     "share of the predicted edges that are right. By the convention they are the other way round."
 )
 _HIGH_DEGREE = 4
+_AS_PRINTED = ("f1", "precision", "recall")
 PEOPLE = "people"
 """The row of people who ordered shuffled events."""
 
@@ -53,7 +55,8 @@ class Predicted(NamedTuple):
     test: Summary | None
     """On the test part. None: it is not among the data, or no model was asked."""
     random: pb.ScoreEdgesResponse
-    random_test: pb.ScoreEdgesResponse | None
+    random_test: pb.ScoreEdgesResponse
+    """Without scores where there is no test part."""
 
 
 def table_1(
@@ -74,12 +77,9 @@ def table_1(
     printed = {name: line.split() for name, line in TABLE_1.items()}
     drawn = predicted[""]
     first = [
-        percent(value, _DIGITS, given)
-        for value, given in zip(
-            (*_macro_scores(drawn.random), *_macro_scores(drawn.random_test)),
-            printed["random"],
-            strict=False,
-        )
+        cell
+        for place, part in enumerate((drawn.random, drawn.random_test))
+        for cell in _rate_cells(part.summary, printed=printed["random"][3 * place :][:3])
     ]
     rest = [Cell(cell.text, printed=given) for cell, given in zip(absent, printed["random"][6:], strict=True)]
     rows = [Row([words("random"), *first, *rest])]
@@ -97,14 +97,14 @@ def table_1(
                     scored = f"{figures.edges.pair_count} of {figures.graph_count}"
                     notes.append(f"{name}, {part}: {scored} scripts have a graph; the others are left out.")
     for name, scores in given.items():
-        cells = _score_cells(scores.response)
+        cells = _rate_cells(scores.response.summary)
         rows.append(Row([words(name), *cells, *[number(None, _DIGITS)] * 3, *absent]))
         if scores.unanswered:
             asked = scores.response.summary.pair_count
             answered = f"{asked - len(scores.unanswered)} of {asked}"
             notes.append(f"{name}: {answered} scripts have a prediction; the others have no edges.")
     if people is not None:
-        cells = _score_cells(people)
+        cells = _rate_cells(people.summary)
         rows.append(Row([words(PEOPLE), *cells, *[number(None, _DIGITS)] * 3, *absent]))
         notes.append(f"{PEOPLE}: {people.summary.pair_count} orders of shuffled events, each for itself.")
     rows += [
@@ -124,15 +124,20 @@ def table_1(
     )
 
 
-def _macro_scores(scores: pb.ScoreEdgesResponse | None) -> Sequence[float | None]:
-    if scores is None:
-        return [None] * 3
-    return scores.summary.macro.f1, scores.summary.macro.precision, scores.summary.macro.recall
-
-
-def _score_cells(scores: pb.ScoreEdgesResponse) -> Sequence[Cell]:
-    pairs = scores.summary.pair_count
-    return [counted(percent(value, _DIGITS), pairs, pairs) for value in _macro_scores(scores)]
+def _rate_cells(
+    summary: pb.ScoreSummary,
+    names: Sequence[str] = _AS_PRINTED,
+    total: int | None = None,
+    printed: Sequence[str] = ("",) * 3,
+) -> Sequence[Cell]:
+    """F1, P and R in percent. Without a total they are of all pairs."""
+    cells = []
+    for name, given in zip(names, printed, strict=True):
+        rate = Estimate()
+        rate.CopyFrom(getattr(summary.macro_rates, name))
+        rate.total = summary.pair_count if total is None else total
+        cells.append(percents(rate, _DIGITS, given))
+    return cells
 
 
 def _part_cells(parts: Sequence[GraphFigures | None]) -> Sequence[Cell]:
@@ -147,19 +152,15 @@ def of_model(edges: Summary | None, model: str, degree: str = "") -> GraphFigure
 
 
 def _f1_cells(found: GraphFigures | None) -> Sequence[Cell]:
-    if found is None or not found.HasField("edges") or not found.edges.HasField("macro"):
+    if found is None:
         return [number(None, _DIGITS)] * 3
-    macro = found.edges.macro
     # The summary has precision and recall by the convention.
-    return [
-        counted(percent(value, _DIGITS), found.edges.pair_count, found.graph_count)
-        for value in (macro.f1, macro.recall, macro.precision)
-    ]
+    return _rate_cells(found.edges, ("f1", "recall", "precision"), found.graph_count)
 
 
 def table_2(
     written: Mapping[str, Summary],
-    random: Sequence[pb.MeasureEditDistanceResponse],
+    random: DistanceFigures | None,
     session: Session,
     nearest: Mapping[tuple[str, str], Estimate],
 ) -> Table:
@@ -172,13 +173,9 @@ def table_2(
             by_meaning = _distances(summary, model, _BY_MEANING)
             found = by_meaning or by_text
             cells = [
-                counted(number(one.mean, _DIGITS), one.measured_count, one.measured_count)
-                if one
-                else number(None, _DIGITS)
-                for one in (by_meaning, by_text)
+                estimate(one.distance if one is not None else None, _DIGITS) for one in (by_meaning, by_text)
             ]
-            cells.append(estimate(nearest.get((task, model)), _DIGITS))
-            cells += [number(found.mean_edits[name] if found else None, 3) for name in EDIT_NAMES]
+            cells += [estimate(nearest.get((task, model)), _DIGITS), *edit_cells(found)]
             rows.append(Row([words("dev"), words(f"{model}, {task}"), *cells], ruled=len(rows) == 1))
             if found is not None and found.proven_count < found.measured_count:
                 proven = f"{found.proven_count} of {found.measured_count}"
@@ -219,12 +216,16 @@ def table_2(
     )
 
 
-def _random_distances(measured: Sequence[pb.MeasureEditDistanceResponse]) -> Row:
+def _random_distances(found: DistanceFigures | None) -> Row:
     """The mean distance of graphs with the events of the reference, and of each operation."""
-    distance = fmean(one.distance for one in measured) if measured else None
-    edits = [fmean(getattr(one.edits, name) for one in measured) if measured else None for name in EDIT_NAMES]
-    cells = [number(distance, _DIGITS, RANDOM_DISTANCES[0]), number(distance, _DIGITS), words(ABSENT)]
-    return Row([words("dev"), words("random"), *cells, *(number(one, 3) for one in edits)])
+    distance = found.distance if found is not None else None
+    cells = [estimate(distance, _DIGITS, RANDOM_DISTANCES[0]), estimate(distance, _DIGITS), words(ABSENT)]
+    return Row([words("dev"), words("random"), *cells, *edit_cells(found)])
+
+
+def edit_cells(found: DistanceFigures | None) -> Sequence[Cell]:
+    """The mean number of each operation."""
+    return [estimate(found.edits[name] if found is not None else None, 3) for name in EDIT_NAMES]
 
 
 def _distances(summary: Summary, model: str, matching: str) -> DistanceFigures | None:
@@ -266,6 +267,7 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
         notes=[
             "Events: the mean number, without the root and the scenario.",
             "The number is not known for train, where some roots are left out.",
+            NOT_SAMPLED,
         ],
     )
 
@@ -282,7 +284,7 @@ def figure_3(file: Path) -> BarChart:
     places = [bisect(list(_DURATIONS.values()), one) for one in minutes]
     return BarChart(
         "figure-3",
-        "Figure 3: Scripts by typical duration",
+        f"Figure 3: Scripts by typical duration (n = {len(minutes):,})",
         [*(f"< {name}" for name in _DURATIONS), "longer"],
         {
             "dev": [
@@ -291,7 +293,10 @@ def figure_3(file: Path) -> BarChart:
         },
         value_name="share of scripts",
         label_name="duration",
-        notes=[f"Of {len(minutes)} scripts with a duration. The paper prints no values and no bins."],
+        notes=[
+            f"Of {len(minutes)} scripts with a duration. The paper prints no values and no bins.",
+            NOT_SAMPLED,
+        ],
     )
 
 
@@ -302,37 +307,23 @@ def figure_5(
     people: pb.ScoreEdgesResponse | None,
 ) -> LineChart:
     """F1 of each model, of people and of random graphs by maximum degree."""
-    scripts, groups = _by_degree(random)
-    counts = ", ".join(f"{count} of degree {degree}" for degree, count in scripts.items())
-    series: dict[str, list[float | None]] = {}
+    groups = {group.value: group.summary for group in random.groups}
+    counts = ", ".join(f"{one.pair_count} of degree {degree}" for degree, one in groups.items())
+    lines: dict[str, list[Cell]] = {}
     for model in session.models if edges else ():
-        found = [of_model(edges, model, degree) for degree in groups]
-        series[model] = [_f1_cells(one)[0].value for one in found]
-    if people is not None:
-        _, ordered = _by_degree(people)
-        series[PEOPLE] = [100 * ordered[degree] if degree in ordered else None for degree in groups]
-    series["random"] = [100 * value for value in groups.values()]
+        lines[model] = [_f1_cells(of_model(edges, model, degree))[0] for degree in groups]
+    for name, scores in ((PEOPLE, people), ("random", random)):
+        if scores is not None:
+            found = {group.value: group.summary for group in scores.groups}
+            lines[name] = [_rate_cells(found.get(degree, pb.ScoreSummary()))[0] for degree in groups]
     return LineChart(
         "figure-5",
-        "Figure 5: F1 by maximum degree of the script",
+        counted("Figure 5: F1 by maximum degree of the script", chain(*lines.values())),
         list(groups),
-        series,
+        {name: [cell.value for cell in line] for name, line in lines.items()},
         value_name="F1, in percent",
         label_name="maximum degree",
         limits=(0, 100),
         notes=[f"Scripts: {counts}. The paper prints no values for its models."],
+        bounds={name: [cell.bounds for cell in line] for name, line in lines.items()},
     )
-
-
-def _by_degree(scores: pb.ScoreEdgesResponse) -> tuple[Mapping[str, int], Mapping[str, float]]:
-    """The number of scripts and their mean F1 by maximum degree, from 4 together."""
-    scripts: Counter[str] = Counter()
-    sums: defaultdict[str, float] = defaultdict(float)
-    for group in scores.groups:
-        degree, pairs = pooled_degree(group.value), group.summary.pair_count
-        scripts[degree] += pairs
-        # Macro means are over scripts.
-        sums[degree] += group.summary.macro.f1 * pairs
-    return dict(sorted(scripts.items())), {
-        degree: sums[degree] / scripts[degree] for degree in sorted(scripts)
-    }

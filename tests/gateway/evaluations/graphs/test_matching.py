@@ -69,8 +69,8 @@ async def test_a_right_script_in_other_words_has_no_distance_by_meaning(graph: s
     rows = {row.measure: row.value for row in flatten(RunSample(graphs=result))}
     assert rows == {"edit_distance": 0, "edit_distance/lower_bound": 0, "edit_distance/text": 7}
     counts = Counts()
-    counts.add(measured)
-    assert {key: sums.upper for key, sums in counts.distances.items()} == {
+    counts.add([measured])
+    assert {key: sums.upper.total for key, sums in counts.distances.items()} == {
         ("proscript", "embeddings"): 0,
         ("proscript", "text"): 7,
     }
@@ -94,7 +94,7 @@ async def test_a_graph_with_fewer_events_than_requested_is_counted(graph: str, e
         measured = await only_graph(target, asked(task=GENERATE))
     assert (measured.requested_event_count, len(measured.graph.events)) == (4, 2)
     counts = Counts()
-    counts.add(measured)
+    counts.add([measured])
     assert counts.event_count_mismatches == 1
 
 

@@ -131,8 +131,8 @@ async def test_a_right_script_in_other_words_has_no_distance_by_judge(graph: str
         "edit_distance/embeddings": 7,
     }
     counts = Counts()
-    counts.add(measured)
-    assert {matching: sums.upper for (_, matching), sums in counts.distances.items()} == {
+    counts.add([measured])
+    assert {matching: sums.upper.total for (_, matching), sums in counts.distances.items()} == {
         "judge": 0,
         "embeddings": 7,
         "text": 7,
@@ -149,7 +149,7 @@ async def test_unclear_events_are_unmatched_with_their_reason(graph: str) -> Non
     # Event 2 is no step of the reference: that is clear.
     assert reasons == {"1": "it is the same step as several events: 1, 2"}
     counts = Counts()
-    counts.add(measured)
+    counts.add([measured])
     assert counts.unclear_events == 1
     async with gateway(graph, WRITTEN, matcher(shared)) as target:
         measured = await only_graph(target, request())
