@@ -1,4 +1,4 @@
-"""Every combination renders, and holds to the rules and to the schemas of the Kubernetes versions supported."""
+"""Every combination renders, and holds to the rules and to the schemas of the supported Kubernetes."""
 
 from __future__ import annotations
 
