@@ -232,11 +232,6 @@ def test_an_overlay_in_another_namespace_names_its_own_nowhere(overlay: str, tmp
     )
 
 
-def test_pods_of_every_feature_name_no_ids_where_the_platform_assigns_them() -> None:
-    rendering = combined(("assigned-uids", "mtls", "postgres", "migration", "edges"))
-    assert all(confined(rendering, pod) for pod in rendering.pods())
-
-
 def test_the_namespace_enforces_the_profile_at_a_fixed_version() -> None:
     (namespace,) = kustomize(K8S / "overlays/namespace")
     labels = namespace["metadata"]["labels"]
