@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import typer
@@ -82,6 +85,8 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Runs a command's work in an event loop: uvloop's where it is installed, else asyncio's.
 
+    Ctrl-C cancels the work. A second one ends the process at once with exit code 130, as SIGKILL would.
+
     Raises:
         typer.Exit: 2 with a message for wrong usage or settings, 130 after Ctrl-C.
     """
@@ -92,14 +97,47 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     except ImportError:
         factory = None
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(work)
+        with _ended_by_a_second_interrupt(), asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_interruptible(work))
     except ValidationError as error:
         fail(explain(error))
     except (UsageError, SettingsError) as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _ended_by_a_second_interrupt() -> Iterator[None]:
+    """Restores at its end how SIGINT is handled."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+async def _interruptible(work: Coroutine[Any, Any, Result]) -> Result:
+    """Has the handler of the event loop's runner, which cancels the work, handle the first SIGINT alone.
+
+    Its second one raises KeyboardInterrupt in any callback of the event loop, also of native code.
+    """
+    cancel: Any = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, _end_at_once)
+        cancel(number, frame)
+
+    if callable(cancel) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+    return await work
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def output() -> Terminal:

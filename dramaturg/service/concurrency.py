@@ -23,5 +23,13 @@ async def gather_all(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
     except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+        failure = failures.exceptions[0]
+        failures.__traceback__ = None  # The group refers to itself by a frame.
+    else:
+        return [task.result() for task in tasks]
+    # An error refers to this frame, and to the group if it is raised where the group is handled. Neither may
+    # refer to the error: only a search for garbage, which is rare, would free what its frames know.
+    try:
+        raise failure
+    finally:
+        del failure, tasks

@@ -148,6 +148,7 @@ class TenantThreads:
             raise
         except BaseException:
             turn.end()
+            del call  # It refers to its error, and this to the call by this frame.
             raise
         turn.end()
         return result

@@ -134,6 +134,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
 
         async def serve(request: Any, context: Context) -> Any:
             call = Call(method, context, *((request, None) if requests else request))
+            del request  # gRPC keeps the frames of a call that is refused until a search for garbage
             call.unread = unread
             if responses:
                 call.send = context.write

@@ -16,7 +16,7 @@ from dramaturg.service.context import current
 from dramaturg.service.errors import ServiceError, downstream
 from dramaturg.service.interceptors.call import Call, Proceed
 from dramaturg.service.rpc import Context
-from dramaturg.service.status import encode
+from dramaturg.service.status import CallStatus, encode
 
 logger = logging.getLogger(__name__)
 
@@ -36,19 +36,29 @@ class ErrorMapping:
             call.code = _code(call.context)
             raise
         except Exception as raised:
-            error = _mapped(raised, call.context)
-            call.code, call.reason = error.code.name, error.reason_name
-            if error.code is grpc.StatusCode.INTERNAL:
-                logger.error("%s failed", call.method, exc_info=raised)
-            request = current()
-            if call.unread is not None:
-                await call.unread.drop(call.context)
-            await call.context.abort_with_status(encode(error, request.request_id if request else ""))
+            status = _end(call, raised)
         except BaseException as raised:
             cancelled = isinstance(raised, asyncio.CancelledError | GeneratorExit)
             code = grpc.StatusCode.CANCELLED if cancelled else grpc.StatusCode.UNKNOWN
             call.code = code.name
             raise
+        else:
+            return
+        if call.unread is not None:
+            await call.unread.drop(call.context)
+        # Not where the error is handled: gRPC keeps the exception that ends a call in a cycle of references,
+        # and the error, which it would refer to, refers to what the handler knows, such as the request.
+        await call.context.abort_with_status(status)
+
+
+def _end(call: Call, raised: Exception) -> CallStatus:
+    """Records the error that ends a call; returns its status."""
+    error = _mapped(raised, call.context)
+    call.code, call.reason = error.code.name, error.reason_name
+    if error.code is grpc.StatusCode.INTERNAL:
+        logger.error("%s failed", call.method, exc_info=raised)
+    request = current()
+    return encode(error, request.request_id if request else "")
 
 
 def _mapped(raised: Exception, context: Context) -> ServiceError:

@@ -197,6 +197,30 @@ async def test_the_same_command_goes_on_and_buys_nothing_twice(
     assert not list((data / "evaluations").iterdir())
 
 
+@pytest.mark.parametrize("gap_seconds", [0.05, 0.5])
+async def test_a_second_interruption_ends_the_command_at_once(gap_seconds: float, tmp_path: Path) -> None:
+    is_asked = asyncio.Event()
+
+    async def answer(body: Body) -> Answer:
+        if "response_format" in body:
+            is_asked.set()
+            await asyncio.sleep(60)
+        return Answer("no messages", status=400)
+
+    command = ("eval", "--kind", "scripts", rows(tmp_path), "--out", tmp_path / "out")
+    async with OpenAIServer(answer) as server:
+        environment = {"OPENAI_BASE_URL": server.base_url}
+        async with start(*command, environment=environment) as process:
+            await until(is_asked.is_set, 60)
+            process.send_signal(signal.SIGINT)
+            await asyncio.sleep(gap_seconds)
+            process.send_signal(signal.SIGINT)
+            stopped = await finish(process)
+    assert stopped.code == 130, stopped.err
+    assert stopped.err.endswith("\ninterrupted\n")
+    assert "Traceback" not in stopped.err
+
+
 async def test_a_folder_with_other_results_is_refused_unless_they_are_replaced(tmp_path: Path) -> None:
     file, out = rows(tmp_path), tmp_path / "out"
     command = ("eval", "--kind", "scripts", file, "--out", out, "--json")

@@ -16,11 +16,13 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
+from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
 from dramaturg.service.interceptors.call import Call
 from dramaturg.service.interceptors.deadline import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
+from dramaturg.service.threads import TenantThreads
 from dramaturg.testing import serve, until
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, call_object, synthesize_request
 
@@ -92,6 +94,28 @@ async def test_an_ended_call_and_its_messages_are_freed_at_once(method: str) -> 
     async with serve(arities(nothing)) as server, open_channel(server.target) as channel:
         await call_arity(channel, method, synthesize_request())
         await until(lambda: not any(isinstance(one, Call) for one in gc.get_objects()))
+
+
+async def refuse_in_a_thread() -> None:
+    def refuse() -> None:
+        raise invalid("task", "is refused")
+
+    async def again() -> None:
+        await TenantThreads()("team-a", refuse)
+
+    await gather_all([nothing(), again()])
+
+
+@pytest.mark.usefixtures("without_garbage_collection")
+@every_arity
+async def test_the_messages_of_a_refused_call_are_freed_at_once(method: str) -> None:
+    given = synthesize_request()
+    async with serve(arities(refuse_in_a_thread)) as server, open_channel(server.target) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call_arity(channel, method, given)
+        await until(
+            lambda: [one for one in gc.get_objects() if isinstance(one, SynthesizeRequest)] == [given]
+        )
 
 
 @every_arity
