@@ -97,7 +97,6 @@ AGGREGATION = (
     "dramaturg.results.leaderboard",
     "dramaturg.results.means",
     "dramaturg.results.rows",
-    "dramaturg.results.sums",
 )
 """Modules that compute figures."""
 
@@ -119,7 +118,6 @@ STATISTICS = (
     "scipy",
     "pandas",
     "dramaturg.results.means",
-    "dramaturg.results.sums",
     "dramaturg.results.leaderboard.leaderboard",
     "dramaturg.results.rows.flatten",
     "dramaturg.summaries.decisions",

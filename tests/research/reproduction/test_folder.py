@@ -15,15 +15,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.cli.main import app
-from dramaturg.plots.figures import (
-    NO_PLOTS,
-    BarChart,
-    HeatMap,
-    LineChart,
-    RankChart,
-    Values,
-    write_figure,
-)
+from dramaturg.plots.figures import NO_PLOTS, BarChart, HeatMap, LineChart, RankChart, Values, write_figure
 from dramaturg.tables.model import Column, Row, Table
 from dramaturg_research.reproduction import folder as folders
 from dramaturg_research.reproduction.cells import estimate, words
