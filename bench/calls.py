@@ -38,8 +38,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.process import new_registry
+from dramaturg.service.telemetry import instruments, new_registry, tracing
 
 CALLS, MESSAGES, CONCURRENCY = 400, 4000, 16
 Work = Callable[[], Awaitable[None]]

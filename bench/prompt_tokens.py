@@ -29,8 +29,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
-from dramaturg.judge.settings import CriteriaSettings
-from dramaturg.judge.spec import JudgeSpec
+from dramaturg.judge.spec import CriteriaSettings, JudgeSpec
 from dramaturg.meta_evaluation.answers import Connections, ask_all
 from dramaturg.meta_evaluation.cases import BenchSet
 from dramaturg.service.channel import open_channel

@@ -13,8 +13,7 @@ from dramaturg.api.evaluation.v1 import (
     judge_directory_service_pb2,
     judge_directory_service_pb2_grpc,
 )
-from dramaturg.service.contract import Contract
-from dramaturg.service.front import Front
+from dramaturg.service.contract import Contract, Front
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.settings import ServerSettings, SettingsError
 from gateway.evaluations.contract_checks import ContractChecks
@@ -39,7 +38,7 @@ from gateway.settings import GatewaySettings
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
     "dramaturg.database.database",
-    "dramaturg.database.leases",
+    "dramaturg.database.database",
     *(
         f"gateway.runs.store.{name}"
         for name in (

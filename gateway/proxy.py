@@ -24,7 +24,7 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.judge.streams import MAX_UNREQUESTED
 from dramaturg.service.auth.caller import current
-from dramaturg.service.auth.permissions import EVALUATE
+from dramaturg.service.auth.settings import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid, to_error_status
 from gateway.evaluations.calls import refusal

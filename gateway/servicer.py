@@ -35,8 +35,8 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.given_samples import NEXT, summarize_given
 from gateway.evaluations.kinds import KINDS, Evaluations
 from gateway.evaluations.scope import EvaluationScope

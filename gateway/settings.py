@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from dramaturg.formats.panel_weights import read_weights, weight_of
+from dramaturg.formats.rubric import read_weights, weight_of
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings, TokenHeader
 from gateway.http.settings import HttpSettings

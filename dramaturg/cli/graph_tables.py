@@ -20,9 +20,8 @@ from dramaturg.cli.platform import fail, run
 from dramaturg.cli.tables import counted, named, number, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.files import FileError
-from dramaturg.graphs.loader import Loaded
+from dramaturg.graphs.scores import FileScores, Loaded
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.graphs import averages_entry, measures_entry
 from dramaturg.tables.model import Table, columns

@@ -23,12 +23,17 @@ from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import output
 from dramaturg.cli.tables import counted, number, print_tables
 from dramaturg.cli.terminal import echo, tell_next
-from dramaturg.graphs.baselines import MAX_GRAPHS, draw_baselines
-from dramaturg.graphs.dot import to_dot
-from dramaturg.graphs.file_scores import FileScores, score_files
-from dramaturg.graphs.files import FileError, Row, read_rows
-from dramaturg.graphs.loader import Loaded, load, load_one, load_row
-from dramaturg.graphs.votes import read_votes
+from dramaturg.graphs.files import FileError, Row, read_rows, read_votes, to_dot
+from dramaturg.graphs.scores import (
+    MAX_GRAPHS,
+    FileScores,
+    Loaded,
+    draw_baselines,
+    load,
+    load_one,
+    load_row,
+    score_files,
+)
 
 PREDICTION = "dramaturg.commands.graphs"
 """The group of the entry point of the module that has ``predict``."""

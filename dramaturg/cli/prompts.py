@@ -21,10 +21,10 @@ from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.judge.roles import ROLES
 from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
-from dramaturg.meta_evaluation.case import JUDGES, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, SET_FILE, BenchSet
+from dramaturg.meta_evaluation.material import JUDGES, Case
 from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
-from dramaturg.meta_evaluation.ready_rubrics import ReadyRubricSet
+from dramaturg.meta_evaluation.variants import ReadyRubricSet
 from dramaturg.service.channel import open_channel
 from dramaturg.tables.model import Table, columns
 

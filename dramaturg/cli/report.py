@@ -200,8 +200,7 @@ def _parse(source: Path) -> Summary:
 
 
 def _plot(summary: Summary, folder: Path, source: str) -> None:
-    from dramaturg.plots.figures import NO_PLOTS, can_draw
-    from dramaturg.plots.files import write_plots
+    from dramaturg.plots.figures import NO_PLOTS, can_draw, write_plots
 
     if not summary.sample_count:
         fail(f"{source}: there are no results")

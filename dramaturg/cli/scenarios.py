@@ -14,7 +14,7 @@ import typer
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult, WriteScenariosRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ScenarioDemonstration, ScenarioForm
-from dramaturg.authoring.scenario_sheet import sheet_rows, write_sheet
+from dramaturg.authoring import sheet_rows, write_scenario_sheet
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_judges, set_judges
@@ -77,7 +77,7 @@ def write_review_sheet(results: Path, out: Path, *, duplicates_kept: bool) -> tu
             if _has_scenarios(sample, results)
             for row in sheet_rows(_numbered(sample.scenarios, number), duplicates_kept=duplicates_kept)
         ]
-        return *write_sheet(out, rows), len(rows)
+        return *write_scenario_sheet(out, rows), len(rows)
     except LineError as error:
         fail(str(error))
     except OSError as error:

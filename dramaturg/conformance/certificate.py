@@ -27,15 +27,13 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
-from dramaturg.conformance.processes import StartError, reached
+from dramaturg.conformance.kit import StartError, reached
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import RUBRIC_JUDGE, SCRIPT_JUDGE, JudgeRole, Role
-from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
-from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, Case
+from dramaturg.meta_evaluation.answers import PANEL_ROLES, CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
-from dramaturg.meta_evaluation.computed import computed_cases, sha256_of
-from dramaturg.meta_evaluation.panels import PANEL_ROLES
-from dramaturg.meta_evaluation.variants import VARIANTS
+from dramaturg.meta_evaluation.material import ENGLISH, JUDGES, Case
+from dramaturg.meta_evaluation.variants import VARIANTS, computed_cases, sha256_of
 from dramaturg.results.equivalence import (
     NOT_SHOWN,
     OUTSIDE,

@@ -17,8 +17,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import (
     EmbedTokensResponse,
 )
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
-from dramaturg.conformance.basics import identity, refusal
-from dramaturg.conformance.common import Calls, call_checks, identity_checks
+from dramaturg.conformance.common import Calls, call_checks, identity, identity_checks, refusal
 from dramaturg.conformance.kit import NotApplicableError, Subject, Suite, require
 from dramaturg.service.settings import ChannelSettings
 

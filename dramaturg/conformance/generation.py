@@ -13,8 +13,13 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
-from dramaturg.conformance.basics import require_possible_usage
-from dramaturg.conformance.common import CLIENT_MESSAGE_BYTES, Calls, call_checks, identity_checks
+from dramaturg.conformance.common import (
+    CLIENT_MESSAGE_BYTES,
+    Calls,
+    call_checks,
+    identity_checks,
+    require_possible_usage,
+)
 from dramaturg.conformance.kit import NotApplicableError, Subject, Suite, require
 from dramaturg.service.errors import ServiceError, from_error_status, from_rpc_error
 

@@ -28,8 +28,15 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
     ScaleAnchor,
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
-from dramaturg.conformance.basics import identity, refusal
-from dramaturg.conformance.common import Calls, ItemError, call_checks, identity_checks, provenance_checks
+from dramaturg.conformance.common import (
+    Calls,
+    ItemError,
+    call_checks,
+    identity,
+    identity_checks,
+    provenance_checks,
+    refusal,
+)
 from dramaturg.conformance.kit import NotApplicableError, RequirementError, Subject, Suite, require
 from dramaturg.judge import criteria
 from dramaturg.judge.client import judge_request

@@ -10,8 +10,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
-from dramaturg.conformance.basics import identity
-from dramaturg.conformance.common import Calls, call_checks, identity_checks, provenance_checks
+from dramaturg.conformance.common import Calls, call_checks, identity, identity_checks, provenance_checks
 from dramaturg.conformance.kit import Subject, Suite, require
 
 TEXTS = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from dramaturg.database import StoreError
 from dramaturg.database.database import Database
-from dramaturg.database.errors import StoreError
 
 # Any number unused elsewhere: processes that start together upgrade one after another.
 _ADVISORY_LOCK = 0x6472616D61

@@ -6,11 +6,17 @@ how it is written. See docs/reference/datasets.md.
 
 from __future__ import annotations
 
-from dramaturg.datasets.errors import DatasetError, DatasetLimitError
-from dramaturg.datasets.formats import Format, format_of
+from dramaturg.datasets.json_lines import InvalidRow, Row, sample_id
 from dramaturg.datasets.reader import DatasetReader, Manifest
-from dramaturg.datasets.rows import InvalidRow, Row, sample_id
-from dramaturg.datasets.source import is_remote, local_path, open_source
+from dramaturg.datasets.source import (
+    DatasetError,
+    DatasetLimitError,
+    Format,
+    format_of,
+    is_remote,
+    local_path,
+    open_source,
+)
 
 __all__ = [
     "DatasetError",

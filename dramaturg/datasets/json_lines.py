@@ -1,19 +1,64 @@
-"""Reads JSON Lines: one JSON value a line. Blank lines are skipped.
+"""The rows of a dataset, and rows of JSON Lines: one JSON value a line. Blank lines are skipped.
 
-``read_json_lines`` yields the fault of a line in place of its value. ``json_values`` and
-``json_objects`` read a file by its path and stop at the first invalid line.
+Reads JSON Lines: one JSON value a line. Blank lines are skipped. ``read_json_lines`` yields the fault of a
+line in place of its value. ``json_values`` and ``json_objects`` read a file by its path and stop at the first
+invalid line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from dramaturg.datasets.formats import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, LineSource, LongLineError
+from google.protobuf.message import Message
+
 from dramaturg.datasets.requests import OUT_OF_MEMORY, parse_json
-from dramaturg.datasets.rows import Record
+from dramaturg.datasets.source import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, LineSource, LongLineError
 from dramaturg.service.errors import Violation
+
+Request = TypeVar("Request", bound=Message)
+
+_SUBJECTS = ("task", "decision", "script", "reference")
+
+
+class Record(NamedTuple):
+    """One row."""
+
+    line: int
+    """The number of the line on which it begins, of Parquet that of the row; from 1."""
+    value: Any
+    """Its value in the shape of protobuf's JSON. Nothing where there is a fault."""
+    fault: Violation | None = None
+    """Why it has no value."""
+
+
+class Row(NamedTuple, Generic[Request]):
+    """One request of a dataset."""
+
+    line: int
+    """The number of the line on which it begins, of Parquet that of the row; from 1."""
+    request: Request
+    """The request."""
+
+
+class InvalidRow(NamedTuple):
+    """A row that is no valid request."""
+
+    line: int
+    """As a row's."""
+    violations: Sequence[Violation]
+    """The violations, at least one; one without a field is about the row as a whole."""
+
+
+def sample_id(request: Any) -> str:
+    """The id of the subject of a request, such as its task, or its own. May be empty."""
+    fields = request.DESCRIPTOR.fields_by_name
+    # A request may have a field of the name that is no message, such as the task of a graph's evaluation.
+    parts = (getattr(request, name) for name in _SUBJECTS if name in fields and fields[name].message_type)
+    found: str = next((part.id for part in parts), "") or getattr(request, "id", "")
+    return found
+
 
 MAX_VALUE_BYTES = 4 * MAX_LINE_BYTES
 """The longest line of ``json_values``, in bytes: a result is longer as JSON than as a message."""

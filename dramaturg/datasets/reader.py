@@ -18,15 +18,24 @@ from typing import Any, BinaryIO, Generic, TypeVar, cast
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from dramaturg.datasets.columns import TEXTS, Column, assemble, find_columns
-from dramaturg.datasets.errors import DatasetError
-from dramaturg.datasets.formats import MAX_LINE_BYTES, Format, Lines, LineSource, LongLineError
-from dramaturg.datasets.json_lines import read_json_lines
-from dramaturg.datasets.limits import BlankLines, BoundedFile, check_row_count, count_rows
-from dramaturg.datasets.parquet import read_parquet
+from dramaturg.datasets.json_lines import InvalidRow, Record, Row, read_json_lines
+from dramaturg.datasets.parquet import TEXTS, Column, assemble, find_columns, read_parquet
 from dramaturg.datasets.requests import OUT_OF_MEMORY, parse_json, read_request
-from dramaturg.datasets.rows import InvalidRow, Record, Row
-from dramaturg.datasets.source import CHUNK_BYTES, Meter, read_to_end
+from dramaturg.datasets.source import (
+    CHUNK_BYTES,
+    MAX_LINE_BYTES,
+    BlankLines,
+    BoundedFile,
+    DatasetError,
+    Format,
+    Lines,
+    LineSource,
+    LongLineError,
+    Meter,
+    check_row_count,
+    count_rows,
+    read_to_end,
+)
 from dramaturg.service.errors import Violation
 
 MAX_CELL_LENGTH = 4 << 20

@@ -10,11 +10,9 @@ from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from dramaturg.datasets.errors import DatasetError
-from dramaturg.datasets.formats import Format
+from dramaturg.datasets.json_lines import InvalidRow, Row
 from dramaturg.datasets.reader import DatasetReader
-from dramaturg.datasets.rows import InvalidRow, Row
-from dramaturg.datasets.source import STANDARD_INPUT, open_source, spooled
+from dramaturg.datasets.source import STANDARD_INPUT, DatasetError, Format, open_source, spooled
 from dramaturg.datasets.tables import as_dataset
 from dramaturg.service.errors import Violation
 

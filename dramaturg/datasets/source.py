@@ -1,6 +1,7 @@
-"""Opens datasets: by path, by ``file://`` address, or by the address of an object store.
+"""Opens datasets by path or address: their formats, their bounds, and the errors of a dataset as a whole.
 
-The bytes that are read are counted and hashed.
+Opens datasets: by path, by ``file://`` address, or by the address of an object store. The bytes that are read
+are counted and hashed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,222 @@ import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
-from dramaturg.datasets.errors import DatasetError, missing
-from dramaturg.datasets.limits import check_decoded_bytes
+EXTRA = "dramaturg[datasets]"
+"""The extra that brings what reads Parquet and object stores."""
+
+
+class DatasetError(Exception):
+    """A dataset that cannot be read to its end, e.g. because of a wrong header or a damaged file.
+
+    The message is a predicate whose subject is the dataset, e.g. "is damaged: ...".
+
+    Attributes:
+        line: The number of the line at fault, from 1. 0: it is about the file as a whole.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class DatasetLimitError(DatasetError):
+    """A dataset that has more than a limit allows."""
+
+
+def missing(what: str, package: str) -> DatasetError:
+    """The error where an optional package is not installed."""
+    return DatasetError(f'is {what}, which needs {package}: pip install "{EXTRA}"')
+
+
+MAX_LINE_BYTES = 16 << 20
+"""The longest line of JSON Lines or CSV, in bytes; it is also the largest request that a server takes."""
+
+
+class Format(StrEnum):
+    """How the rows of a dataset are written (``evaluation.v1.DatasetFormat``)."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+_ENDS = {
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+}
+ENDS = tuple(_ENDS)
+"""The ends of names that tell the format."""
+
+
+def format_of(name: str) -> Format | None:
+    """The format that the end of a name tells, such as ".csv" or ".csv.gz". None: it tells none."""
+    name = name.casefold()
+    compressed = name.endswith(".gz")
+    found = next((form for end, form in _ENDS.items() if name.removesuffix(".gz").endswith(end)), None)
+    # Parquet compresses by itself; as a whole it could not be read piece by piece.
+    return None if compressed and found is Format.PARQUET else found
+
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LineSource(Protocol):
+    """A file of lines, open in binary."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line with its end, or at most ``size`` bytes of it. Empty at the end of the file."""
+
+
+class LongLineError(ValueError):
+    """A line is longer than the limit; it was skipped."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"is longer than {max_bytes >> 20} MiB, the longest that a line may be")
+
+
+class Lines:
+    """The lines of a file, their ends included, without a byte order mark.
+
+    Iteration goes on after an error: the line at fault is skipped.
+
+    Args:
+        file: The file, open in binary.
+        max_bytes: The longest line, in bytes.
+
+    Raises:
+        LongLineError: From the iteration.
+    """
+
+    def __init__(self, file: LineSource, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self.number = 0
+        """The number of the last line read, from 1."""
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> bytes:
+        line = self._file.readline(self._max_bytes + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if len(line) > self._max_bytes:
+            while line and not line.endswith(b"\n"):
+                line = self._file.readline(self._max_bytes)
+            raise LongLineError(self._max_bytes)
+        return line.removeprefix(BYTE_ORDER_MARK) if self.number == 1 else line
+
+
+def check_row_count(count: int, max_rows: int | None) -> None:
+    """Checks the number of rows.
+
+    Raises:
+        DatasetLimitError: There are more than the limit.
+    """
+    if max_rows is not None and count > max_rows:
+        raise DatasetLimitError(f"has more than {max_rows:,} rows")
+
+
+def check_blank_lines(count: int, max_rows: int | None) -> None:
+    """Checks the number of blank lines, of which a dataset may have as many as rows.
+
+    Raises:
+        DatasetLimitError: There are more than the limit.
+    """
+    if max_rows is not None and count > max_rows:
+        raise DatasetLimitError(f"has more than {max_rows:,} blank lines")
+
+
+def check_decoded_bytes(count: int, max_bytes: int | None) -> None:
+    """Checks the number of bytes after decompression and decoding.
+
+    Raises:
+        DatasetLimitError: There are more than the limit.
+    """
+    if max_bytes is not None and count > max_bytes:
+        raise DatasetLimitError(f"has more than {max_bytes:,} bytes when it is unpacked")
+
+
+class BlankLines:
+    """Counts blank lines up to a limit.
+
+    Args:
+        max_rows: The limit. None: any number.
+    """
+
+    def __init__(self, max_rows: int | None) -> None:
+        self._max_rows = max_rows
+        self._count = 0
+
+    def add(self) -> None:
+        """Counts one; raises as ``check_blank_lines`` does."""
+        self._count += 1
+        check_blank_lines(self._count, self._max_rows)
+
+
+class BoundedFile:
+    """Reads a file up to a number of bytes.
+
+    Args:
+        file: The file, unpacked, open in binary.
+        max_bytes: The limit. None: any number.
+
+    Raises:
+        DatasetLimitError: From ``readline``: the file has more.
+    """
+
+    def __init__(self, file: BinaryIO, max_bytes: int | None) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self._count = 0
+
+    def readline(self, size: int = -1) -> bytes:
+        """The next line, or at most ``size`` bytes of it."""
+        line = self._file.readline(size)
+        self._count += len(line)
+        check_decoded_bytes(self._count, self._max_bytes)
+        return line
+
+
+def count_rows(file: BoundedFile, form: Format, most: int) -> int:
+    """Counts the rows of JSON Lines or CSV without parsing them.
+
+    Blank lines, the header of CSV and line ends within its quotes do not count. CSV that is not well formed
+    may have more or fewer rows.
+
+    Args:
+        file: The file.
+        form: The format.
+        most: Counting stops above it.
+
+    Raises:
+        DatasetLimitError: There are more blank lines than that.
+    """
+    is_csv = form is Format.CSV
+    count = -1 if is_csv else 0
+    blank = BlankLines(most)
+    is_quoted = has_text = False
+    while count <= most and (piece := file.readline(MAX_LINE_BYTES)):
+        has_text = has_text or not piece.isspace()
+        if is_csv:
+            is_quoted ^= bool(piece.count(b'"') % 2)
+        if piece.endswith(b"\n") and not is_quoted:
+            if has_text:
+                count += 1
+                has_text = False
+            else:
+                blank.add()
+    return count + has_text
+
 
 CHUNK_BYTES = 1 << 20
 """How much is read at once."""

@@ -1,11 +1,16 @@
-"""Rubrics: the criteria of an evaluation of texts, written in TOML, and the ready ones.
+"""Files in TOML: rubrics, with the ready ones, and the weights of the members of a panel.
 
-A file has one table ``[[criteria]]`` for each criterion, with the fields of ``RubricCriterion``. A ready
-rubric is named ``builtin:NAME``.
+Files of weights for the members of a panel: one TOML table ``weights``. [weights] llm = 2.2 "theirs@gpt-4o" =
+0.85
+
+Rubrics: the criteria of an evaluation of texts, written in TOML, and the ready ones. A file has one table
+``[[criteria]]`` for each criterion, with the fields of ``RubricCriterion``. A ready rubric is named
+``builtin:NAME``.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +18,51 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from dramaturg.api.evaluation.v1.run_pb2 import TextsRunOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.datasets.requests import read_request
+
+
+class PanelWeightsError(ValueError):
+    """A file has no weights. The message names the file and the problem."""
+
+
+class _Weights(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    weights: dict[str, float] = Field(min_length=1)
+
+
+def read_weights(file: Path) -> Mapping[str, float]:
+    """The weights of a file, by the name of the judge, or NAME@MODEL.
+
+    Raises:
+        PanelWeightsError: The file cannot be read, or has no such table.
+    """
+    try:
+        return _Weights.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).weights
+    except OSError as error:
+        raise PanelWeightsError(f"{file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError) as error:
+        raise PanelWeightsError(f"{file} has no table [weights] of numbers by judge") from error
+
+
+def write_weights(file: Path, weights: Mapping[str, float], comment: str) -> None:
+    """Writes weights by judge, below a comment of one line.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    rows = [f"{json.dumps(name)} = {weight:.6g}" for name, weight in weights.items()]
+    file.write_text("\n".join([f"# {' '.join(comment.split())}", "[weights]", *rows, ""]), encoding="utf-8")
+
+
+def weight_of(weights: Mapping[str, float], judge: str, model: str) -> float | None:
+    """The weight of a member: of NAME@MODEL, else of NAME. None: the file has none."""
+    return weights.get(f"{judge}@{model}", weights.get(judge)) if model else weights.get(judge)
+
 
 BUILTIN = "builtin:"
 """The start of the name of a ready rubric."""

@@ -20,12 +20,11 @@ from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
-from dramaturg.datasets.errors import DatasetError
-from dramaturg.datasets.formats import Format
+from dramaturg.datasets.source import DatasetError, Format
 from dramaturg.datasets.tables import table_rows
 from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.formats.recordings import RecordingError, recorded_by, recorded_rows
-from dramaturg.judge.rubrics import criterion_role
+from dramaturg.judge.rules import criterion_role
 from dramaturg.service.validation import violations
 
 NO_TASK = "No task is given: the text is judged by itself."

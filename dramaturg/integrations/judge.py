@@ -208,8 +208,8 @@ def judgements(sample: RunSample) -> Iterator[tuple[RunResult, HarnessJudgement]
     """The judgements of a sample of any kind, each with its row of the exports."""
     from google.protobuf.json_format import MessageToDict
 
+    from dramaturg.results.kind import panel_provenances
     from dramaturg.results.names import abstention_name, outcome_name, reason_name
-    from dramaturg.results.row_parts import panel_provenances
     from dramaturg.results.rows import flatten
 
     result = getattr(sample, sample.WhichOneof("result") or "texts")

@@ -20,8 +20,8 @@ from mlflow.genai.scorers import scorer as mlflow_scorer
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.integrations.judge import HarnessJudge, HarnessJudgement, judgements
-from dramaturg.results.columns import header, table_row
-from dramaturg.results.sums import SumAccumulator
+from dramaturg.results.frames import header, table_row
+from dramaturg.results.means import SumAccumulator
 
 TABLE = "dramaturg/judgements.json"
 """The artifact with the judgements, in the columns of exports."""

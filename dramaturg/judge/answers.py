@@ -17,15 +17,16 @@ from typing import Any, Protocol, TypeVar
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingKind, StepNote, Verdict
 from dramaturg.judge import criteria as names
-from dramaturg.judge.items import ItemsSection
 from dramaturg.judge.sections import (
     GRADED,
     MALFORMED,
     OUTCOME,
     PASS,
     UNSURE,
+    ItemsSection,
     Section,
     contradiction,
+    read_step_notes,
     stated_outcome,
     stated_severity,
     stated_steps,
@@ -34,7 +35,6 @@ from dramaturg.judge.sections import (
     unknown_steps_note,
 )
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
-from dramaturg.judge.step_notes import read_step_notes
 from dramaturg.judge.steps import MAX_STEPS, is_blank, split_steps
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 

@@ -36,7 +36,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
-from dramaturg.judge import text_pool, verdicts
+from dramaturg.judge import verdicts
 from dramaturg.judge.batches import JudgeBatch, JudgeItem, decode_batch
 from dramaturg.judge.conversations import units_of
 from dramaturg.judge.criteria import scale_problem
@@ -44,6 +44,7 @@ from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation,
 from dramaturg.judge.provenance import sign
 from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.streams import merge_streams
+from dramaturg.service import threads
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, Violation, downstream, invalid_fields, to_error_status
 from dramaturg.service.server import run
@@ -180,7 +181,7 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
             for one in (*request.candidates, *request.pool)
             if one.reading == verdict_pb2.READING_UNSPECIFIED
         )
-        batch = await text_pool.parse(
+        batch = await threads.parse(
             unread,
             decode_batch,
             request,

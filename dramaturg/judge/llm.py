@@ -28,13 +28,13 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     JsonFormat,
     ProviderCheck,
 )
-from dramaturg.judge import abstentions, answers, text_pool
+from dramaturg.judge import abstentions, answers
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
 from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.prompts import Prompt
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, merge_streams, split_by_size
-from dramaturg.service import context
+from dramaturg.service import context, threads
 from dramaturg.service.errors import ServiceError, downstream, from_error_status
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Asker:
         except grpc.aio.AioRpcError as error:
             raise downstream(error, _GENERATION) from error
         completion = response.completion
-        return await text_pool.parse(len(completion.json), _answer, prompt, request, completion, form)
+        return await threads.parse(len(completion.json), _answer, prompt, request, completion, form)
 
     async def ask_or_abstain(
         self, question: Question[Parsed], options: JudgeOptions, *, logprobs: bool = False
@@ -179,7 +179,7 @@ class Asker:
             async for index, completion in completions:
                 question = questions[index]
                 if isinstance(completion, Completion):
-                    answer = await text_pool.parse(
+                    answer = await threads.parse(
                         len(completion.json),
                         _answer,
                         question.prompt,

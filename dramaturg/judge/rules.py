@@ -1,4 +1,4 @@
-"""Rules of criteria: conditions on a text that are decided without a model.
+"""Rules of criteria: conditions on a text, decided without a model; criteria of rubrics as judges get them.
 
 A rule is checked once (``rule_problem``) and applied to many texts (``apply_rule``). Regular expressions take
 time linear in the text: the engine is that of ``pydantic_core``, of the Rust crate regex.
@@ -18,8 +18,10 @@ from google.protobuf.json_format import MessageToDict
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from dramaturg.api.common.v1.content_pb2 import Conversation
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1 import judge_service_pb2 as pb
-from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionRule
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_CRITERION, Role
 from dramaturg.judge.conversations import arguments_of, tool_calls
 
 MAX_SCHEMA_SIZE = 5_000
@@ -436,3 +438,33 @@ def _referred(root: Any, reference: str) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
+
+
+MAX_RULE_TEXT = 900
+"""The most characters of a rule in the definition of its criterion."""
+
+
+def encode_criterion(one: RubricCriterion) -> Criterion:
+    """A criterion as judges of texts get it: its texts are the definition."""
+    parts = (
+        one.description.strip(),
+        f"Pass: {one.passes.strip()}" if one.passes else "",
+        f"Fail: {one.fails.strip()}" if one.fails else "",
+        describe_rule(one.rule)[:MAX_RULE_TEXT] if one.HasField("rule") else "",
+    )
+    encoded = Criterion(id=one.id, definition="\n".join(part for part in parts if part), each=one.each)
+    if one.HasField("rule"):
+        encoded.rule.CopyFrom(one.rule)
+    if one.HasField("scale"):
+        encoded.scale.CopyFrom(one.scale)
+    return encoded
+
+
+def criterion_role(one: RubricCriterion) -> Role:
+    """A criterion as a role of a pair judge, which votes by it alone."""
+    parts = (
+        "A judge who looks only at this.",
+        encode_criterion(one).definition,
+        *(f"Worth {anchor.value} of {one.scale.highest}: {anchor.meaning}" for anchor in one.scale.anchors),
+    )
+    return Role(type=one.id, description="\n".join(parts), origin=ROLE_ORIGIN_CRITERION)

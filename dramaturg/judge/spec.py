@@ -1,4 +1,4 @@
-"""Declared judges: a specification states what one judge is, and its settings and its service follow from it.
+"""Declared judges: a specification states what a judge is; its settings and its service follow from it.
 
 Example:
     A judge of some of ABSEval's criteria with a model::
@@ -21,29 +21,76 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from pydantic import create_model
+from pydantic import BaseModel, Field, create_model
 
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CriteriaJudge, CriteriaQuestion
+from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import JudgeRole, Role
-from dramaturg.judge.settings import (
-    CriteriaSettings,
-    JudgeSettings,
-    OfflineCriteriaSettings,
-    OfflineSettings,
-)
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import Settings
 
 if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
+
+
+LimitsT = TypeVar("LimitsT", bound=BaseModel)
+
+
+class AskerSettings(Settings):
+    """Settings of calls to a model. Subclasses define ``section``."""
+
+    generation_target: str = "localhost:50051"
+    """The address of GenerationService."""
+    model: str = Field(default="", max_length=200)
+    """The model of requests that name none. Empty: the default of the generation service."""
+    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    """The default token cap of an answer. Absent: the provider's."""
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    """The default temperature. It is dropped for models that refuse it; to never send it, list it under
+    ``omit`` in the provider's settings.
+    """
+    prompts_dir: Path | None = None
+    """A folder of prompt files that replace the service's and the shared files of the same name. Files in its
+    subfolder with the service's name take precedence.
+    """
+
+
+class JudgeSettings(AskerSettings, Generic[LimitsT]):
+    """Settings of a judge, with the limits of its prompts as parameter. ``JudgeSpec`` defines ``section``."""
+
+    excerpts: LimitsT = Field(default_factory=lambda: cast("Any", {}))
+    """The maximum lengths of the parts of a request in the prompt."""
+
+
+class CriteriaSettings(JudgeSettings[ExcerptLimits]):
+    """Settings of a judge of ABSEval's criteria."""
+
+    severity: bool = False
+    """Whether the model says how grave each fault is (``Finding.severity``). It costs tokens:
+    docs/reference/prompts.md.
+    """
+
+
+class OfflineSettings(JudgeSettings[ExcerptLimits]):
+    """Settings of a judge of texts that can also work without a model."""
+
+    backend: Literal["llm", "offline"] = "llm"
+    """The backend: a language model, or embeddings and rules."""
+    embedding_target: str = "localhost:50051"
+    """The address of EmbeddingService, for the backend "offline"."""
+
+
+class OfflineCriteriaSettings(CriteriaSettings, OfflineSettings):
+    """Settings of a judge of ABSEval's criteria that can also work without a model."""
+
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 

@@ -1,9 +1,9 @@
-"""Asks judges about cases, and holds their answers against the labels."""
+"""Asks judges and panels about cases, and holds their answers against the labels."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,23 +12,128 @@ import grpc
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome
+from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
+    GOLD_ANSWER_SOURCE_GIVEN,
+    GOLD_ANSWER_SOURCE_NONE,
+    MECHANISM_AGENTS,
+    MECHANISM_SINGLE_JUDGE,
+    EvaluateScriptsRequest,
+)
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionRequest
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnRequest
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.client import judge_one
 from dramaturg.judge.provenance import merge
-from dramaturg.meta_evaluation.case import CANDIDATE, CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
-from dramaturg.meta_evaluation.panels import panel_assessment
-from dramaturg.meta_evaluation.writing import contains, written
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, RUBRIC_JUDGE, SCRIPT_JUDGE
+from dramaturg.meta_evaluation.cases import contains, written
+from dramaturg.meta_evaluation.material import (
+    CANDIDATE,
+    CHOICE,
+    CHOICE_SWAPPED,
+    PREFERENCE,
+    RATING,
+    TURN,
+    Case,
+)
 from dramaturg.service.errors import ServiceError, from_rpc_error
+
+PANEL_ROLES = tuple(role.name for role in (CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE, RUBRIC_JUDGE))
+"""The roles whose panels can be asked about cases."""
+
+
+async def panel_assessment(
+    gateway: grpc.aio.Channel,
+    panel: JudgeSelection,
+    request: JudgeRequest,
+    *,
+    candidate_id: str,
+    timeout: float,
+) -> Assessment:
+    """The verdicts of a panel on one candidate, with the provenance of the members that were asked.
+
+    Args:
+        gateway: The gateway that has the panel.
+        panel: The panel; its role is one of ``PANEL_ROLES``.
+        request: The request that a judge of the role would get.
+        candidate_id: The id of the candidate.
+        timeout: The timeout of the evaluation, in seconds.
+
+    Returns:
+        The verdicts by the rule of the panel. The names of prompts are "member/prompt".
+
+    Raises:
+        grpc.aio.AioRpcError: The gateway refuses the evaluation, or fails.
+    """
+    stub = EvaluationServiceStub(gateway)
+    if panel.role == RUBRIC_JUDGE.name:
+        texts = (await _result(stub.EvaluateTexts(_texts(panel, request), timeout=timeout))).texts
+        found = next(one for one in texts if one.text_id == candidate_id)
+    else:
+        scripts = await _result(stub.EvaluateScripts(_scripts(panel, request), timeout=timeout))
+        found = next(one for one in scripts.candidates if one.candidate_id == candidate_id)
+    for one in found.assessments:
+        for prompt in one.assessment.provenance.prompts:
+            prompt.name = f"{one.judge}/{prompt.name}"
+    provenance = merge(one.assessment.provenance for one in found.assessments)
+    return Assessment(verdicts=found.verdicts, provenance=provenance)
+
+
+async def _result(events: AsyncIterable[Any]) -> Any:
+    """The result, which is the last event."""
+    async for event in events:
+        last = event
+    return last.result
+
+
+def _scripts(panel: JudgeSelection, request: JudgeRequest) -> EvaluateScriptsRequest:
+    single = panel.role == SCRIPT_JUDGE.name
+    made = EvaluateScriptsRequest(
+        task=request.task,
+        candidates=map(_candidate, request.candidates),
+        judges=[panel],
+        mechanism=MECHANISM_SINGLE_JUDGE if single else MECHANISM_AGENTS,
+        roles=[panel.role],
+        gold_answer_source=GOLD_ANSWER_SOURCE_NONE,
+        options=request.options,
+    )
+    if request.reference.steps:
+        made.gold_answer_source = GOLD_ANSWER_SOURCE_GIVEN
+        made.gold_answer.CopyFrom(request.reference)
+    return made
+
+
+def _candidate(one: JudgeCandidate) -> Candidate:
+    return (
+        Candidate(id=one.id, script=one.script) if one.script.steps else Candidate(id=one.id, text=one.text)
+    )
+
+
+def _texts(panel: JudgeSelection, request: JudgeRequest) -> EvaluateTextsRequest:
+    return EvaluateTextsRequest(
+        task=request.task,
+        texts=[EvaluatedText(id=one.id, text=one.text) for one in request.candidates],
+        criteria=map(_criterion, request.criteria),
+        judges=[panel],
+        options=request.options,
+    )
+
+
+def _criterion(one: Criterion) -> RubricCriterion:
+    if one.HasField("scale"):
+        return RubricCriterion(id=one.id, description=one.definition, scale=one.scale)
+    return RubricCriterion(id=one.id, passes=one.definition)
+
 
 FAULTY_AT_MOST = 4
 """The highest rating that reports a fault in a faulty response (SimulBench: content or form is wrong)."""

@@ -1,27 +1,318 @@
-"""The cases of the labelled set: one request to one judge with what the judge should report."""
+"""The cases of the labelled set: one request to one judge or author with what it should report.
+
+The cases of the synthesizer, of roles, edges and authors, and the items in their answers. An item labelled
+True is a part that the answer must have; one labelled False must not be in it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import grpc
 from google.protobuf.json_format import ParseDict
 
-from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_EITHER, Decision
+from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR
+from dramaturg.api.common.v1.script_pb2 import Candidate, Task
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_STORY, ChooseOptionRequest
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import NextUserTurnRequest, NextUserTurnResponse
+from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.generation.v1.edge_service_pb2 import (
+    EDGE_METHOD_END_TO_END,
+    EDGE_METHOD_PAIRWISE,
+    PredictEdgesRequest,
+    PredictEdgesResponse,
+)
+from dramaturg.api.generation.v1.edge_service_pb2_grpc import EdgeServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnRequest
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, DialogueSubject
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    ROLE_ORIGIN_SUBJECTIVE_COARSE,
+    ROLE_ORIGIN_SUBJECTIVE_FINE,
+    ComparePairRequest,
+    DialogueSubject,
+)
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest, GenerateRolesResponse
+from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.judge import criteria, roles
 from dramaturg.judge.role_sets import role_set
-from dramaturg.meta_evaluation.case import ENGLISH, JUDGES, PREFERENCE, RATING, TURN, Case
-from dramaturg.meta_evaluation.material import PlantedScript, simulation_task, utterances_of
+from dramaturg.meta_evaluation.material import (
+    CHOICE,
+    CHOICE_SWAPPED,
+    ENGLISH,
+    JUDGES,
+    PREFERENCE,
+    RATING,
+    TURN,
+    Case,
+    PlantedScript,
+    WrittenRequest,
+    script_of,
+    simulation_task,
+    utterances_of,
+)
 from dramaturg.meta_evaluation.rules import RULES
-from dramaturg.meta_evaluation.writing import writing_cases
+
+STEPS, EVENTS, COARSE, FINE, NEW = "steps", "event-count", "coarse-count", "fine-count", "new"
+"""Items of writers: a list of steps, the number of events and of roles asked for, a message that is new."""
+LEAST_STEPS = 3
+"""The minimum number of steps of a script."""
+LIKELY = 0.5
+"""The probability above which a pair of events has an edge."""
+_ROLE_COUNT = 2
+
+
+class Written(NamedTuple):
+    """The parts of an answer."""
+
+    text: str
+    items: frozenset[str] = frozenset()
+    """The items that are no words."""
+    failure: str = ""
+    """The reason of an abstention. Empty: there is an answer."""
+
+
+def writing_cases(data: Mapping[str, Any]) -> Iterator[Case]:
+    """The cases of a set for services that write."""
+    scripts = [PlantedScript.of(one, data) for one in data["scripts"]]
+    for script, labels in zip(scripts, data["scripts"], strict=True):
+        yield _synthesis(script, labels)
+        yield _script(script, labels)
+    yield _synthesis(scripts[0], data["scripts"][0], data["writer_injection"])
+    for pair in data["pairs"]:
+        yield _roles(pair)
+    yield _roles(data["pairs"][0], data["reader_injection"])
+    for graph in data["event_graphs"]:
+        yield _graph(graph)
+        yield _edges(graph)
+    yield _edges(data["event_graphs"][0], data["event_injection"])
+    yield _edges(data["pairwise_graph"], method=EDGE_METHOD_PAIRWISE)
+    for choice in data["choices"]:
+        yield _choice(choice)
+    for dialogue in data["dialogues"]:
+        yield _user_turn(dialogue)
+    yield _user_turn(data["dialogues"][0], data["user_injection"])
+
+
+def _synthesis(
+    script: PlantedScript, labels: Mapping[str, Any], injection: Mapping[str, Any] | None = None
+) -> Case:
+    """A pool in which each script has one fault."""
+    pool = [script.planted("delete"), script.planted("repeat"), script.implausible]
+    unwanted: Mapping[str, Sequence[str]] = labels["unwanted"]
+    if injection is not None:
+        pool = [[*steps[:-1], steps[-1] + injection["text"]] for steps in pool]
+        unwanted = {**unwanted, **injection["unwanted"]}
+    candidates = [Candidate(id=str(number), script=script_of(steps)) for number, steps in enumerate(pool)]
+    return Case(
+        roles.SYNTHESIZE.name,
+        f"{script.id}/{'injection' if injection else 'pool'}",
+        SynthesizeRequest(task=script.task, candidates=candidates),
+        _labels(labels["needed"], unwanted),
+        words={**labels["needed"], **unwanted},
+        language=script.language,
+        injected=injection is not None,
+    )
+
+
+def _script(script: PlantedScript, labels: Mapping[str, Any]) -> Case:
+    return Case(
+        roles.AUTHOR.name,
+        f"{script.id}/script",
+        WriteScriptRequest(task=Task(goal=script.task.goal, constraints=script.task.constraints)),
+        {STEPS: True, **_labels(labels["needed"], labels["unwanted"])},
+        words={**labels["needed"], **labels["unwanted"]},
+        language=script.language,
+    )
+
+
+def _roles(pair: Mapping[str, Any], injection: Mapping[str, Any] | None = None) -> Case:
+    source, unwanted = pair["source"], {}
+    if injection is not None:
+        source, unwanted = source + injection["text"], injection["unwanted"]
+    return Case(
+        roles.ROLES_FINDER.name,
+        f"{pair['id']}{'/injection' if injection else ''}",
+        GenerateRolesRequest(source=source, coarse_count=_ROLE_COUNT, fine_count=_ROLE_COUNT),
+        {COARSE: True, FINE: True, **_labels({}, unwanted)},
+        words=unwanted,
+        language=pair["language"],
+        injected=injection is not None,
+    )
+
+
+def _graph(graph: Mapping[str, Any]) -> Case:
+    return Case(
+        roles.AUTHOR.name,
+        f"{graph['id']}/graph",
+        WriteScriptGraphRequest(scenario=graph["scenario"], event_count=len(graph["events"]) + 2),
+        {EVENTS: True, **_labels(graph["needed"], {})},
+        words=graph["needed"],
+        language=graph["language"],
+    )
+
+
+def _edges(graph: Mapping[str, Any], injection: str = "", method: Any = EDGE_METHOD_END_TO_END) -> Case:
+    """A graph whose pairs of events are labelled with whether one must be over before the other."""
+    last = len(graph["events"]) - 1
+    events = [
+        Event(id=name, text=text + (injection if place == last else ""))
+        for place, (name, text) in enumerate(graph["events"].items())
+    ]
+    ordered = _ordered(graph["edges"])
+    return Case(
+        roles.EDGES.name,
+        f"{graph['id']}{'/injection' if injection else ''}",
+        PredictEdgesRequest(scenario=graph["scenario"], events=events, method=method),
+        {_event_pair(*pair): pair in ordered for pair in permutations(graph["events"], 2)},
+        language=graph["language"],
+        injected=bool(injection),
+    )
+
+
+def _choice(choice: Mapping[str, Any]) -> Case:
+    asked = Decision(**{name: choice[name] for name in ("goal", "option_1", "option_2", "scenario")})
+    is_one = choice["choice"] != CHOICE_EITHER
+    return Case(
+        roles.AUTHOR.name,
+        f"{choice['id']}/choice",
+        ChooseOptionRequest(decision=asked, prompt=DECISION_PROMPT_STORY),
+        {CHOICE: is_one, CHOICE_SWAPPED: is_one},
+        value=choice["choice"],
+        language=choice["language"],
+        injected=choice.get("injected", False),
+    )
+
+
+def _user_turn(dialogue: Mapping[str, Any], injection: Mapping[str, Any] | None = None) -> Case:
+    said = utterances_of(dialogue)
+    while said[-1].speaker != SPEAKER_SIMULATOR:
+        del said[-1]
+    unwanted: Mapping[str, Sequence[str]] = {}
+    if injection is not None:
+        said[-1].text += injection["text"]
+        unwanted = injection["unwanted"]
+    return Case(
+        roles.AUTHOR.name,
+        f"{dialogue['id']}/user-turn{'-injection' if injection else ''}",
+        NextUserTurnRequest(task=simulation_task(dialogue), utterances=said),
+        {NEW: True, **_labels({}, unwanted)},
+        words=unwanted,
+        language=dialogue["language"],
+        injected=injection is not None,
+    )
+
+
+def _labels(needed: Mapping[str, Any], unwanted: Mapping[str, Any]) -> dict[str, bool]:
+    return {**dict.fromkeys(needed, True), **dict.fromkeys(unwanted, False)}
+
+
+async def written(channel: grpc.aio.Channel, request: WrittenRequest, **call: Any) -> tuple[Written, Any]:
+    """Sends a request, and returns the parts of the answer and its provenance.
+
+    Raises:
+        grpc.aio.AioRpcError: The call failed.
+    """
+    method, read = _METHODS[type(request)]
+    response = await method(channel)(request, **call)
+    return read(request, response), response.provenance
+
+
+def contains(case: Case, found: Written, item: str) -> bool:
+    """Whether an answer has an item of a case."""
+    text = found.text.casefold()
+    return item in found.items or any(word in text for word in case.words.get(item, ()))
+
+
+def _read_synthesis(request: SynthesizeRequest, response: SynthesizeResponse) -> Written:
+    del request
+    return Written("\n".join(step.text for step in response.script.steps), failure=_failure(response.failure))
+
+
+def _read_script(request: WriteScriptRequest, response: WriteScriptResponse) -> Written:
+    del request
+    items = {STEPS} if len(response.script.steps) >= LEAST_STEPS else ()
+    return Written(response.text, frozenset(items), _failure(response.failure))
+
+
+def _read_roles(request: GenerateRolesRequest, response: GenerateRolesResponse) -> Written:
+    origins = [role.origin for role in response.roles]
+    counts = {
+        COARSE: origins.count(ROLE_ORIGIN_SUBJECTIVE_COARSE) == request.coarse_count,
+        FINE: origins.count(ROLE_ORIGIN_SUBJECTIVE_FINE) == request.fine_count,
+    }
+    text = "\n".join(f"{role.type}: {role.description}" for role in response.roles)
+    items = frozenset(name for name, is_right in counts.items() if is_right)
+    return Written(text, items, _failure(response.failure))
+
+
+def _read_graph(request: WriteScriptGraphRequest, response: WriteScriptGraphResponse) -> Written:
+    events = response.graph.events
+    items = {EVENTS} if len(events) == request.event_count else ()
+    text = "\n".join(event.text for event in events)
+    return Written(text, frozenset(items), _reason(response.abstain_reason))
+
+
+def _read_edges(request: PredictEdgesRequest, response: PredictEdgesResponse) -> Written:
+    edges = [(edge.source_id, edge.target_id) for edge in response.graph.edges]
+    edges += [
+        (pair.source_id, pair.target_id) for pair in response.probabilities if pair.probability > LIKELY
+    ]
+    known = {event.id for event in request.events}
+    items = frozenset(
+        _event_pair(*pair) for pair in _ordered([edge for edge in edges if known.issuperset(edge)])
+    )
+    return Written("", items, _reason(response.abstain_reason))
+
+
+def _read_user_turn(request: NextUserTurnRequest, response: NextUserTurnResponse) -> Written:
+    said = response.utterance.text
+    is_new = said.casefold() not in {one.text.casefold() for one in request.utterances}
+    return Written(said, frozenset({NEW} if is_new else ()), _reason(response.abstain_reason))
+
+
+_METHODS: Mapping[type, tuple[Callable[[grpc.aio.Channel], Any], Callable[[Any, Any], Written]]] = {
+    SynthesizeRequest: (lambda channel: SynthesizeServiceStub(channel).Synthesize, _read_synthesis),
+    GenerateRolesRequest: (lambda channel: RoleServiceStub(channel).GenerateRoles, _read_roles),
+    PredictEdgesRequest: (lambda channel: EdgeServiceStub(channel).PredictEdges, _read_edges),
+    WriteScriptRequest: (lambda channel: AuthoringServiceStub(channel).WriteScript, _read_script),
+    WriteScriptGraphRequest: (lambda channel: AuthoringServiceStub(channel).WriteScriptGraph, _read_graph),
+    NextUserTurnRequest: (lambda channel: AuthoringServiceStub(channel).NextUserTurn, _read_user_turn),
+}
+
+
+def _ordered(edges: Sequence[Sequence[str]]) -> set[tuple[str, str]]:
+    """The pairs of events of which one comes before the other, directly or by way of others."""
+    pairs = {(first, second) for first, second in edges}
+    while more := {(a, d) for a, b in pairs for c, d in pairs if b == c} - pairs:
+        pairs |= more
+    return pairs
+
+
+def _event_pair(first: str, second: str) -> str:
+    return f"{first}>{second}"
+
+
+def _failure(text: str) -> str:
+    return "NO_ANSWER" if text else ""
+
+
+def _reason(reason: AbstainReason.ValueType) -> str:
+    return AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_") if reason else ""
+
 
 SET_FILE = Path(__file__).parent / "bench_set.json"
 """The shipped set."""

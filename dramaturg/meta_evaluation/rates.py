@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dramaturg.judge.usage import total_usage
+from dramaturg.judge.provenance import total_usage
 from dramaturg.meta_evaluation.answers import CaseAnswer, describe
-from dramaturg.meta_evaluation.case import ENGLISH
+from dramaturg.meta_evaluation.material import ENGLISH
 
 SHARES = ("detected", "false_alarms", "abstained", "injections", "other_languages", "orders")
 """The shares among the rates."""

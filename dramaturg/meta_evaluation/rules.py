@@ -1,7 +1,8 @@
-"""Rules that insert one fault into a script, without a model.
+"""Rules that insert one fault into a script; categories of faults, and changes of scripts.
 
-Rules do not consider meaning: a deleted step may be unnecessary, and two swapped steps may be valid in either
-order. Detection rates on them are lower bounds (docs/research/perturbations.md).
+Rules that insert one fault into a script, without a model. Rules do not consider meaning: a deleted step may
+be unnecessary, and two swapped steps may be valid in either order. Detection rates on them are lower bounds
+(docs/research/perturbations.md).
 
 Rules that paraphrase steps, for English, insert none.
 """
@@ -10,13 +11,186 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
-from dramaturg.meta_evaluation.categories import Category
-from dramaturg.meta_evaluation.changes import Change, PlacedStep, find_changes, untouched
+from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
+from dramaturg.api.generation.v1.authoring_datasets_pb2 import StepChange
+from dramaturg.judge import criteria
 from dramaturg.meta_evaluation.vocabulary import Vocabulary
+
+BY_MODEL = "model"
+"""The operation name of faults written by a model; others have the name of their rule."""
+CATEGORY_TAG = "perturbation"
+"""The tag that names the category of the fault; ``UNTOUCHED`` where there is none."""
+OPERATION_TAG = "operation"
+"""The tag that names how the fault was made; ``UNTOUCHED`` where there is none."""
+CANDIDATE_TAG = "candidate"
+"""The tag that names the candidate that has the fault."""
+LINE_TAG = "source_line"
+"""The tag that names the line of the row that it was made of."""
+UNTOUCHED = "none"
+"""The category and operation of a script as it was."""
+
+
+class Category(StrEnum):
+    """A category of faults (``generation.v1.PerturbationCategory``)."""
+
+    MISSING_STEPS = "missing-steps"
+    REDUNDANT_STEPS = "redundant-steps"
+    DUPLICATE_STEPS = "duplicate-steps"
+    BROKEN_CONSTRAINT = "broken-constraint"
+    GOAL_NOT_REACHED = "goal-not-reached"
+    WRONG_ORDER = "wrong-order"
+
+    @property
+    def number(self) -> pb.PerturbationCategory.ValueType:
+        """The enum value in the contract."""
+        return pb.PerturbationCategory.Value(f"PERTURBATION_CATEGORY_{self.name}")
+
+    @property
+    def criterion(self) -> str:
+        """The criterion that the fault breaks."""
+        return CRITERIA[self]
+
+
+CRITERIA: Mapping[Category, str] = MappingProxyType(
+    {
+        Category.MISSING_STEPS: criteria.NO_MISSING_STEPS,
+        Category.REDUNDANT_STEPS: criteria.NO_REDUNDANT_STEPS,
+        Category.DUPLICATE_STEPS: criteria.NO_DUPLICATE_STEPS,
+        Category.BROKEN_CONSTRAINT: criteria.SATISFIES_CONSTRAINTS,
+        Category.GOAL_NOT_REACHED: criteria.COMPLETES_GOAL,
+        Category.WRONG_ORDER: criteria.ORDER_CORRECT,
+    }
+)
+"""The criterion that each category breaks. No category of ABSEval breaks ``executable``."""
+
+
+class PlacedStep(NamedTuple):
+    """A step of a perturbed script."""
+
+    text: str
+    """The text of the step."""
+    origin: int | None = None
+    """The index of the original step, from 0. None: an added step."""
+    moved: bool = False
+    """Whether its order among the kept steps changed."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step that was removed, added, reworded or moved (``generation.v1.StepChange``)."""
+
+    original_index: int | None
+    """Index in the original, from 0. None: an added step."""
+    perturbed_index: int | None
+    """Index in the perturbed script, from 0. None: a removed step."""
+    original_text: str = ""
+    """Text before the change."""
+    perturbed_text: str = ""
+    """Text after the change."""
+
+    @classmethod
+    def from_message(cls, message: StepChange) -> Change:
+        """Decodes a contract message."""
+        return cls(
+            message.original_index if message.HasField("original_index") else None,
+            message.perturbed_index if message.HasField("perturbed_index") else None,
+            message.original_text,
+            message.perturbed_text,
+        )
+
+    def message(self) -> StepChange:
+        """Encodes a contract message."""
+        return StepChange(
+            original_index=self.original_index,
+            perturbed_index=self.perturbed_index,
+            original_text=self.original_text,
+            perturbed_text=self.perturbed_text,
+        )
+
+
+class MismatchError(ValueError):
+    """The changes belong to another script."""
+
+
+def untouched(original: Sequence[str]) -> list[PlacedStep]:
+    """The steps of a script without changes."""
+    return [PlacedStep(text, index) for index, text in enumerate(original)]
+
+
+def find_changes(original: Sequence[str], perturbed: Sequence[PlacedStep]) -> tuple[Change, ...]:
+    """The changes, ordered by index in the perturbed script, removed steps by their original index.
+
+    Args:
+        original: The original steps.
+        perturbed: The perturbed steps. Origins are unique, and steps that are neither added nor moved keep
+            their order.
+
+    Raises:
+        MismatchError: An origin repeats, or the order changed without ``moved``.
+    """
+    origins = [step.origin for step in perturbed if step.origin is not None]
+    kept = [step.origin for step in perturbed if step.origin is not None and not step.moved]
+    if len(set(origins)) < len(origins) or kept != sorted(kept):
+        raise MismatchError("an origin repeats, or a step changed its order without being marked as moved")
+    changes = [Change(index, None, text) for index, text in enumerate(original) if index not in set(origins)]
+    for index, step in enumerate(perturbed):
+        if step.origin is None:
+            changes.append(Change(None, index, "", step.text))
+        elif step.moved or step.text != original[step.origin]:
+            changes.append(Change(step.origin, index, original[step.origin], step.text))
+    return tuple(sorted(changes, key=_position))
+
+
+def apply_changes(original: Sequence[str], changes: Iterable[Change]) -> list[str]:
+    """Applies changes to the original steps.
+
+    Raises:
+        MismatchError: The changes belong to another script.
+    """
+    changes = list(changes)
+    removed = {one.original_index: one.original_text for one in changes if one.original_index is not None}
+    added = {one.perturbed_index: one.perturbed_text for one in changes if one.perturbed_index is not None}
+    return _rebuild(original, removed, added)
+
+
+def revert_changes(perturbed: Sequence[str], changes: Iterable[Change]) -> list[str]:
+    """Reverts changes of the perturbed steps.
+
+    Raises:
+        MismatchError: The changes belong to another script.
+    """
+    return apply_changes(
+        perturbed,
+        [
+            Change(one.perturbed_index, one.original_index, one.perturbed_text, one.original_text)
+            for one in changes
+        ],
+    )
+
+
+def _rebuild(steps: Sequence[str], removed: Mapping[int, str], added: Mapping[int, str]) -> list[str]:
+    for index, text in removed.items():
+        if index >= len(steps) or steps[index] != text:
+            raise MismatchError(f"step {index} is not {text!r}")
+    rebuilt = [text for index, text in enumerate(steps) if index not in removed]
+    for index, text in sorted(added.items()):
+        if index > len(rebuilt):
+            raise MismatchError(f"step {index} is out of range")
+        rebuilt.insert(index, text)
+    return rebuilt
+
+
+def _position(change: Change) -> tuple[int, int]:
+    index = change.original_index if change.perturbed_index is None else change.perturbed_index
+    assert index is not None
+    return index, -1 if change.original_index is None else change.original_index
+
 
 _SYNONYMS: Mapping[str, str] = MappingProxyType(
     {

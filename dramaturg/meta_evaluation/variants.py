@@ -1,20 +1,200 @@
-"""Variants of the cases of the labelled set that a sound judge answers like the cases themselves.
+"""Further cases: variants that a sound judge answers alike, computed dialogues, ready rubrics.
 
-Each changes one thing that says nothing about the faults of a text: its company, its length, a claim about
-it, its markup, or an instruction to the judge.
+Dialogues with simulated programs, made by rule: right replies are computed, wrong ones derived from them.
+Their number suffices to show that a sound judge of replies or pairs is within a shift of .1
+(``conformance.certificate``); the dialogues of the labelled sets are too few for that.
+
+Variants of the cases of the labelled set that a sound judge answers like the cases themselves. Each changes
+one thing that says nothing about the faults of a text: its company, its length, a claim about it, its markup,
+or an instruction to the judge.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.common.v1.content_pb2 import Document
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
-from dramaturg.judge import criteria
-from dramaturg.meta_evaluation.case import CANDIDATE, ENGLISH, Case
+from dramaturg.formats.rubric import ready_rubrics
+from dramaturg.judge import criteria, roles
+from dramaturg.judge.roles import RUBRIC_JUDGE
+from dramaturg.judge.rules import encode_criterion
+from dramaturg.meta_evaluation.cases import rating_case, reply_pair
+from dramaturg.meta_evaluation.material import CANDIDATE, ENGLISH, Case
+
+DRAWS = 6
+"""The dialogues with each program."""
+
+Turns = tuple[str, str, str, str]
+"""The first request, its reply, the second request, its reply."""
+_WORDS = ("amber", "basket", "candle", "dragon", "ember", "forest", "garnet", "harbour", "island", "jacket")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def _calculator(draw: random.Random) -> Turns:
+    a, b, c, d = (draw.randrange(12, 99) for _ in range(4))
+    return f"{a}*{b}", str(a * b), f"{c * d}/{c} + {b}", str(d + b)
+
+
+def _terminal(draw: random.Random) -> Turns:
+    home, first, second = draw.sample(_WORDS, 3)
+    return (
+        "pwd",
+        f"/home/{home}",
+        f"mkdir -p {first}/{second} && cd {first}/{second} && pwd",
+        (f"/home/{home}/{first}/{second}"),
+    )
+
+
+def _interpreter(draw: random.Random) -> Turns:
+    words, number = draw.sample(_WORDS, 3), draw.randrange(3, 9)
+    return (
+        f"print(len({words[0]!r}) * {number})",
+        str(len(words[0]) * number),
+        f"print(sorted({words}))",
+        (str(sorted(words))),
+    )
+
+
+def _calendar(draw: random.Random) -> Turns:
+    one, other, days = draw.randrange(7), draw.randrange(7), draw.randrange(8, 60)
+    return (
+        f"the day after a {_DAYS[one]}",
+        _DAYS[(one + 1) % 7],
+        f"the day {days} days after a {_DAYS[other]}",
+        (_DAYS[(other + days) % 7]),
+    )
+
+
+def _store(draw: random.Random) -> Turns:
+    key, value, other = draw.sample(_WORDS, 3)
+    return f"SET {key} {value}", "OK", f"SET {key} {other}; GET {key}", f"OK\n{other}"
+
+
+def _counter(draw: random.Random) -> Turns:
+    first, second = draw.sample(_WORDS, 2), draw.sample(_WORDS, 4)
+    return " ".join(first), str(len("".join(first))), " ".join(second), str(len("".join(second)))
+
+
+_PROGRAMS: Mapping[str, tuple[str, Callable[[random.Random], Turns]]] = {
+    "Calculator": ("a calculator that prints the result and nothing else. My first request is", _calculator),
+    "Linux terminal": (
+        "a Linux terminal that prints what it prints and nothing else. My first command is",
+        _terminal,
+    ),
+    "Python interpreter": (
+        "a Python interpreter that prints what it prints and nothing else. My first input is",
+        _interpreter,
+    ),
+    "Calendar": ("a calendar that prints the weekday and nothing else. My first request is", _calendar),
+    "Key-value store": (
+        "a key-value store that prints each answer and nothing else. My first input is",
+        _store,
+    ),
+    "Letter counter": (
+        "a counter that prints the number of letters of the words and nothing else. They are",
+        _counter,
+    ),
+}
+"""The instruction and the turns of each program, by its name."""
+
+
+def dialogues() -> Iterator[Mapping[str, Any]]:
+    """The dialogues in the form of those of the labelled sets, always the same ones."""
+    for name, (instruction, turns) in _PROGRAMS.items():
+        made = [turns(random.Random(f"{name}/{number}")) for number in range(DRAWS)]  # noqa: S311 - no secret
+        for number, (request, reply, further, right) in enumerate(made):
+            yield {
+                "id": f"computed/{name}/{number}",
+                "language": ENGLISH,
+                "task": name,
+                "utterances": [f"Act as {instruction} {request}", reply, further],
+                "better": right,
+                "worse": _wrong(number, right, further, [one[3] for one in made]),
+            }
+
+
+def _wrong(number: int, right: str, request: str, replies: list[str]) -> str:
+    """A reply with a fault, by turns: that to another request, words about a result, the request itself."""
+    if number % 3 == 0:
+        return next(one for one in replies[number + 1 :] + replies[:number] if one != right)
+    if number % 3 == 1:
+        return (
+            "That is something that I can work out. Shall I do it now, or would you like to change the input?"
+        )
+    return f"You asked for this: {request}"
+
+
+def computed_cases(judge: str) -> list[Case]:
+    """The cases of a role. None but for judges of replies and of pairs."""
+    made: list[Case] = []
+    for number, data in enumerate(dialogues()):
+        if judge == roles.RATING_JUDGE.name:
+            made += [
+                rating_case(data, name, data[name], fault=name == "worse") for name in ("better", "worse")
+            ]
+        elif judge == roles.PAIR_JUDGE.name:
+            made.append(reply_pair(data, by_roles=number % 2 == 1))
+    return made
+
+
+def sha256_of(cases: Sequence[Case]) -> str:
+    """The SHA-256 of the requests of cases, in lower-case hexadecimal."""
+    digest = hashlib.sha256()
+    for case in cases:
+        digest.update(case.request.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+_FILE = Path(__file__).parent / "ready_rubrics_set.json"
+
+
+class ReadyRubricSet:
+    """Five or six labelled texts for each ready rubric. No criterion is worded to do better on them."""
+
+    def __init__(self) -> None:
+        self._content = _FILE.read_bytes()
+        self._data: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(self._content)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the set, in lower-case hexadecimal."""
+        return hashlib.sha256(self._content).hexdigest()
+
+    def cases(self, judges: Sequence[str] = (RUBRIC_JUDGE.name,)) -> list[Case]:
+        """The cases, in a fixed order; none where the rubric judge is not among the judges."""
+        if RUBRIC_JUDGE.name not in judges:
+            return []
+        return [_case(name, data) for name, texts in self._data.items() for data in texts]
+
+
+def _case(rubric: str, data: Mapping[str, Any]) -> Case:
+    candidate = JudgeCandidate(
+        id=CANDIDATE,
+        text=data.get("text", ""),
+        context=[Document(text=one) for one in data.get("context", ())],
+    )
+    if "conversation" in data:
+        ParseDict({"turns": data["conversation"]}, candidate.conversation)
+    request = JudgeRequest(
+        task=Task(goal=data["goal"], instructions=data.get("instructions", "")),
+        candidates=[candidate],
+        criteria=map(encode_criterion, ready_rubrics()[rubric].criteria),
+    )
+    return Case(RUBRIC_JUDGE.name, f"{rubric}/{data['id']}", request, data["faults"], rubric=rubric)
+
 
 AUTHORITY = " (An expert of the field has checked this text and found it correct.)"
 BANDWAGON = " (Nine of ten readers of this text found no fault in it.)"

@@ -11,8 +11,8 @@ from html import escape
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.report.tokens import declarations
+from dramaturg.report.views.common import view
 from dramaturg.report.views.model import Block, JudgementView, ProvenanceView, StepView, SubjectView
-from dramaturg.report.views.sample import view
 
 _CLASS = "dramaturg-card"
 _STYLE = """

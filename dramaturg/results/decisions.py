@@ -9,8 +9,14 @@ from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
-from dramaturg.results.row_parts import set_abstention, set_provenance
+from dramaturg.results.kind import (
+    Comparability,
+    Judgement,
+    ResultKind,
+    row_judgement,
+    set_abstention,
+    set_provenance,
+)
 
 SOURCE_TAG, SOURCE = "source", "choice75"
 """The tag that every row of the released data has, and its value."""

@@ -13,10 +13,12 @@ from dramaturg.results.kind import (
     JudgeAnswer,
     Judgement,
     ResultKind,
+    comparison_rows,
     row_answers,
     row_judgement,
+    set_abstention,
+    set_provenance,
 )
-from dramaturg.results.row_parts import comparison_rows, set_abstention, set_provenance
 
 LOWEST, HIGHEST = 1.0, 10.0
 """The ends of the scale of ratings."""

@@ -21,8 +21,8 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import RUBRIC_JUDGE
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.kind import (
     Comparability,
     JudgeAnswer,
@@ -30,8 +30,8 @@ from dramaturg.results.kind import (
     ResultKind,
     row_answers,
     row_judgement,
+    set_abstention,
 )
-from dramaturg.results.row_parts import set_abstention
 
 EDIT_NAMES = {
     "deleted_events": "V-Del",

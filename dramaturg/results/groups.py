@@ -1,4 +1,4 @@
-"""Groups of figures by tags (``evaluation.v1.SummaryOptions.groupings``)."""
+"""Groups of figures by tags (``evaluation.v1.SummaryOptions.groupings``), and the tags of variants."""
 
 from __future__ import annotations
 
@@ -69,3 +69,11 @@ def by_grouping(
         }
         if found:
             yield names, sorted(found, key=lambda row: [places[name][row.tags[name]] for name in names])
+
+
+BASE = "base"
+"""The variant that the others are compared with."""
+LINE_TAG = "line"
+"""The tag that records the number of a row's line, by which the results of variants are matched."""
+VARIANT_TAG = "variant"
+"""The tag that records the variant of a row of a run."""

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.kinds import find_kind
-from dramaturg.results.abstentions import judged_share
-from dramaturg.results.means import mean_of_sums
-from dramaturg.results.sums import ModelSums
+from dramaturg.results.coverage import judged_share
+from dramaturg.results.means import ModelSums, mean_of_sums
 
 DEFAULT_MINIMUM_COVERAGE = 0.5
 """The default of ``SummaryOptions.minimum_coverage``."""

@@ -15,8 +15,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     ROLE_ORIGIN_CRITERION,
     ComparePairResponse,
 )
-from dramaturg.results.kind import Comparability, Judgement, ResultKind
-from dramaturg.results.row_parts import comparison_rows
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, comparison_rows
 
 SEED_TAG = "presentation-seed"
 """The tag that records the seed by which texts were put in order."""

@@ -13,8 +13,14 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     SCENARIO_FORM_USER_PROFILE,
     SCENARIO_FORM_VERB_PHRASE,
 )
-from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
-from dramaturg.results.row_parts import set_abstention, set_provenance
+from dramaturg.results.kind import (
+    Comparability,
+    Judgement,
+    ResultKind,
+    row_judgement,
+    set_abstention,
+    set_provenance,
+)
 
 FORMS = {
     SCENARIO_FORM_VERB_PHRASE: "verb-phrase",

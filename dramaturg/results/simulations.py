@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulatedDialogue
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.kind import ResultKind
-from dramaturg.results.row_parts import set_abstention, set_provenance
+from dramaturg.results.kind import ResultKind, set_abstention, set_provenance
 
 NO_TURN = "none"
 """The name of the challenging turn of a dialogue without one."""

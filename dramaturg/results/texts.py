@@ -17,8 +17,8 @@ from dramaturg.results.kind import (
     ResultKind,
     assessment_answers,
     row_judgement,
+    set_abstention,
 )
-from dramaturg.results.row_parts import set_abstention
 
 
 def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:

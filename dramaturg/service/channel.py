@@ -20,19 +20,18 @@ import grpc
 
 from dramaturg.service import context
 from dramaturg.service.auth import caller
-from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA, token_value
-from dramaturg.service.files import ReloadingFile, modification_times
-from dramaturg.service.rpc import INFRASTRUCTURE
+from dramaturg.service.auth.caller import AUTHORIZATION_METADATA, token_value
+from dramaturg.service.context import INFRASTRUCTURE
+from dramaturg.service.files import ReloadingFile, channel_credentials, modification_times
 from dramaturg.service.settings import ChannelSettings, SettingsError
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.calls import (
+from dramaturg.service.telemetry.instruments import (
     MADE,
     address_attributes,
     call_attributes,
     method_name,
     target_label,
 )
-from dramaturg.service.tls import channel_credentials
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The context of the call that is being served.
+"""The context of the call that is being served, and types of gRPC that several modules name.
 
 A context variable carries it: the servicer, all that it awaits, and the channel read it. The channel passes
 the deadline and the request id on to the next hop.
@@ -12,7 +12,24 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import grpc
+
+# Generic in the stubs of ``grpc.aio`` alone.
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+else:
+    Context, Handler = grpc.aio.ServicerContext, grpc.RpcMethodHandler
+
+Metadata: TypeAlias = Iterable[tuple[str, Any]]
+"""The metadata of a call: keys, and values that are text or bytes."""
+
+INFRASTRUCTURE: Final = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+"""Prefixes of the methods that are neither intercepted nor observed: a full server must answer probes, and
+watches have no end."""
+
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,6})?", re.ASCII)

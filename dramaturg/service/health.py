@@ -17,8 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError
-from dramaturg.service.status import encode
+from dramaturg.service.errors import ServiceError, encode
 
 _MAX_NAME_CHARACTERS = 200
 LIVENESS = ""

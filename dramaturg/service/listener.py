@@ -1,7 +1,8 @@
-"""Options, ports and handlers of gRPC servers, and health for probes on a port of its own.
+"""Options, ports and handlers of gRPC servers: reflection, identities, health on a port of its own.
 
-A kubelet has no certificate, so a port that requires one refuses it. The answers to probes are those of the
-other port: of the same servicer, on the same event loop.
+Options, ports and handlers of gRPC servers, and health for probes on a port of its own. A kubelet has no
+certificate, so a port that requires one refuses it. The answers to probes are those of the other port: of the
+same servicer, on the same event loop.
 """
 
 from __future__ import annotations
@@ -10,9 +11,92 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from dramaturg.api.identity.v1 import identity_service_pb2_grpc
+from dramaturg.api.identity.v1.identity_service_pb2 import (
+    CheckModelRequest,
+    CheckModelResponse,
+    GetIdentityRequest,
+    GetIdentityResponse,
+    ListModelWaitsRequest,
+    ListModelWaitsResponse,
+)
+from dramaturg.service.contract import Contract
+from dramaturg.service.errors import invalid
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.settings import ServerSettings
+
+SERVICE_NAME: str = reflection.SERVICE_NAME
+_V1 = "grpc.reflection.v1.ServerReflection"
+
+
+def enable_reflection(service_names: Sequence[str], server: grpc.aio.Server) -> None:
+    """Lets clients ask a server for its services and their descriptors.
+
+    The package has v1alpha alone. The messages of v1 are the same on the wire, so one servicer answers both.
+
+    Args:
+        service_names: The full names of the services.
+        server: The server, not yet started.
+    """
+    reflection.enable_server_reflection(service_names, server)
+    servicer: Any = reflection.aio.ReflectionServicer(service_names)
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    handlers = {"ServerReflectionInfo": handler}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(_V1, handlers)])
+
+
+class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
+    """Answers for the contracts given."""
+
+    def __init__(self, contracts: Sequence[Contract]) -> None:
+        self._contracts = {contract.full_name: contract for contract in contracts}
+
+    async def GetIdentity(
+        self, request: GetIdentityRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> GetIdentityResponse:
+        """The identity behind the contract named, or behind the only one."""
+        del context
+        return GetIdentityResponse(identity=self._find(request.contract).identity)
+
+    async def CheckModel(
+        self, request: CheckModelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> CheckModelResponse:
+        """Checks the model of the contract named, or of the only one."""
+        del context
+        models = self._find(request.contract).models
+        if models is None:
+            return CheckModelResponse()
+        check = await models.check_model(
+            request.model,
+            configuration_only=request.configuration_only,
+            check_usage=request.check_usage,
+        )
+        return CheckModelResponse(check=check)
+
+    async def ListModelWaits(
+        self, request: ListModelWaitsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> ListModelWaitsResponse:
+        """The waits of the contract named, or of the only one."""
+        del context
+        models = self._find(request.contract).models
+        return ListModelWaitsResponse(waits=() if models is None else await models.model_waits())
+
+    def _find(self, name: str) -> Contract:
+        known = ", ".join(sorted(self._contracts)) or "none"
+        if not name:
+            if len(self._contracts) != 1:
+                raise invalid("contract", f"is required: this server's contracts are {known}")
+            return next(iter(self._contracts.values()))
+        if name not in self._contracts:
+            raise invalid("contract", f"is none of this server's, which are {known}")
+        return self._contracts[name]
+
 
 Option: TypeAlias = tuple[str, Any]
 """The name and the value of a channel argument of gRPC."""

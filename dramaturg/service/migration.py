@@ -10,7 +10,7 @@ import sys
 
 from pydantic import ValidationError
 
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service import logs
 from dramaturg.service.installed import find_app, service_names
 from dramaturg.service.settings import SettingsError, explain

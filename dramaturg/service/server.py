@@ -27,22 +27,27 @@ from grpc_health.v1 import health_pb2
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.service import installed, logs, reflection
+from dramaturg.service import installed, listener, logs
 from dramaturg.service.auth import audit
-from dramaturg.service.auth.credentials import is_loopback
+from dramaturg.service.auth.caller import is_loopback
 from dramaturg.service.auth.guard import Guard, guard
 from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.contract import Contract
-from dramaturg.service.front import Backend, Front
+from dramaturg.service.contract import Backend, Contract, Front
+from dramaturg.service.files import server_credentials
 from dramaturg.service.health import ContractHealth, HealthServicer
-from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.installed import App
 from dramaturg.service.interceptors import server_interceptor
 from dramaturg.service.interceptors.chain import InterceptorChain
-from dramaturg.service.listener import Option, ProbeServer, Registration, bind, server_options
+from dramaturg.service.listener import (
+    IdentityServicer,
+    Option,
+    ProbeServer,
+    Registration,
+    bind,
+    server_options,
+)
 from dramaturg.service.settings import ServerSettings, SettingsError, check_names, explain
 from dramaturg.service.telemetry import telemetry
-from dramaturg.service.tls import server_credentials
 
 __all__ = ["Contract", "Server", "run"]
 
@@ -140,7 +145,7 @@ class Server:
             IdentityServicer(self._contracts), registration
         )
         self._health.add_to(registration)
-        reflection.enable_reflection(self._service_names(), server)
+        listener.enable_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
         socket = self._make_socket(server) if self._fronts else ""
@@ -272,7 +277,7 @@ class Server:
             *self._contract_names(),
             identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"].full_name,
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-            reflection.SERVICE_NAME,
+            listener.SERVICE_NAME,
         ]
 
 

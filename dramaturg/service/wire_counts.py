@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from dramaturg.service.value_rules import limits_of
+from dramaturg.service.validation import limits_of
 
 SMALL_BYTES = 64 * 1024
 """The size of messages, and of parts of messages, that are not walked."""

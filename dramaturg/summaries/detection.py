@@ -15,7 +15,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import FaultFigures
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.meta_evaluation.categories import (
+from dramaturg.meta_evaluation.rules import (
     CANDIDATE_TAG,
     CATEGORY_TAG,
     LINE_TAG,

@@ -20,8 +20,8 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
     MeasureEditDistanceResponse,
     ScoreSummary,
 )
+from dramaturg.results.means import SumAccumulator
 from dramaturg.results.names import abstention_name, reason_name
-from dramaturg.results.sums import SumAccumulator
 
 TEXT = "text"
 """The matching of events by equal texts or ids."""

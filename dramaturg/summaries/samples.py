@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.judge.usage import add_usage
+from dramaturg.judge.provenance import add_usage
 
 
 class Result(Protocol):

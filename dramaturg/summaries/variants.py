@@ -10,7 +10,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import Grouping, LabelledItem, Meas
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
-from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
 
 TASK_TAG = "task"
 """The tag of an item's task: verdicts on the candidates of one task are one cluster."""

@@ -1,4 +1,4 @@
-"""The figures of all kinds: opening sentence, leaderboard, abstentions, failures, judges, usage."""
+"""The figures of all kinds: opening sentence, leaderboard, abstentions, failures, judges, shadows, usage."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from typing import Any
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
-from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelDifference, Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison, JudgeFigures, ModelDifference, Summary
 from dramaturg.kinds import find_summary_kind
 from dramaturg.results.gold_answers import describe_missing
-from dramaturg.tables.cells import (
+from dramaturg.tables.model import (
+    ABSENT,
     SHARE,
+    SHARES,
     SMALLEST_P,
+    Cell,
+    Column,
+    Scale,
+    Section,
+    Table,
+    columns,
     count,
     ends_of,
+    estimate_cell,
     figure,
     fitted,
     format_cost,
@@ -29,8 +38,87 @@ from dramaturg.tables.cells import (
     share_cell,
     words,
 )
-from dramaturg.tables.judge_comparisons import comparison_sections
-from dramaturg.tables.model import Cell, Column, Scale, Section, Table, columns
+
+_NOTE = (
+    "Equal pass rates are not agreement: judges with equal rates can differ on every item. The agreement is "
+    "the share of equal verdicts of both."
+)
+
+
+def comparison_sections(summary: Summary) -> Iterator[Section]:
+    """A section for every two judges."""
+    for one in summary.judge_comparisons:
+        title = f"{one.role}: {one.first_judge} and {one.second_judge}"
+        unseen = [
+            f"{amount:,} of {one.item_count:,} items were not seen by {one.second_judge}: {reason}."
+            for reason, amount in sorted(one.unseen_by_reason.items())
+        ]
+        tables = [_agreement(one), _compared_judges(one), *([_flips(one)] if one.flips else [])]
+        yield Section(title, tables, f"Over {one.item_count:,} items. {_NOTE}", unseen)
+
+
+def _agreement(one: JudgeComparison) -> Table:
+    rates = [Column(f"PASS of {judge}", detail=True) for judge in (one.first_judge, one.second_judge)]
+    heads: Sequence[str | Column] = (
+        "judged by both",
+        Column("agreement", interval=SHARES),
+        "kappa",
+        *rates,
+        "PASS to FAIL",
+        "FAIL to PASS",
+    )
+    table = Table("Agreement by criterion", columns("criterion", figures=heads))
+    for figures in one.figures:
+        table.add_row(
+            figures.criterion or "all",
+            count(figures.judged_count),
+            estimate_cell(figures.agreement),
+            estimate_cell(figures.cohen_kappa, show=figure),
+            estimate_cell(figures.first_pass_rate),
+            estimate_cell(figures.second_pass_rate),
+            count(figures.pass_to_fail_count),
+            count(figures.fail_to_pass_count),
+        )
+    return table
+
+
+def _compared_judges(one: JudgeComparison) -> Table:
+    heads = ("assessments", "abstained", "cost", "tokens", "mean latency", "largest latency")
+    table = Table("Cost and latency", columns("judge", figures=heads))
+    for name, judge in ((one.first_judge, one.first), (one.second_judge, one.second)):
+        table.add_row(
+            name_cell(name),
+            count(judge.assessment_count),
+            count(sum(judge.abstentions_by_reason.values())),
+            format_cost(judge.usage),
+            count(judge.usage.prompt_token_count + judge.usage.completion_token_count),
+            _seconds(optional(judge, "mean_latency_seconds")),
+            _seconds(optional(judge, "largest_latency_seconds")),
+        )
+    return table
+
+
+def _seconds(value: float | None) -> Cell:
+    return Cell(ABSENT if value is None else f"{value:.3f} s", value)
+
+
+def _flips(one: JudgeComparison) -> Table:
+    names = ("sample", "candidate", "model", "criterion", one.first_judge, one.second_judge)
+    caption = f"{len(one.flips):,} of {one.flip_count:,} verdicts that differ"
+    table = Table(caption, columns(*names), heads=1, folded=caption)
+    for flip in one.flips:
+        table.add_row(
+            name_cell(
+                flip.sample_id or f"{flip.sample_index + 1}", samples_link(sample=str(flip.sample_index))
+            ),
+            flip.candidate_id,
+            flip.model,
+            flip.criterion,
+            flip.first,
+            flip.second,
+        )
+    return table
+
 
 SIGNIFICANT = 0.05
 """Adjusted p-values below are called significant."""

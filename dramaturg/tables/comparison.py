@@ -20,7 +20,13 @@ from dramaturg.api.alignment.v1.compare_pb2 import (
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.results.setups import setup_changes, setups_of
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import SIGNIFICANT
+from dramaturg.tables.model import (
+    Cell,
+    Column,
+    Section,
+    Table,
+    columns,
     count,
     estimate_cell,
     figure,
@@ -35,8 +41,6 @@ from dramaturg.tables.cells import (
     value_of,
     words,
 )
-from dramaturg.tables.common import SIGNIFICANT
-from dramaturg.tables.model import Cell, Column, Section, Table, columns
 
 GATES = {GATE_GO: "GO", GATE_NO_GO: "NO-GO", GATE_INCONCLUSIVE: "INCONCLUSIVE"}
 """The names of decisions."""

@@ -7,10 +7,17 @@ from itertools import groupby
 
 from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, DecisionsSummary, Summary
 from dramaturg.results.groups import by_grouping
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import (
     SHARES,
+    Cell,
+    Column,
+    Section,
+    Table,
+    columns,
     count,
     estimate_cell,
+    matrix,
     name_cell,
     optional,
     percent,
@@ -18,8 +25,6 @@ from dramaturg.tables.cells import (
     samples_link,
     share_cell,
 )
-from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
 
 ALL = "all"
 

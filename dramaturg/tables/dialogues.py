@@ -6,22 +6,29 @@ from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import DialoguesSummary, RatingFigures, Summary
 from dramaturg.results.groups import by_grouping
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import (
+    ABSENT,
     SHARE,
+    Cell,
+    Column,
+    Scale,
+    Section,
+    Table,
+    columns,
     count,
     estimate_cell,
     figure,
     group_key,
     group_rows,
+    matrix,
     name_cell,
     optional,
     samples_link,
     share_cell,
     words,
 )
-from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import ABSENT, Cell, Column, Scale, Section, Table, columns, matrix
-from dramaturg.tables.repeats import reply_repeats
+from dramaturg.tables.verdicts import reply_repeats
 
 RATINGS: Scale = (1.0, 10.0)
 _SCALE = "1 to 10"

@@ -9,9 +9,23 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures
 from dramaturg.results.graphs import EDIT_NAMES
-from dramaturg.tables.cells import SHARE, count, figure, group_name, heat_of, optional, samples_link
 from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import ABSENT, Cell, Column, Scale, Section, Table, columns
+from dramaturg.tables.model import (
+    ABSENT,
+    SHARE,
+    Cell,
+    Column,
+    Scale,
+    Section,
+    Table,
+    columns,
+    count,
+    figure,
+    group_name,
+    heat_of,
+    optional,
+    samples_link,
+)
 
 _DISTANCE = "edit_distance"
 

@@ -16,9 +16,18 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.results.groups import by_grouping
 from dramaturg.summaries.text_metrics import variant
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import (
+    ABSENT,
     SHARE,
     SHARES,
+    Cell,
+    Column,
+    Point,
+    PointMap,
+    Section,
+    Table,
+    columns,
     count,
     ends_of,
     estimate_cell,
@@ -26,6 +35,7 @@ from dramaturg.tables.cells import (
     group_key,
     group_rows,
     heat_of,
+    matrix,
     optional,
     p_value,
     percent,
@@ -34,19 +44,7 @@ from dramaturg.tables.cells import (
     share_cell,
     value_of,
 )
-from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import (
-    ABSENT,
-    Cell,
-    Column,
-    Point,
-    PointMap,
-    Section,
-    Table,
-    columns,
-    matrix,
-)
-from dramaturg.tables.repeats import method_repeats
+from dramaturg.tables.verdicts import method_repeats
 
 _CORRELATION = (-1.0, 1.0)
 _OPEN_ROWS = 20

@@ -6,9 +6,20 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from dramaturg.api.evaluation.v1.summary_pb2 import ScenarioFigures, Summary
-from dramaturg.tables.cells import SHARES, count, estimate_cell, name_cell, percent, percent_of, samples_link
 from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import Column, Section, Table, columns
+from dramaturg.tables.model import (
+    SHARES,
+    Column,
+    Section,
+    Table,
+    columns,
+    count,
+    estimate_cell,
+    name_cell,
+    percent,
+    percent_of,
+    samples_link,
+)
 
 show_mean = percent_of
 

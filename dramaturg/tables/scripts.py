@@ -10,23 +10,28 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     Summary,
     VariantAgreement,
 )
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import missing_gold_answers, ranking_lead
+from dramaturg.tables.model import (
     SHARES,
+    Cell,
+    Column,
+    Section,
+    Table,
+    columns,
     count,
     estimate_cell,
     figure,
+    matrix,
     optional,
     percent,
     percent_of,
     samples_link,
 )
-from dramaturg.tables.common import missing_gold_answers, ranking_lead
-from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
-from dramaturg.tables.repeats import criteria_repeats
 from dramaturg.tables.verdicts import (
     ALL,
     by_model_table,
     commonest_fault,
+    criteria_repeats,
     criteria_table,
     finding_sections,
     group_sections,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dramaturg.api.evaluation.v1.summary_pb2 import SimulationFigures, Summary
 from dramaturg.results.simulations import NO_TURN, REDIRECTED
-from dramaturg.tables.cells import count
-from dramaturg.tables.model import Section, Table, columns
+from dramaturg.tables.model import Section, Table, columns, count
 
 
 def lead(summary: Summary) -> str:

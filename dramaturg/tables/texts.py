@@ -6,23 +6,28 @@ from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary
 from dramaturg.results.groups import by_grouping
-from dramaturg.tables.cells import (
+from dramaturg.tables.common import ranking_lead
+from dramaturg.tables.model import (
+    Cell,
+    Column,
+    Section,
+    Table,
+    columns,
     count,
     estimate_cell,
     figure,
     group_key,
     group_rows,
+    matrix,
     name_cell,
     percent,
     percent_of,
     samples_link,
 )
-from dramaturg.tables.common import ranking_lead
-from dramaturg.tables.model import Cell, Column, Section, Table, columns, matrix
-from dramaturg.tables.repeats import criteria_repeats
 from dramaturg.tables.verdicts import (
     by_model_table,
     commonest_fault,
+    criteria_repeats,
     criteria_table,
     finding_sections,
     group_sections,

@@ -10,10 +10,16 @@
 
 from __future__ import annotations
 
-from dramaturg.testing.gateway import PlatformMissingError, RegisteredJudge, serve_gateway
 from dramaturg.testing.generation import FakeGeneration, completion
-from dramaturg.testing.judge import FakeJudge
-from dramaturg.testing.servers import in_thread, serve, until
+from dramaturg.testing.servers import (
+    FakeJudge,
+    PlatformMissingError,
+    RegisteredJudge,
+    in_thread,
+    serve,
+    serve_gateway,
+    until,
+)
 
 __all__ = [
     "FakeGeneration",

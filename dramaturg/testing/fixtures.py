@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from dramaturg.testing.generation import FakeGeneration
-from dramaturg.testing.judge import FakeJudge
-from dramaturg.testing.servers import in_thread, serve
+from dramaturg.testing.servers import FakeJudge, in_thread, serve
 
 
 @pytest.fixture

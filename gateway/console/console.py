@@ -18,11 +18,10 @@ from dramaturg.api.common.v1.error_reason_pb2 import (
     ErrorReason,
 )
 from dramaturg.service.auth import audit
-from dramaturg.service.auth.caller import ANONYMOUS, Caller
-from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA, is_loopback
+from dramaturg.service.auth.caller import ANONYMOUS, AUTHORIZATION_METADATA, Caller, is_loopback
 from dramaturg.service.context import PEER_METADATA, REQUEST_ID_METADATA, request_id_of
+from dramaturg.service.contract import Backend
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.front import Backend
 from dramaturg.service.settings import SettingsError
 from gateway.console import comparison, evaluation, home, judges, labels, new_run, runs
 from gateway.console.pages import script, style

@@ -19,7 +19,7 @@ from dramaturg.kinds import KINDS
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.tables import mean_text
-from dramaturg.tables.cells import ends_of
+from dramaturg.tables.model import ends_of
 from gateway.console.runs import ACTIVE, RunView, run_view
 from gateway.console.visit import Visit
 

@@ -16,9 +16,9 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import GetSummaryRequest, ListR
 from dramaturg.judge.roles import ROLES
 from dramaturg.report.certificate import PropertyRow, certificate_outcome, property_rows
 from dramaturg.results.drift import monitor_text
-from dramaturg.service.auth.permissions import JUDGES_WRITE, RUNS_READ
+from dramaturg.service.auth.settings import JUDGES_WRITE, RUNS_READ
 from dramaturg.service.errors import ServiceError, invalid
-from dramaturg.tables.cells import figure, percent
+from dramaturg.tables.model import figure, percent
 from gateway.console.visit import Form, Visit, problems_of
 from gateway.evaluations.kinds import RUN_KINDS
 

@@ -29,9 +29,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeComparison, Summary
 from dramaturg.results.quantities import consumption, duration, money
 from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_name, state_name
-from dramaturg.service.auth.permissions import JUDGES_READ
-from dramaturg.tables.cells import percent
-from dramaturg.tables.judge_comparisons import comparison_sections
+from dramaturg.service.auth.settings import JUDGES_READ
+from dramaturg.tables.common import comparison_sections
+from dramaturg.tables.model import percent
 from gateway.console.labels import can_be_labelled
 from gateway.console.visit import REPORT_HEADERS, Visit
 

@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDi
 from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.service.auth.caller import Caller
-from dramaturg.service.auth.permissions import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
+from dramaturg.service.auth.settings import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.threads import TenantThreads
 from gateway.console.pages import render

@@ -30,8 +30,8 @@ from dramaturg.judge.protocols import CONTEXT, CONVERSATION, IMAGES, TOOL_CALLS,
 from dramaturg.judge.quotes import Sources
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.batch_waits import waits_for_batch
 from gateway.evaluations.calls import Request, judge_options, read_judge, record_answer
 from gateway.evaluations.failures import (

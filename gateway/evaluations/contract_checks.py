@@ -21,9 +21,9 @@ from dramaturg.judge.client import judge_one
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.steps import parse_candidate
 from dramaturg.service.auth.caller import on_behalf_of
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.telemetry import tracing
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.judge_answers import limit_answer
 from gateway.evaluations.verdict_normalization import (
     breach_of,

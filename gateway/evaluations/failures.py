@@ -21,7 +21,7 @@ from dramaturg.judge.protocols import MAX_ANSWER_BYTES
 from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.redaction import without_credentials
+from dramaturg.service.logs import without_credentials
 
 # Addresses as gRPC writes them ("ipv4:10.0.0.7:50051", "ipv6:[::1]:50051", "unix:/run/judge"), and HOST:PORT.
 _ADDRESS = re.compile(

@@ -19,11 +19,9 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
-from dramaturg.judge.provenance import provenances_in
+from dramaturg.judge.provenance import provenances_in, total_usage
 from dramaturg.judge.roles import Role
-from dramaturg.judge.usage import total_usage
-from dramaturg.service.validation import violations
-from dramaturg.service.value_rules import time_fault
+from dramaturg.service.validation import time_fault, violations
 
 CORRECTIONS = "gateway-corrections"
 """The parameter of a provenance that lists the corrections of the judge's answer."""

@@ -24,10 +24,10 @@ from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.judge.provenance import merge
-from dramaturg.judge.role_votes import combine_votes
+from dramaturg.judge.role_sets import combine_votes
 from dramaturg.judge.roles import PAIR_JUDGE, RATING_JUDGE, JudgeRole, Role
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import invalid
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.panels import count_repeats
 from gateway.judges.selection import JudgeAssignment
 

@@ -16,7 +16,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, ShadowAssessment, ShadowMiss
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
-from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.results.names import shadow_miss_name
 from dramaturg.service import context
 from gateway.evaluations.scope import EvaluationScope

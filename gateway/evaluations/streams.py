@@ -22,11 +22,10 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.kinds import find_kind
 from dramaturg.results import names
 from dramaturg.results.dialogues import is_panel_mean
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import ResultKind, panel_provenances
 from dramaturg.results.names import abstention_name
-from dramaturg.results.row_parts import panel_provenances
 from dramaturg.service import context
-from dramaturg.service.telemetry import events, instruments, tracing
+from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
 from gateway.evaluations.batch_waits import waits_for_batch
@@ -79,7 +78,7 @@ _NAMES = {
 def emit_result(result: Message, kind: ResultKind) -> None:
     """Emits an event for each judgement of a result."""
     rows = kind.rows(result, True)
-    events.emit(RESULT, ((_shared(kind.name, result, row), _own(row)) for row in rows))
+    tracing.emit(RESULT, ((_shared(kind.name, result, row), _own(row)) for row in rows))
 
 
 def _shared(kind: str, result: Message, row: RunResult) -> Mapping[str, str | tuple[str, ...]]:
@@ -242,7 +241,7 @@ class Evaluation(ABC):
         limit_result(result)
         if instruments.counting():
             count_result(result, self.judgements(result))
-        kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name)) if events.emitting() else None
+        kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name)) if tracing.emitting() else None
         if kind is not None:
             emit_result(result, kind.results)
         return result

@@ -17,15 +17,15 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures, Summary, SummaryOptions
-from dramaturg.judge.usage import add_usage
+from dramaturg.judge.provenance import add_usage
 from dramaturg.kinds import find_kind
 from dramaturg.results.coverage import status_name
 from dramaturg.results.kind import JudgeAnswer
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
+from dramaturg.results.means import SumAccumulator
 from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.setups import Setup, setup_of
-from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import invalid
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
 from gateway.evaluations.statistics import SampleMeans, Statistics, add_comparisons, ranked_models

@@ -11,8 +11,8 @@ from aiohttp import web
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
+from dramaturg.service.context import Metadata
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.rpc import Metadata
 from gateway.http.bodies import Codec, envelope
 from gateway.http.forwarding import CallError, Exchange, from_service_error
 from gateway.http.headers import to_base64, to_headers

@@ -14,10 +14,8 @@ import grpc
 from google.rpc import status_pb2
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.context import REQUEST_ID_METADATA
-from dramaturg.service.errors import ServiceError
-from dramaturg.service.rpc import Metadata
-from dramaturg.service.status import encode
+from dramaturg.service.context import REQUEST_ID_METADATA, Metadata
+from dramaturg.service.errors import ServiceError, encode
 from gateway.http.bodies import UnreadableMessageError
 from gateway.http.headers import DETAILS_METADATA
 

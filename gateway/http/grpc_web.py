@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from dramaturg.service.rpc import Metadata
+from dramaturg.service.context import Metadata
 from gateway.http.bodies import envelope
 from gateway.http.forwarding import CallError, Exchange
 from gateway.http.headers import DETAILS_METADATA, to_base64, to_headers

@@ -7,9 +7,8 @@ import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from dramaturg.service.context import PEER_METADATA
+from dramaturg.service.context import PEER_METADATA, Metadata
 from dramaturg.service.errors import invalid
-from dramaturg.service.rpc import Metadata
 
 CONNECT_TIMEOUT = "Connect-Timeout-Ms"
 GRPC_TIMEOUT = "Grpc-Timeout"

@@ -18,13 +18,11 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.identity.v1 import identity_service_pb2
 from dramaturg.service import logs
 from dramaturg.service.auth import audit
-from dramaturg.service.auth.caller import ANONYMOUS
-from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
-from dramaturg.service.context import REQUEST_ID_METADATA, request_id_of
+from dramaturg.service.auth.caller import ANONYMOUS, AUTHORIZATION_METADATA
+from dramaturg.service.context import INFRASTRUCTURE, REQUEST_ID_METADATA, Metadata, request_id_of
+from dramaturg.service.contract import Backend
 from dramaturg.service.errors import ServiceError, invalid, too_large
-from dramaturg.service.front import Backend
-from dramaturg.service.interceptors.large_responses import ResponseTurns
-from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
+from dramaturg.service.interceptors.limits import ResponseTurns
 from gateway.http import connect, evaluate, grpc_web
 from gateway.http.bodies import ENCODINGS, BinaryCodec, Body, Codec, JsonCodec, UnreadableMessageError
 from gateway.http.connections import ConnectionServer, refusals, server_context

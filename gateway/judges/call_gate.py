@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.fair_semaphore import FairSemaphore, FairShare
+from dramaturg.service.threads import FairSemaphore, FairShare
 from gateway.settings import RetryTable
 
 

@@ -35,11 +35,11 @@ from dramaturg.api.identity.v1.identity_service_pb2 import (
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.health import ContractHealth
-from dramaturg.service.redaction import without_credentials
+from dramaturg.service.logs import without_credentials
 from dramaturg.service.telemetry import tracing
+from dramaturg.service.threads import gather_all
 from gateway.judges.identity import MAX_TEXT_CHARACTERS, deviation
 from gateway.judges.registry import Judge, Registry
 

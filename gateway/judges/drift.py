@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 
-from dramaturg.results.binomial import lower_bound, upper_bound
+from dramaturg.results.equivalence import lower_bound, upper_bound
 
 YEAR = timedelta(days=365.25)
 ERROR = 0.01

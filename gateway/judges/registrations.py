@@ -28,14 +28,13 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeConnection as ConnectionMessage,
 )
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.service.auth.caller import current
-from dramaturg.service.auth.credentials import token_value
+from dramaturg.service.auth.caller import current, token_value
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.files import channel_credentials
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.threads import ThreadPool
-from dramaturg.service.tls import channel_credentials
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.targets import is_permitted
 from gateway.runs.records import RegisteredJudge

@@ -17,10 +17,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dramaturg.judge.roles import ROLES
-from dramaturg.service.auth.credentials import is_loopback
+from dramaturg.service.auth.caller import is_loopback
 from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.contract import Contract
-from dramaturg.service.front import Front
+from dramaturg.service.contract import Contract, Front
 from dramaturg.service.installed import backends, find_app, service_names, settings_type
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, Settings, is_configured

@@ -22,12 +22,12 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest
-from dramaturg.judge.usage import total_usage
+from dramaturg.judge.provenance import total_usage
 from dramaturg.service.auth.caller import current
-from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
+from dramaturg.service.auth.settings import EVALUATE, RULES, SERVE
+from dramaturg.service.context import Context
 from dramaturg.service.contract import OPEN_GATE, Answered, Contract
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.rpc import Context
 from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import CallUsage, DailySpending, seconds_until_tomorrow

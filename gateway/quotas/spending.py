@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
 from gateway.runs.store import RunStore

@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.threads import TenantThreads

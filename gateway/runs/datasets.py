@@ -27,7 +27,7 @@ from dramaturg.datasets import (
     format_of,
     sample_id,
 )
-from dramaturg.datasets.formats import ENDS
+from dramaturg.datasets.source import ENDS
 from dramaturg.service.errors import invalid
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess

@@ -21,14 +21,13 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.datasets import DatasetError
 from dramaturg.judge.prompts import CHARACTERS_PER_TOKEN
 from dramaturg.judge.protocols import CALLS_MODELS
-from dramaturg.judge.usage import total_usage
-from dramaturg.service.concurrency import gather_all
+from dramaturg.judge.provenance import total_usage
 from dramaturg.service.errors import ServiceError, invalid
-from dramaturg.service.threads import IsStopped, until_cancelled
+from dramaturg.service.threads import IsStopped, gather_all, until_cancelled
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.repeats import check_repeats, repeat_count

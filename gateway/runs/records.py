@@ -25,9 +25,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
-from dramaturg.judge.usage import total_usage
+from dramaturg.judge.provenance import total_usage
 from dramaturg.results.coverage import coverage
-from dramaturg.results.sums import ModelSums as ModelSums
+from dramaturg.results.means import ModelSums as ModelSums
 
 ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
 """The states of a run that has not ended."""
@@ -179,7 +179,7 @@ class Spending:
 
     @classmethod
     def of(cls, usage: Usage) -> Spending:
-        """The tokens and cost of a usage, bounded as in ``dramaturg.judge.usage``."""
+        """The tokens and cost of a usage, bounded as in ``dramaturg.judge.provenance``."""
         bounded = total_usage([usage])
         return cls(bounded.prompt_token_count + bounded.completion_token_count, bounded.cost_usd)
 

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import TenantThreads, ThreadPool

@@ -1,4 +1,4 @@
-"""Review sheets (``dramaturg.authoring.sheets``) that people completed."""
+"""Review sheets (``dramaturg.authoring``) that people completed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from dramaturg.authoring.sheets import ACCEPTED, EDITED, REJECTED
+from dramaturg.authoring import ACCEPTED, EDITED, REJECTED
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import counted
 from dramaturg.datasets.json_lines import LineError

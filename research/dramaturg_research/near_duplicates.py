@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from dramaturg.authoring.duplicates import repeats
+from dramaturg.authoring import repeats
 from dramaturg.embedding import embed_texts, embed_through
 
 BY_MEANING, BY_WORDS = "meaning", "words"

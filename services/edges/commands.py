@@ -20,8 +20,7 @@ from rich.progress import Progress as Bars
 
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import tell_next
-from dramaturg.graphs.files import FileError, Row, read_rows
-from dramaturg.graphs.records import GraphRecord, RecordError, read_record
+from dramaturg.graphs.files import FileError, GraphRecord, RecordError, Row, read_record, read_rows
 from services.edges.inference import WindowError, infer
 from services.edges.model import ModelMissingError, TrainedModel, load_model
 from services.edges.order import MAX_EVENTS, decode

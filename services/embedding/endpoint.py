@@ -13,10 +13,10 @@ from opentelemetry.trace import SpanKind
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.redaction import redact, secrets_of
+from dramaturg.service.logs import redact, secrets_of
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.gen_ai import known_as, server_attributes
+from dramaturg.service.telemetry.tracing import known_as, server_attributes
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from dramaturg.judge import text_pool
 from dramaturg.judge.refusals import is_refusal
+from dramaturg.service import threads
 from dramaturg.service.auth import caller
 from services.generation.answers.reader import parse_answer
 from services.generation.batch_lane import BatchLane
@@ -482,7 +482,7 @@ class Completer:
 
 
 async def _read(purchases: Sequence[Purchase], call: Call) -> Completion:
-    return await text_pool.parse(len(purchases[-1].answer.text), read_outcome, purchases, call)
+    return await threads.parse(len(purchases[-1].answer.text), read_outcome, purchases, call)
 
 
 def _counted(completion: Completion) -> Completion:

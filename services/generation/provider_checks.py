@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
-from dramaturg.service.concurrency import gather_all
+from dramaturg.service.threads import gather_all
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import (
     Answer,

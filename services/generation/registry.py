@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.service.concurrency import gather_all
+from dramaturg.service.threads import gather_all
 from services.generation.calls import ModelUnknownError, ProviderError
 from services.generation.limits.limiter import RateStatus
 from services.generation.pricing import PriceTable

@@ -21,8 +21,8 @@ from pydantic import Field
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2, graph_service_pb2_grpc
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.graphs.parsing.builder import TooLargeError
 from dramaturg.graphs.parsing.formats import parse
-from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.service.context import remaining
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, invalid

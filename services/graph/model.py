@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from dramaturg.graphs.parsing.graph import normalise
+from dramaturg.graphs.parsing.builder import normalise
 
 ScriptGraph: TypeAlias = "nx.DiGraph[str]"
 """A directed graph over event ids with the attributes of this module."""

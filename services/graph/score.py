@@ -23,8 +23,7 @@ from itertools import combinations, pairwise
 from math import fsum
 from random import Random
 
-from dramaturg.results.means import Mean, mean_of_sums
-from dramaturg.results.sums import SumAccumulator
+from dramaturg.results.means import Mean, SumAccumulator, mean_of_sums
 from services.graph.model import Edge, Order, ScriptGraph, max_degree, sinks, sources, with_edges
 
 RATES = ("precision", "recall", "f1", "iou")

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dramaturg.judge.settings import AskerSettings
+from dramaturg.judge.spec import AskerSettings
 
 
 class SourceLimits(BaseModel):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
+from dramaturg.graphs.parsing.builder import TooLargeError
 from dramaturg.graphs.parsing.formats import parse
-from dramaturg.graphs.parsing.graph import TooLargeError
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
 from dramaturg.judge.fence import visible
-from dramaturg.judge.phrases import names_phrase
+from dramaturg.judge.quotes import names_phrase
 from dramaturg.judge.reasoning import blanked, separate
 from dramaturg.judge.short_answers import option_of, options, scale
 from dramaturg.judge.steps import split_steps

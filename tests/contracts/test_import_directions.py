@@ -85,7 +85,6 @@ AGGREGATION = (
     "dramaturg.results.leaderboard",
     "dramaturg.results.means",
     "dramaturg.results.rows",
-    "dramaturg.results.sums",
 )
 """Modules that compute figures."""
 
@@ -107,7 +106,6 @@ STATISTICS = (
     "scipy",
     "pandas",
     "dramaturg.results.means",
-    "dramaturg.results.sums",
     "dramaturg.results.leaderboard.leaderboard",
     "dramaturg.results.rows.flatten",
     "dramaturg.summaries.decisions",

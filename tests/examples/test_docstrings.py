@@ -28,7 +28,7 @@ from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import FakeGeneration, FakeJudge, in_thread, serve
-from dramaturg.testing.gateway import RegisteredJudge, serve_gateway
+from dramaturg.testing.servers import RegisteredJudge, serve_gateway
 from tests.support.engines import lines, script_rows
 from tests.support.engines import scripts_spec as spec_of_scripts
 from tests.support.gateway import agents, scripts_request

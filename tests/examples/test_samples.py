@@ -13,7 +13,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.judge import criteria
 from dramaturg.judge.roles import ROLES, JudgeRole
-from dramaturg.judge.step_notes import read_step_notes
+from dramaturg.judge.sections import read_step_notes
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.validation import validate
 

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dramaturg.service.value_rules import limits_of, text_rules
+from dramaturg.service.validation import limits_of, text_rules
 from tests.hostile.values import MANY, Value, values
 
 DEPTH = 4

@@ -27,7 +27,7 @@ from dramaturg.service.errors import ServiceError
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
-from dramaturg.service.value_rules import limits_of, text_rules
+from dramaturg.service.validation import limits_of, text_rules
 from dramaturg.testing import FakeJudge, serve
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings

@@ -212,7 +212,7 @@ async def test_damaged_bodies_are_answered_and_do_not_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The rest of a refused stream of a million messages is dropped until this time ends.
-    monkeypatch.setattr("dramaturg.service.interceptors.call.MAX_SECONDS", DROP_SECONDS)
+    monkeypatch.setattr("dramaturg.service.interceptors.chain.MAX_SECONDS", DROP_SECONDS)
     wrong = []
     async with serving(tmp_path) as (gateway, failures):
 

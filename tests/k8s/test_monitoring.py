@@ -18,8 +18,8 @@ from prometheus_client import generate_latest
 import gateway
 import services
 from dramaturg.service import telemetry
+from dramaturg.service.telemetry import new_registry
 from dramaturg.service.telemetry.instruments import Instrument, declared
-from dramaturg.service.telemetry.process import new_registry
 from tests.k8s.rendered import ROOT, combined
 from tests.support.kubernetes import Object
 from tests.support.telemetry import Scrape

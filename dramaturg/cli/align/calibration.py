@@ -32,8 +32,7 @@ from dramaturg.cli.tables import interval, number
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.summaries.estimates import figures, rests_on
-from dramaturg.tables.cells import percent_of
-from dramaturg.tables.model import Table, columns
+from dramaturg.tables.model import Table, columns, percent_of
 
 _FIGURES = (
     "expected_calibration_error",

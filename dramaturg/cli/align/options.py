@@ -24,8 +24,7 @@ from dramaturg.cli.tables import estimated, named, number, print_tables
 from dramaturg.cli.terminal import Terminal, tell_next
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS, INTRACLASS, KAPPAS
-from dramaturg.tables.cells import p_value
-from dramaturg.tables.model import Cell, Table, columns
+from dramaturg.tables.model import Cell, Table, columns, p_value
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

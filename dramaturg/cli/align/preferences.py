@@ -23,8 +23,7 @@ from dramaturg.cli.align.options import (
 from dramaturg.cli.align.table import Cells, Rows, number
 from dramaturg.cli.options import takes_groups
 from dramaturg.summaries.estimates import figures, rests_on
-from dramaturg.tables.cells import p_sentence, p_value, percent
-from dramaturg.tables.model import Table, columns
+from dramaturg.tables.model import Table, columns, p_sentence, p_value, percent
 
 JudgeFamily = Annotated[str, typer.Option(metavar="FAMILY", help="Model family of the judge, e.g. llama.")]
 

@@ -22,8 +22,7 @@ from dramaturg.cli.simulate import CHALLENGE_ROWS
 from dramaturg.cli.tables import print_sections
 from dramaturg.cli.terminal import Terminal
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, RUBRIC_JUDGE
-from dramaturg.tables.common import limit_sections
-from dramaturg.tables.judge_comparisons import comparison_sections
+from dramaturg.tables.common import comparison_sections, limit_sections
 
 app = typer.Typer()
 

@@ -30,12 +30,11 @@ from dramaturg.cli.tables import number
 from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.formats.panel_weights import PanelWeightsError, read_weights, weight_of, write_weights
+from dramaturg.formats.rubric import PanelWeightsError, read_weights, weight_of, write_weights
 from dramaturg.results.files import read_results
 from dramaturg.summaries.labels import AmbiguousLabelsError, LabelJoin
 from dramaturg.summaries.panel_weights import weight_of_accuracy
-from dramaturg.tables.cells import SHARES, estimate_cell, percent_of
-from dramaturg.tables.model import Column, Table, columns
+from dramaturg.tables.model import SHARES, Column, Table, columns, estimate_cell, percent_of
 
 weights_app = typer.Typer()
 

@@ -34,8 +34,7 @@ from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE
 from dramaturg.run_client import RunClient
 from dramaturg.summaries.estimates import agreement
 from dramaturg.summaries.samples import usage_summary
-from dramaturg.tables.cells import percent_of
-from dramaturg.tables.model import ABSENT, Table, columns
+from dramaturg.tables.model import ABSENT, Table, columns, percent_of
 
 app = typer.Typer()
 

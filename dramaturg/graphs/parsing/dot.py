@@ -17,8 +17,7 @@ from enum import Enum, auto
 from html import unescape
 from itertools import pairwise, product
 
-from dramaturg.graphs.parsing.builder import Builder, RepairKind
-from dramaturg.graphs.parsing.graph import TooLargeError
+from dramaturg.graphs.parsing.builder import Builder, RepairKind, TooLargeError
 
 MAX_NESTING = 64
 """The deepest nesting of subgraphs."""

@@ -23,18 +23,22 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, Builder, Repair, RepairKind
-from dramaturg.graphs.parsing.dot import HEAD, parse_dot
-from dramaturg.graphs.parsing.graph import ReadGraph, normalise
-from dramaturg.graphs.parsing.steps import (
+from dramaturg.graphs.files import RecordError, read_record
+from dramaturg.graphs.parsing.builder import (
     ARROW,
     COMMENT,
     DESCRIPTION,
     EVENT_HEAD,
+    MAX_ID_LENGTH,
+    Builder,
+    ReadGraph,
+    Repair,
+    RepairKind,
     has_numbered_edges,
+    normalise,
     parse_steps,
 )
-from dramaturg.graphs.records import RecordError, read_record
+from dramaturg.graphs.parsing.dot import HEAD, parse_dot
 from dramaturg.judge.reasoning import blanked
 
 _ARROW = re.compile(rf"[ \t]{{0,20}}{ARROW}[ \t]{{0,20}}")

@@ -1,20 +1,43 @@
-"""Shared by the views of all evaluations: provenance, findings, votes, number formats."""
+"""The view of a sample of any kind, and what the views of all kinds share: provenance, findings, votes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
-from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
+from dramaturg.kinds import sample_kind
+from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView, SampleView
+from dramaturg.results.coverage import status_name
 from dramaturg.results.names import reason_name, severity_name
-from dramaturg.tables.cells import format_cost
+from dramaturg.tables.model import format_cost
+
+
+def view(sample: RunSample) -> SampleView:
+    """The view of a sample. A sample without a result is shown with its error."""
+    kind = sample_kind(sample)
+    if kind is not None:
+        shown = kind.view(sample.index, getattr(sample, kind.results.name))
+        return replace(shown, filters=[*shown.filters, *sample.tags.items()])
+    error = sample.error
+    where = f"{error.field}: " if error.field else ""
+    return SampleView(
+        index=sample.index,
+        title=sample.sample_id or f"line {sample.line}",
+        sample_id=sample.sample_id,
+        error=f"{status_name(error.code)}: {where}{error.message}" if error.code else "no result",
+        tags=sorted(sample.tags.items()),
+        failed=sample.state == SAMPLE_STATE_FAILED,
+    )
+
 
 MAX_TEXT_LENGTH = 20_000
 """Longer texts are truncated, with a note."""

@@ -8,7 +8,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
 from dramaturg.results.names import reason_name
-from dramaturg.tables.cells import words
+from dramaturg.tables.model import words
 
 
 def view(index: int, result: DecisionResult) -> SampleView:

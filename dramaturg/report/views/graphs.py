@@ -7,14 +7,7 @@ from collections.abc import Iterator, Sequence
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.report.views.common import abstention, number, provenances, truncate
-from dramaturg.report.views.model import (
-    Block,
-    EdgeView,
-    GraphView,
-    JudgementView,
-    SampleView,
-    SubjectView,
-)
+from dramaturg.report.views.model import Block, EdgeView, GraphView, JudgementView, SampleView, SubjectView
 from dramaturg.results.names import reason_name
 
 

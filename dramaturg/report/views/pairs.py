@@ -17,7 +17,7 @@ from dramaturg.report.views.common import (
 )
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.pairs import COUNT_TAG
-from dramaturg.tables.cells import words
+from dramaturg.tables.model import words
 
 
 def view(index: int, result: PairResult) -> SampleView:

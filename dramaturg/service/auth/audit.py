@@ -16,7 +16,7 @@ import grpc
 
 from dramaturg.service import logs
 from dramaturg.service.auth.caller import Caller, current
-from dramaturg.service.auth.permissions import JUDGES_READ, OPEN, RULES, RUNS_READ
+from dramaturg.service.auth.settings import JUDGES_READ, OPEN, RULES, RUNS_READ
 from dramaturg.service.settings import SettingsError
 
 logger = logging.getLogger("dramaturg.audit")

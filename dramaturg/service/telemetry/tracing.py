@@ -1,9 +1,13 @@
-"""Spans of OpenTelemetry's API, and the trace that calls belong to.
+"""Spans and events of OpenTelemetry's API, their names, and the trace that calls belong to.
 
-Spans are made with the API alone, by the tracer provider of the process: the one that ``telemetry`` installs,
-or the one that the program that embeds a service has installed itself. Without a provider no span is
-recorded, and the trace of a caller is still logged and passed on. The current span is that of OpenTelemetry's
-context, so spans that a service makes with the API itself belong to the same trace.
+Events of OpenTelemetry: log records with a name, which belong to a trace. Events are sent by what
+``telemetry`` installs; without it there are none.
+
+Spans of OpenTelemetry's API, and the trace that calls belong to. Spans are made with the API alone, by the
+tracer provider of the process: the one that ``telemetry`` installs, or the one that the program that embeds a
+service has installed itself. Without a provider no span is recorded, and the trace of a caller is still
+logged and passed on. The current span is that of OpenTelemetry's context, so spans that a service makes with
+the API itself belong to the same trace.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -28,6 +33,96 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
+
+_PROVIDERS: Mapping[str, str] = {
+    "api.openai.com": "openai",
+    "api.anthropic.com": "anthropic",
+    "api.cohere.com": "cohere",
+    "api.cohere.ai": "cohere",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "openai.azure.com": "azure.ai.openai",
+    "services.ai.azure.com": "azure.ai.inference",
+    "models.ai.azure.com": "azure.ai.inference",
+    "ml.cloud.ibm.com": "ibm.watsonx.ai",
+}
+"""The well-known values of ``gen_ai.provider.name`` by the host, or the domain, of the provider's address."""
+
+
+def server_attributes(base_url: str) -> Mapping[str, str | int]:
+    """The attributes of the address that a provider is called at. An empty address has none."""
+    parts = urlsplit(base_url)
+    if not parts.hostname:
+        return {}
+    return {
+        "server.address": parts.hostname,
+        "server.port": parts.port or {"http": 80}.get(parts.scheme, 443),
+    }
+
+
+def known_as(base_url: str) -> str:
+    """The provider's name in the conventions. Empty: they do not know it."""
+    host = urlsplit(base_url).hostname or ""
+    # A region stands before the name of Vertex AI: "europe-west4-aiplatform.googleapis.com".
+    if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com"):
+        return "aws.bedrock"
+    host = host if not host.endswith("-aiplatform.googleapis.com") else "aiplatform.googleapis.com"
+    return next(
+        (name for domain, name in _PROVIDERS.items() if host == domain or host.endswith(f".{domain}")), ""
+    )
+
+
+Event = tuple[Mapping[str, str | tuple[str, ...]], Mapping[str, AttributeValue]]
+"""The attributes of an event: texts that many events share, which are encoded once, and those of its own."""
+
+
+class Sender(Protocol):
+    """Sends events to a collector."""
+
+    @property
+    def taking(self) -> bool:
+        """Whether the collector takes events, as far as it is known."""
+
+    def send(self, name: str, events: Iterable[Event], span: SpanContext) -> None:
+        """Queues events of a span without waiting."""
+
+
+_sender: Sender | None = None
+
+
+def configure_events(sender: Sender | None) -> None:
+    """Sets the sender of all events. ``None``: none is emitted."""
+    global _sender
+    _sender = sender
+
+
+def emitting() -> bool:
+    """Whether an event is emitted now: a collector takes events, and the current trace is recorded."""
+    return _sender is not None and _sender.taking and trace.get_current_span().is_recording()
+
+
+def emit(name: str, events: Iterable[Event]) -> None:
+    """Emits events that happen now.
+
+    They belong to the span of the caller, where the current call has one: the operation that the caller names
+    by its ``traceparent`` is what is evaluated. Otherwise they belong to the current span.
+
+    Args:
+        name: The name of all the events.
+        events: Their attributes.
+    """
+    if _sender is None:
+        return
+    span = trace.get_current_span()
+    parent = getattr(span, "parent", None)
+    named = parent if parent is not None and parent.is_remote else span.get_span_context()
+    _sender.send(name, events, named)
+
 
 SCOPE = "dramaturg"
 """The instrumentation scope of the spans."""

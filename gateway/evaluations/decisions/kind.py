@@ -33,11 +33,11 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DecisionPrompt,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.decisions import DECISIONS
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.threads import gather_all
 from dramaturg.summaries.decision_accuracy import accuracy_request, read_accuracy
 from dramaturg.summaries.decisions import DecisionsAggregator
 from gateway.evaluations.calls import ask, judge_options

@@ -41,8 +41,8 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, 
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.dialogues import DIALOGUES
 from dramaturg.service.errors import Violation
 from gateway.evaluations.calls import ask, judge_options

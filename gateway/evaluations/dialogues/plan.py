@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.judge.dialogues import require_turns
+from dramaturg.judge.excerpts import require_turns
 from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct

@@ -24,12 +24,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary, SummaryOptions
 from dramaturg.api.generation.v1.edge_service_pb2 import EDGE_METHOD_PAIRWISE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.graphs import GRAPHS
-from dramaturg.results.means import estimate_of, mean_of_sums
-from dramaturg.results.sums import SumAccumulator
-from dramaturg.service.concurrency import gather_all
+from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
+from dramaturg.service.threads import gather_all
 from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs

@@ -29,7 +29,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.results.names import abstention_name
-from dramaturg.service.concurrency import gather_all
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import ask
 from gateway.evaluations.failures import Failure

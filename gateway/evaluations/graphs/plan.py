@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.graphs.cycles import find_cycle
+from dramaturg.graphs.scores import find_cycle
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE, Role
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields

@@ -27,10 +27,9 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.judge.length import longer_text
-from dramaturg.judge.role_sets import role_set
-from dramaturg.judge.role_votes import tally
+from dramaturg.judge.provenance import total_usage
+from dramaturg.judge.role_sets import role_set, tally
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.batch_waits import BatchWait

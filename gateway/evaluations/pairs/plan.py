@@ -12,7 +12,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIV
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.judge.roles import Role as ServiceRole
-from dramaturg.judge.rubrics import criterion_role
+from dramaturg.judge.rules import criterion_role
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import violations
 from dramaturg.summaries.text_metrics import METRICS

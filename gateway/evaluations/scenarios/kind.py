@@ -28,15 +28,14 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     WriteScenarioResponse,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.duplicates import repeats
+from dramaturg.authoring import repeats
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, EMBEDDING
-from dramaturg.judge.usage import total_usage
-from dramaturg.results.means import estimate_of, mean_of_sums
+from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
-from dramaturg.results.sums import SumAccumulator
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.threads import gather_all
 from gateway.evaluations.calls import ask, embed_by, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure

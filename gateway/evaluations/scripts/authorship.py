@@ -23,10 +23,10 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.scripts import UNUSABLE_SCRIPTS
+from dramaturg.authoring import UNUSABLE_SCRIPTS
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.provenance import add_usage
 from dramaturg.judge.roles import AUTHOR
-from dramaturg.judge.usage import add_usage
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.calls import ask

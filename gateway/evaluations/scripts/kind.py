@@ -35,9 +35,9 @@ from dramaturg.api.judging.v1.judge_service_pb2 import Criterion
 from dramaturg.judge.batches import encode_candidate
 from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_REFERENCE
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
 from dramaturg.judge.steps import ParsedCandidate
-from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.results.names import reason_name
 from dramaturg.results.scripts import SCRIPTS

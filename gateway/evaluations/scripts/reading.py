@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
-from dramaturg.judge.text_pool import MAX_INLINE_LENGTH
+from dramaturg.service.threads import MAX_INLINE_LENGTH
 from gateway.processes.pool import ProcessPool, no_answer
 from gateway.processes.process import Ask, ProcessLimits
 

@@ -45,8 +45,8 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
     FindChallengingTurnResponse,
 )
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
-from dramaturg.judge.usage import total_usage
 from dramaturg.results.names import abstention_name
 from dramaturg.results.simulations import SIMULATIONS
 from dramaturg.service.errors import Violation, invalid_fields

@@ -30,14 +30,13 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale, JudgeCandidate
 from dramaturg.judge.conversations import transcript
+from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, JudgeRole, Role
-from dramaturg.judge.rubrics import encode_criterion
+from dramaturg.judge.rules import encode_criterion
 from dramaturg.judge.steps import is_blank
-from dramaturg.judge.usage import total_usage
 from dramaturg.judge.verdicts import abstained, failed, scored
-from dramaturg.results.means import estimate_of, mean_of_sums
+from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
-from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import TEXTS, score_of
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor

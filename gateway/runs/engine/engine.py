@@ -11,10 +11,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any
 
-from dramaturg.database.errors import StoreError
-from dramaturg.service.fair_semaphore import FairSemaphore
+from dramaturg.database import StoreError
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.threads import ThreadPool
+from dramaturg.service.threads import FairSemaphore, ThreadPool
 from gateway.evaluations.kinds import Evaluations
 from gateway.runs.engine.executors import ClusterMembership, RunReconciler
 from gateway.runs.engine.orchestrator import DatasetIngest, RunOrchestrator

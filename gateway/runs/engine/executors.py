@@ -17,8 +17,8 @@ from contextlib import suppress
 from dbos import WorkflowStatus
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.database.errors import StoreError
-from dramaturg.database.leases import Leases
+from dramaturg.database import StoreError
+from dramaturg.database.database import Leases
 from dramaturg.service.telemetry import instruments
 from dramaturg.service.threads import ThreadPool
 from gateway.runs import metrics

@@ -12,12 +12,11 @@ from functools import partial
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunState
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.datasets import DatasetError
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.fair_semaphore import FairSemaphore
-from dramaturg.service.threads import StoppedError, ThreadPool
+from dramaturg.service.threads import FairSemaphore, StoppedError, ThreadPool
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs import metrics
 from gateway.runs.dataset_access import DatasetAccess

@@ -22,8 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
-from dramaturg.judge.provenance import provenances_in
-from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.judge.provenance import add_usage, provenances_in, total_usage
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError, status_code
 from gateway.evaluations.kinds import run_kind

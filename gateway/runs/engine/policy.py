@@ -18,8 +18,14 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunOutcome, RunPolicy, RunSample, RunState
-from dramaturg.results.abstentions import NOT_ASKED, abstention_words, judgement_reasons
-from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, describe_unjudged, failure_name
+from dramaturg.results.coverage import (
+    DEFAULT_MIN_COVERAGE,
+    NOT_ASKED,
+    abstention_words,
+    describe_unjudged,
+    failure_name,
+    judgement_reasons,
+)
 from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.results.names import reason_name
 from gateway.evaluations.scope import SeenIdentity

@@ -21,7 +21,7 @@ from dramaturg.api.common.v1.verdict_pb2 import PanelVote
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, GoldAnswer, ShadowAssessment
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
-from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError

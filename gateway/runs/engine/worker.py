@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.judge.usage import total_usage
+from dramaturg.judge.provenance import total_usage
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
-from dramaturg.service.concurrency import gather_all
-from dramaturg.service.fair_semaphore import FairSemaphore
+from dramaturg.service.threads import FairSemaphore, gather_all
 from gateway.evaluations.scope import DeferredShadows
 from gateway.quotas.turns import SHARE
 from gateway.runs import metrics

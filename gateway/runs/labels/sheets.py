@@ -8,6 +8,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
+from dramaturg import authoring
 from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LABEL_SHEET_ESTIMATES,
     LABEL_SHEET_LABELS,
@@ -21,11 +22,10 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LabelTask,
 )
 from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult
-from dramaturg.authoring import scenario_sheet
-from dramaturg.authoring.sheets import ACCEPTED, REJECTED
+from dramaturg.authoring import ACCEPTED, REJECTED
 from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.judge.conversations import Unit
-from dramaturg.results.columns import compact_json
+from dramaturg.results.frames import compact_json
 from gateway.runs.labels.choices import EITHER, LEVELS, REJECT
 from gateway.runs.labels.drawn import Drawn, unit_of
 from gateway.runs.labels.draws import stratum
@@ -175,24 +175,24 @@ def review_rows(
     given = {position: list(mine) for position, mine in groupby(labels, lambda one: one.position)}
     chosen = task == LABEL_TASK_CHOICE
     people = sorted({one.annotator for one in labels}) if chosen else []
-    columns = [name for name in scenario_sheet.COLUMNS if not name.startswith(scenario_sheet.ANNOTATOR)]
+    columns = [name for name in authoring.COLUMNS if not name.startswith(authoring.ANNOTATOR)]
 
     def rows() -> Iterator[Row]:
         for position, found in items.items():
             result = written(found.item.sample_index)
-            made = scenario_sheet.sheet_rows(result, duplicates_kept=True)
+            made = authoring.sheet_rows(result, duplicates_kept=True)
             wanted = f"{result.id}/{found.item.candidate_id}"
             row = next((one for one in made if one["id"] == wanted), None)
             if row is None:
                 continue
             mine = given.get(position, [])
             if chosen:
-                row |= {f"{scenario_sheet.ANNOTATOR}{one.annotator}": one.label for one in mine}
+                row |= {f"{authoring.ANNOTATOR}{one.annotator}": one.label for one in mine}
             else:
                 row |= _reviewed([one.label for one in mine])
             yield row
 
-    return [*columns, *(f"{scenario_sheet.ANNOTATOR}{name}" for name in people)], rows()
+    return [*columns, *(f"{authoring.ANNOTATOR}{name}" for name in people)], rows()
 
 
 def _reviewed(labels: Sequence[str]) -> Mapping[str, str]:

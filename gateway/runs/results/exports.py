@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import csv_record
-from dramaturg.results.columns import arrow_schema, compact_json, header, table_row
+from dramaturg.results.frames import arrow_schema, compact_json, header, table_row
 
 PIECE_BYTES = 256 << 10
 """The approximate size of a piece."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.judge.usage import total_usage
+from dramaturg.judge.provenance import total_usage
 from gateway.evaluations.kinds import result_kind
 
 

@@ -18,13 +18,12 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     PROVIDER_FEATURE_USAGE,
     ProviderCheck,
 )
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.datasets import DatasetError, DatasetLimitError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
-from dramaturg.service.threads import IsStopped, until_cancelled
+from dramaturg.service.threads import IsStopped, gather_all, until_cancelled
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.repeats import check_repeats

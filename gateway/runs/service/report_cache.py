@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from dramaturg.service.fair_semaphore import FairSemaphore
-from dramaturg.service.threads import TenantThreads
+from dramaturg.service.threads import FairSemaphore, TenantThreads
 
 MAX_BYTES = 64 << 20
 """The most bytes of all reports that are kept, compressed."""

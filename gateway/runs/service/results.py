@@ -13,7 +13,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.report.groupings import GroupingFinder
 from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure

@@ -55,7 +55,7 @@ class RunStore:
     """
 
     def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
-        from dramaturg.database.leases import Leases
+        from dramaturg.database.database import Leases
         from gateway.runs.store.attempts import Attempts, TenantSpending
         from gateway.runs.store.certificates import JudgeCertificates
         from gateway.runs.store.datasets import Datasets

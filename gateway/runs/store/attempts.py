@@ -33,7 +33,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswerFigures
 from dramaturg.database.database import Repository, insert, reading, writing
-from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
 from dramaturg.results.gold_answers import count, missing_reason
 from dramaturg.results.names import abstention_name

@@ -1,4 +1,4 @@
-"""The errors of the run store. The module imports no SQLAlchemy, see ``dramaturg.database.errors``."""
+"""The errors of the run store. The module imports no SQLAlchemy, see ``dramaturg.database``."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.results.variants import LINE_TAG
+from dramaturg.results.groups import LINE_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate

@@ -23,7 +23,7 @@ from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import ServiceError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
-from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 from dramaturg_research.ablations.agreement import criteria_of, describe_agreement
 from dramaturg_research.ablations.evaluation import run_variants

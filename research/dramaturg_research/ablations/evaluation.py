@@ -21,7 +21,7 @@ from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import read_results
-from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.channel import open_channel
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.labels import HumanLabels

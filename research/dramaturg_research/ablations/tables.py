@@ -8,8 +8,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.decision_accuracy import ALL
-from dramaturg.tables.cells import SHARES, estimate_cell, figure
-from dramaturg.tables.model import ABSENT, Cell, Column, Table, columns
+from dramaturg.tables.model import ABSENT, SHARES, Cell, Column, Table, columns, estimate_cell, figure
 from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement
 
 SHORT = {

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.judge_selection import Overrides, parse_judges, parse_models
 from dramaturg.judge.roles import ROLES, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
-from dramaturg.results.variants import BASE
+from dramaturg.results.groups import BASE
 
 FORMS = "model:ROLE=MODEL, model:MODEL, judge:ROLE=NAME, prompts:ROLE=DIR"
 """How the variants are written that name what they change."""

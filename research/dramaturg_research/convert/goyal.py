@@ -21,8 +21,7 @@ from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.results.pairs import SEED_TAG
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.tables.cells import percent_of
-from dramaturg.tables.model import Table, columns
+from dramaturg.tables.model import Table, columns, percent_of
 from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 
 _NAMES = {BEST: "best", WORST: "worst"}

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.graphs.files import Row
-from dramaturg.graphs.records import RecordError, read_record
+from dramaturg.graphs.files import RecordError, Row, read_record
 from dramaturg.service.validation import violations
 
 DEGREE = "degree"

@@ -12,8 +12,8 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import PerturbScriptRequest, PerturbScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.judge.usage import total_usage
-from dramaturg.meta_evaluation.categories import BY_MODEL, Category
+from dramaturg.judge.provenance import total_usage
+from dramaturg.meta_evaluation.rules import BY_MODEL, Category
 from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.perturbations.originals import Original
 from dramaturg_research.perturbations.variants import Skipped, Variant

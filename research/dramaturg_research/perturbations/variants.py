@@ -13,15 +13,18 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import Perturbation
-from dramaturg.meta_evaluation.categories import (
+from dramaturg.meta_evaluation.rules import (
     CANDIDATE_TAG,
     CATEGORY_TAG,
     LINE_TAG,
     OPERATION_TAG,
+    RULES,
     UNTOUCHED,
     Category,
+    Material,
+    NotApplicableError,
+    perturb,
 )
-from dramaturg.meta_evaluation.rules import RULES, Material, NotApplicableError, perturb
 from dramaturg.meta_evaluation.vocabulary import Vocabulary
 from dramaturg_research.perturbations.originals import Original, ScriptsOfOtherGoals
 

@@ -17,8 +17,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.terminal import echo, tell_next
-from dramaturg.meta_evaluation.categories import BY_MODEL, UNTOUCHED, Category
-from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.meta_evaluation.rules import BY_MODEL, RULES, UNTOUCHED, Category
 from dramaturg.service.channel import open_channel
 from dramaturg.service.validation import violations
 from dramaturg.summaries.labels import AmbiguousLabelsError

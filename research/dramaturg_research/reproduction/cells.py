@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.tables.cells import estimate_cell, figure
-from dramaturg.tables.model import ABSENT, Cell
+from dramaturg.tables.model import ABSENT, Cell, estimate_cell, figure
 
 NOT_SAMPLED = "Counts of the data itself, which is no sample: they have no interval."
 """The note on counts without an interval."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.plots.figures import NO_PLOTS, can_draw, write_figure
-from dramaturg.plots.files import write_table
+from dramaturg.plots.figures import NO_PLOTS, can_draw, write_figure, write_table
 from dramaturg.plots.tables import markdown
 from dramaturg.results.quantities import consumption
 from dramaturg_research.reproduction.paper import Reproduction

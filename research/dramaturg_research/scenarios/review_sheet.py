@@ -11,8 +11,7 @@ from dramaturg.api.alignment.v1.agreement_pb2 import AnnotatedItem, Annotation, 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
-from dramaturg.authoring.scenario_sheet import ANNOTATOR
-from dramaturg.authoring.sheets import EDITED
+from dramaturg.authoring import ANNOTATOR, EDITED
 from dramaturg.service.validation import violations
 from dramaturg.summaries.decisions import choice_name
 from dramaturg_research.completed_sheets import kept_rows, status_problems

@@ -15,7 +15,7 @@ from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.scripts import UNUSABLE_SCRIPTS
+from dramaturg.authoring import UNUSABLE_SCRIPTS
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, ReasoningEffort, Target
 from dramaturg.cli.output_files import check_writable, write_messages

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import ExpandConstraintsRequest
-from dramaturg.authoring.sheets import write_sheet
+from dramaturg.authoring import write_sheet
 from dramaturg.cli.evaluation import default_folder
 from dramaturg.cli.input_files import refuse
 from dramaturg.cli.options import AsJson, Target

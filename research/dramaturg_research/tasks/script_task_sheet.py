@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import ExpandedTask
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
-from dramaturg.authoring.sheets import EDITED
-from dramaturg.judge.phrases import names_phrase
+from dramaturg.authoring import EDITED
+from dramaturg.judge.quotes import names_phrase
 from dramaturg.service.validation import violations
 from dramaturg_research.completed_sheets import kept_rows, status_problems
 

@@ -13,7 +13,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulateDialogueRequest
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskRequest,
 )
-from dramaturg.authoring.sheets import EDITED
+from dramaturg.authoring import EDITED
 from dramaturg.service.validation import violations
 from dramaturg.summaries.dialogues import KIND_NAMES
 from dramaturg_research.completed_sheets import kept_rows, status_problems

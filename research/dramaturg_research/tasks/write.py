@@ -19,7 +19,7 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskResponse,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.authoring.sheets import write_sheet
+from dramaturg.authoring import write_sheet
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dramaturg.graphs.files import read_rows
-from dramaturg.graphs.records import RecordError, read_record
+from dramaturg.graphs.files import RecordError, read_record, read_rows
 from services.edges.order import MAX_EVENTS, CycleError, Edge, closure, reduction
 
 

@@ -9,9 +9,9 @@ from dramaturg.judge import roles
 from dramaturg.judge.answers import STEP_NOTES
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CONSTRAINTS, CriteriaQuestion
+from dramaturg.judge.sections import SHAPE
 from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
-from dramaturg.judge.step_notes import SHAPE
 from dramaturg.service.contract import Contract
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
-from dramaturg.judge.text_pool import parse
-from dramaturg.service.threads import IsStopped, StoppedError, until_cancelled
+from dramaturg.service.threads import IsStopped, StoppedError, parse, until_cancelled
 from services.agents.offline import DESCRIPTION, VERSION
 from services.agents.offline.material import Embedded, Embeddings, Pool, read_pool, script_similarities
 

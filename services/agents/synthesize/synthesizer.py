@@ -14,18 +14,11 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.answers import StepsForm
 from dramaturg.judge.contracts import synthesize_contract
-from dramaturg.judge.excerpts import (
-    Excerpt,
-    ExcerptLimits,
-    constraints_excerpt,
-    goal_excerpt,
-    pooled_excerpt,
-)
+from dramaturg.judge.excerpts import Excerpt, ExcerptLimits, constraints_excerpt, goal_excerpt, pooled_excerpt
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
-from dramaturg.judge.settings import OfflineSettings
-from dramaturg.judge.spec import JudgeSpec
+from dramaturg.judge.spec import JudgeSpec, OfflineSettings
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.contract import Contract
 

@@ -29,9 +29,9 @@ from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_ASSI
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
-from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.quotes import names_phrase
 from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.refusals import is_refusal
 from dramaturg.judge.shapes import ListOf, Record, Text

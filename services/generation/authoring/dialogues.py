@@ -12,8 +12,7 @@ from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Message
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
-from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.excerpts import DialogueLimits, Excerpt, dialogue_excerpt, require_turns, task_excerpt
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import Prompt, PromptLibrary

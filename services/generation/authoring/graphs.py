@@ -8,12 +8,12 @@ from typing import Any
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.generation.v1 import authoring_graphs_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
-from dramaturg.judge import text_pool
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
+from dramaturg.service import threads
 from services.generation.author import Author
 from services.generation.edges.answers import (
     EDGES,
@@ -126,7 +126,7 @@ class ScriptGraphWriter:
             and answer.abstention.reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
         ):
             text = answer.completion.text
-            written = await text_pool.parse(len(text), read_written_graph, text)
+            written = await threads.parse(len(text), read_written_graph, text)
         if written is None:
             if answer.abstention is not None:
                 response.abstain_reason = answer.abstention.reason

@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.generation.v1 import authoring_datasets_pb2, authoring_service_pb2, generation_service_pb2
-from dramaturg.judge import text_pool
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.excerpts import ExcerptLimits, constraints_excerpt, goal_excerpt
 from dramaturg.judge.fence import fence, fence_items
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
-from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.quotes import names_phrase
 from dramaturg.judge.refusals import is_refusal
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
 from dramaturg.judge.steps import is_blank, split_steps
-from dramaturg.meta_evaluation.categories import BY_MODEL, CRITERIA, Category
-from dramaturg.meta_evaluation.changes import PlacedStep, find_changes, untouched
+from dramaturg.meta_evaluation.rules import BY_MODEL, CRITERIA, Category, PlacedStep, find_changes, untouched
+from dramaturg.service import threads
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, labelled, with_defaults
 
@@ -65,7 +64,7 @@ class ScriptWriter:
         failure = _FAILURES.get(written.completion.status, "")
         if not failure and is_refusal(written.text):
             failure = _FAILURES[generation_service_pb2.COMPLETION_STATUS_REFUSED]
-        steps = () if failure else await text_pool.parse(len(written.text), split_steps, written.text)
+        steps = () if failure else await threads.parse(len(written.text), split_steps, written.text)
         return authoring_service_pb2.WriteScriptResponse(
             text=written.text,
             script=None if failure else Script(steps=[Step(text=step) for step in steps]),

@@ -10,7 +10,7 @@ from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as dialogues_pb
 from dramaturg.api.generation.v1 import authoring_graphs_pb2 as graphs_pb
 from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import authoring_service_pb2_grpc as pb_grpc
-from dramaturg.judge.dialogues import DialogueLimits
+from dramaturg.judge.excerpts import DialogueLimits
 from dramaturg.judge.prompts import PromptLibrary
 from services.generation.author import Author, Signature
 from services.generation.authoring.decisions import OptionChooser, ScenarioWriter

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge
-from dramaturg.graphs.parsing.builder import RepairKind
+from dramaturg.graphs.parsing.builder import ReadGraph, RepairKind, TooLargeError, normalise
 from dramaturg.graphs.parsing.formats import parse
-from dramaturg.graphs.parsing.graph import ReadGraph, TooLargeError, normalise
 from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.fence import fence, fence_items
 from dramaturg.judge.shapes import ListOf, Number, Record

@@ -23,7 +23,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
-from dramaturg.judge import abstentions, text_pool
+from dramaturg.judge import abstentions
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.fence import fence
@@ -33,8 +33,9 @@ from dramaturg.judge.provenance import merge
 from dramaturg.judge.refusals import is_refusal
 from dramaturg.judge.shapes import Record, Text
 from dramaturg.judge.short_answers import CONTINUED, options_of
-from dramaturg.service.concurrency import gather_all
+from dramaturg.service import threads
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import gather_all
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, with_defaults
 from services.generation.edges.answers import (
     EDGES,
@@ -116,7 +117,7 @@ class EndToEndPredictor:
             and answer.abstention.reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
         ):
             text, shown_events = answer.completion.text, numbered.by_number
-            read = await text_pool.parse(len(text), read_edges_between, text, shown_events)
+            read = await threads.parse(len(text), read_edges_between, text, shown_events)
         if read is not None:
             response.dropped.extend(read.dropped)
             graph = ScriptGraph(scenario=request.scenario, events=request.events, edges=read.edges)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.threads import ThreadPool
 from services.generation import records
 from services.generation.calls import Purchase

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from dramaturg.database.database import Database, create_engine
-from dramaturg.database.errors import StoreError
-from dramaturg.database.leases import Leases
+from dramaturg.database import StoreError
+from dramaturg.database.database import Database, Leases, create_engine
 from dramaturg.database.migrations import Schema, migrate
 from services.generation.ledger.batches import BatchStore, WaitingRequest
 from services.generation.ledger.batches import tables as batch_tables

@@ -20,10 +20,10 @@ from urllib.parse import quote
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 
-from dramaturg.service.redaction import REDACTED, redact, secrets_of
+from dramaturg.service.logs import REDACTED, redact, secrets_of
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.gen_ai import known_as, server_attributes
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
+from dramaturg.service.telemetry.tracing import known_as, server_attributes
 from services.generation.calls import Answer, Call, Deadline, Message, ProviderError, Role
 from services.generation.metrics import ATTEMPTS, count_call
 

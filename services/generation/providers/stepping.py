@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from dramaturg.service.redaction import REDACTED
+from dramaturg.service.logs import REDACTED
 from services.generation.calls import (
     Answer,
     Call,

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
-from dramaturg.graphs.parsing.graph import TooLargeError
+from dramaturg.graphs.parsing.builder import TooLargeError
 from dramaturg.service.errors import invalid
 from services.graph.codec.graphs import EMPTY_RULES, decode_event, decode_graph, encode_graph
 from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, remove_lightest

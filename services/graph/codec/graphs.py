@@ -10,9 +10,8 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import script_graph_pb2
-from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH, ReadGraph, TooLargeError
 from dramaturg.graphs.parsing.formats import Dialect, Parsed
-from dramaturg.graphs.parsing.graph import ReadGraph, TooLargeError
 from dramaturg.results.means import estimate_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS

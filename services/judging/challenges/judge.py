@@ -10,13 +10,11 @@ from dramaturg.api.judging.v1 import challenge_judge_service_pb2 as pb
 from dramaturg.api.judging.v1 import challenge_judge_service_pb2_grpc as pb_grpc
 from dramaturg.judge import VERSION, roles
 from dramaturg.judge.contracts import request_contract
-from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
-from dramaturg.judge.excerpts import notices
+from dramaturg.judge.excerpts import DialogueLimits, dialogue_excerpt, notices, require_turns, task_excerpt
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
-from dramaturg.judge.settings import JudgeSettings
-from dramaturg.judge.spec import JudgeSpec, Model
+from dramaturg.judge.spec import JudgeSettings, JudgeSpec, Model
 from dramaturg.service.contract import Contract
 from services.judging.reasoned_number import ReasonedNumberForm, Scale
 

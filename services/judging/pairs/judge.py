@@ -22,20 +22,18 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2_grpc as pb_grpc
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, Role
 from dramaturg.judge import VERSION
 from dramaturg.judge.contracts import request_contract
-from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
-from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.excerpts import DialogueLimits, Excerpt, dialogue_excerpt, require_turns, task_excerpt
 from dramaturg.judge.fence import fence, list_items
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import merge
-from dramaturg.judge.role_votes import combine_votes
+from dramaturg.judge.role_sets import combine_votes
 from dramaturg.judge.roles import PAIR_JUDGE
-from dramaturg.judge.settings import JudgeSettings
-from dramaturg.judge.spec import JudgeSpec, Model
-from dramaturg.service.concurrency import gather_all
+from dramaturg.judge.spec import JudgeSettings, JudgeSpec, Model
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import invalid
+from dramaturg.service.threads import gather_all
 from services.judging.pairs.form import (
     FIRST_SHOWN,
     NEITHER,

@@ -62,9 +62,8 @@ from dramaturg.judge.sections import (
     stated_severity,
     stated_text,
 )
-from dramaturg.judge.settings import OfflineSettings
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
-from dramaturg.judge.spec import JudgeSpec
+from dramaturg.judge.spec import JudgeSpec, OfflineSettings
 from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.service.errors import ServiceError
 from services.judging.reasoned_number import Scale

@@ -8,7 +8,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.content_pb2 import Conversation
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, UnitVerdict, Verdict
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionRule
-from dramaturg.judge import VERSION, roles, text_pool
+from dramaturg.judge import VERSION, roles
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.conversations import Unit, unit_text, units_of
@@ -16,6 +16,7 @@ from dramaturg.judge.protocols import ANY_CRITERION, CONTEXT, CONVERSATION, IMAG
 from dramaturg.judge.rules import apply_rule, rule_problem
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.judge.verdicts import abstained, failed, of_units, passed
+from dramaturg.service import threads
 from dramaturg.service.settings import Settings
 
 _NO_RULE = "The criterion has no rule."
@@ -33,7 +34,7 @@ class RuleJudge:
     async def judge(self, item: JudgeItem) -> Assessment:
         """Judges a text."""
         verdicts = [
-            await text_pool.parse(len(item.candidate.text), _judge, item, criterion)
+            await threads.parse(len(item.candidate.text), _judge, item, criterion)
             for criterion in item.criteria
         ]
         return Assessment(verdicts=verdicts)

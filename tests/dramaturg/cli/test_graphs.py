@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.graphs import app
-from dramaturg.graphs.loader import batches
+from dramaturg.graphs.scores import batches
 from tests.support.graphs import message
 
 

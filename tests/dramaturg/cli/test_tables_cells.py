@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dramaturg.cli.tables import counted, estimated, interval, model_name, number
-from dramaturg.tables.cells import percent
-from dramaturg.tables.model import ABSENT, Cell
+from dramaturg.tables.model import ABSENT, Cell, percent
 
 
 def test_one_thing_is_no_things() -> None:

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
+from dramaturg.database import StoreError
 from dramaturg.database.database import Database
-from dramaturg.database.errors import StoreError
 from dramaturg.database.migrations import Schema, migrate
 from gateway.runs.store.tables import SCHEMA as RUNS
 from services.generation.ledger.store import SCHEMA as LEDGER

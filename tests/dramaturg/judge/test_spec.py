@@ -17,9 +17,8 @@ from dramaturg.judge.criteria import COMPLETES_GOAL
 from dramaturg.judge.criteria_judge import CriteriaQuestion
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.settings import CriteriaSettings
 from dramaturg.judge.shapes import Text
-from dramaturg.judge.spec import JudgeSpec, criteria_spec
+from dramaturg.judge.spec import CriteriaSettings, JudgeSpec, criteria_spec
 from dramaturg.service.contract import Contract
 from dramaturg.service.installed import backends, settings_type
 from dramaturg.testing import FakeGeneration, FakeJudge, completion, serve

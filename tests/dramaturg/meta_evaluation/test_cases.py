@@ -5,9 +5,9 @@ from collections import Counter
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.formats.rubric import ready_rubrics
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.meta_evaluation.case import JUDGES, PREFERENCE, Case
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
-from dramaturg.meta_evaluation.ready_rubrics import ReadyRubricSet
+from dramaturg.meta_evaluation.material import JUDGES, PREFERENCE, Case
+from dramaturg.meta_evaluation.variants import ReadyRubricSet
 
 CASES = BenchSet().cases()
 

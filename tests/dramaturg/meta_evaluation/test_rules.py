@@ -8,9 +8,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dramaturg.meta_evaluation.categories import Category
-from dramaturg.meta_evaluation.changes import apply_changes, revert_changes
-from dramaturg.meta_evaluation.rules import RULES, Material, NotApplicableError, Perturbed, perturb, reword
+from dramaturg.meta_evaluation.rules import (
+    RULES,
+    Category,
+    Material,
+    NotApplicableError,
+    Perturbed,
+    apply_changes,
+    perturb,
+    revert_changes,
+    reword,
+)
 from dramaturg.meta_evaluation.vocabulary import Vocabulary
 
 STEPS = ["Fill the kettle.", "Boil the water.", "Put tea in a cup.", "Pour.", "Wait.", "Drink it."]

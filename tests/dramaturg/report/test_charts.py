@@ -12,8 +12,7 @@ from dramaturg.report.charts import (
     shade,
     strength,
 )
-from dramaturg.tables.cells import count
-from dramaturg.tables.model import Cell, Column, Table, columns
+from dramaturg.tables.model import Cell, Column, Table, columns, count
 
 
 def test_an_interval_is_clipped_to_its_scale() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.columns import COLUMNS
 from dramaturg.results.files import FileResults
-from dramaturg.results.frames import ResultRow, ResultStream, arrow_table, pandas_frame
+from dramaturg.results.frames import COLUMNS, ResultRow, ResultStream, arrow_table, pandas_frame
 from tests.support.results import scripts_result, write_results
 
 

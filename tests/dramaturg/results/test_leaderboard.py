@@ -7,7 +7,7 @@ import pytest
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.leaderboard import leaderboard, primary_measure, scale_of
-from dramaturg.results.sums import ModelSums, SumAccumulator
+from dramaturg.results.means import ModelSums, SumAccumulator
 
 
 def sums(samples: Sequence[Sequence[float | None]], model: str = "m", measure: str = "") -> ModelSums:

@@ -13,10 +13,10 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
+from dramaturg.service.context import Context
 from dramaturg.service.contract import Answered
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.interceptors import chain
-from dramaturg.service.rpc import Context
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve, until

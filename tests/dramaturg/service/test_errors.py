@@ -11,16 +11,17 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus, StatusCode
 from dramaturg.service.errors import (
+    PUSHBACK_METADATA,
     ServiceError,
     Violation,
     downstream,
+    encode,
     from_error_status,
     from_rpc_error,
     invalid,
     invalid_fields,
     to_error_status,
 )
-from dramaturg.service.status import PUSHBACK_METADATA, encode
 from dramaturg.testing import serve
 from tests.support.grpc_servers import relay, serve_synthesizer, silent, synthesize_request
 from tests.support.grpc_servers import synthesizer as synthesizer_contract

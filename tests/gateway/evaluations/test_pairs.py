@@ -24,8 +24,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
     RolePoint,
 )
 from dramaturg.client import DramaturgClient
-from dramaturg.judge.role_sets import role_set
-from dramaturg.judge.role_votes import tally
+from dramaturg.judge.role_sets import role_set, tally
 from dramaturg.results.pairs import comparisons
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until

@@ -24,7 +24,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
-from dramaturg.judge.rubrics import criterion_role
+from dramaturg.judge.rules import criterion_role
 from dramaturg.judge.verdicts import failed, passed
 from dramaturg.service.errors import ServiceError
 from gateway import servicer

@@ -15,7 +15,7 @@ import grpc
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.service.auth.caller import current
 from dramaturg.service.contract import Contract
-from dramaturg.service.interceptors.large_responses import MAX_RESPONSES_OF_TENANT
+from dramaturg.service.interceptors.limits import MAX_RESPONSES_OF_TENANT
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import until

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 from dramaturg.api.evaluation.v1.label_service_pb2 import CreateLabelSetRequest
-from dramaturg.datasets import formats
-from dramaturg.judge import text_pool, usage
+from dramaturg.datasets import source
+from dramaturg.judge import provenance
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.streams import MAX_UNREQUESTED
-from dramaturg.service import logs, server
-from dramaturg.service.auth.authenticator import StaticTokens
-from dramaturg.service.auth.identities import Identities
-from dramaturg.service.auth.permissions import ROLES
-from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.interceptors import call as unread
-from dramaturg.service.interceptors import large_responses
-from dramaturg.service.value_rules import limits_of
+from dramaturg.service import logs, server, threads
+from dramaturg.service.auth.guard import Identities, StaticTokens
+from dramaturg.service.auth.settings import ROLES, AuthSettings
+from dramaturg.service.interceptors import chain as unread
+from dramaturg.service.interceptors import limits
+from dramaturg.service.validation import limits_of
 from gateway.console import console, sessions, visit
 from gateway.evaluations import judge_answers
 from gateway.evaluations.scripts import reading
@@ -45,7 +43,7 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
 SETS = limits_of(CreateLabelSetRequest.DESCRIPTOR.fields_by_name["sample_size"])
 PROCESSES = GatewaySettings.model_fields["worker_processes"].default
 NUMBERS = (
-    f"a row {formats.MAX_LINE_BYTES >> 20} MiB decoded",
+    f"a row {source.MAX_LINE_BYTES >> 20} MiB decoded",
     f"{process.CPU_SECONDS // 60} minutes of processor time; three deaths",
     f"a form {visit.MAX_FORM_BYTES >> 20} MiB and {visit.MAX_FIELDS} fields",
     f"{console._SIGN_IN_BYTES >> 10} KiB before the sign-in",
@@ -57,7 +55,7 @@ NUMBERS = (
     f"a set, {labels.MAX_ANNOTATORS} annotators",
     f"{store_calls._READ_THREADS} for short reads of the store",
     f"short reads of the store, {store_calls._READ_THREADS_PER_TENANT} of one tenant",
-    f"{text_pool.THREADS} threads of a judge or of the generation service",
+    f"{threads.THREADS} threads of a judge or of the generation service",
     f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
     f"other tenants within the last {turns.RECENT_SECONDS:g} s",
     f"computed for at most {turns.SHARE:g} of the time since the last start",
@@ -71,8 +69,8 @@ NUMBERS = (
     f"blank lines and {preflight.READ_CPU_SECONDS} s of processor time for `CreateRun`",
     f"{estimator.READ_CPU_SECONDS} s for `EstimateRun`",
     f"more than {MAX_UNREQUESTED} answers of a stream",
-    f"{pages.MAX_PAGE_BYTES >> 20} MiB a page, {large_responses.MAX_RESPONSES_OF_TENANT} pages of one tenant",
-    f"pages of one tenant of a method built or not yet received, {large_responses.MAX_RESPONSES} of all",
+    f"{pages.MAX_PAGE_BYTES >> 20} MiB a page, {limits.MAX_RESPONSES_OF_TENANT} pages of one tenant",
+    f"pages of one tenant of a method built or not yet received, {limits.MAX_RESPONSES} of all",
     f"`gateway.worker_processes` ({PROCESSES}) of lower priority",
     f"{pool.MAX_STALL_SECONDS:g} s of waiting for the caller",
     f"as of up to {spending._CACHE_SECONDS:g} seconds ago",
@@ -99,7 +97,7 @@ def test_a_limit_that_is_named_is_that_of_the_code(number: str) -> None:
 def test_numbers_in_words_are_those_of_the_code() -> None:
     assert orchestrator.MAX_DEATHS == 3
     assert orchestrator.MAX_CONCURRENT_DATASETS == 2
-    assert usage.MAX_AMOUNT == 10**12
+    assert provenance.MAX_AMOUNT == 10**12
     assert judge_answers.MAX_LATENCY_SECONDS == 24 * 3600
 
 

@@ -36,8 +36,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
+from dramaturg.database import StoreError
 from dramaturg.database.database import Database
-from dramaturg.database.errors import StoreError
 from dramaturg.service.auth import caller
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError

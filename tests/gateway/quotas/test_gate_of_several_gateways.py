@@ -14,8 +14,8 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.service.auth.caller import on_behalf_of
+from dramaturg.service.context import Context
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.rpc import Context
 from dramaturg.service.threads import ThreadPool
 from dramaturg.testing import until
 from gateway.quotas import spending

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.quotas import spending

@@ -15,9 +15,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Edge, Script, Step, Ta
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.cli.main import app
-from dramaturg.meta_evaluation.categories import Category
-from dramaturg.meta_evaluation.changes import Change, revert_changes
-from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.meta_evaluation.rules import RULES, Category, Change, revert_changes
 from tests.support.evaluations import gateway_in_a_thread
 
 

@@ -13,7 +13,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import PerturbScriptRequest, PerturbScriptResponse
 from dramaturg.client import DramaturgClient
-from dramaturg.meta_evaluation.categories import Category
+from dramaturg.meta_evaluation.rules import Category
 from dramaturg_research.reproduction.abseval.faults import plant_faults
 from dramaturg_research.reproduction.session import Estimate, Session
 from tests.support.evaluations import gateway_in_a_thread

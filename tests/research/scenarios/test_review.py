@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
-from dramaturg.authoring.scenario_sheet import COLUMNS, write_sheet
+from dramaturg.authoring import COLUMNS, write_scenario_sheet
 from dramaturg.cli.main import app
 from dramaturg_research.completed_sheets import read_sheet
 
@@ -55,7 +55,7 @@ def review(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_reviewed_scenarios_become_rows_with_their_figures(tmp_path: Path, form: str) -> None:
-    write_sheet(tmp_path, ROWS)
+    write_scenario_sheet(tmp_path, ROWS)
     result = review(tmp_path / f"review.{form}", "--out", tmp_path / "rows.jsonl", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -86,7 +86,7 @@ def test_reviewed_scenarios_become_rows_with_their_figures(tmp_path: Path, form:
 
 
 def test_tables_for_people(tmp_path: Path) -> None:
-    write_sheet(tmp_path, ROWS)
+    write_scenario_sheet(tmp_path, ROWS)
     result = review(tmp_path / "review.csv", "--out", tmp_path / "rows.jsonl")
     assert result.exit_code == 0, result.output
     for text in ("Fleiss' kappa", "accuracy of people", "user_profile", "1 rejected", "5 rows to"):
@@ -94,7 +94,7 @@ def test_tables_for_people(tmp_path: Path) -> None:
 
 
 def test_without_labels_there_are_rows_and_no_figures(tmp_path: Path) -> None:
-    write_sheet(tmp_path, [row(0)])
+    write_scenario_sheet(tmp_path, [row(0)])
     result = review(tmp_path / "review.csv", "--out", tmp_path / "rows.jsonl", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -110,7 +110,7 @@ def test_a_sheet_that_is_not_in_order_is_refused_with_every_line(tmp_path: Path)
         row(4, gold="both"),
         row(5, scenario=""),
     ]
-    write_sheet(tmp_path, bad)
+    write_scenario_sheet(tmp_path, bad)
     out = tmp_path / "rows.jsonl"
     result = review(tmp_path / "review.csv", "--out", out)
     assert result.exit_code == 2
@@ -138,7 +138,7 @@ def test_what_is_no_sheet_is_refused(tmp_path: Path, text: str, problem: str) ->
 
 def test_both_forms_hold_the_same_whatever_is_in_a_cell(tmp_path: Path) -> None:
     odd: Any = {"id": "x", "scenario": 'He said "no",\nthen 走了; a|b', "status": "=1+1"}
-    table, lines = write_sheet(tmp_path, [odd])
+    table, lines = write_scenario_sheet(tmp_path, [odd])
     assert [dict(one) for _, one in read_sheet(table)] == [dict(one) for _, one in read_sheet(lines)]
     with table.open(encoding="utf-8-sig", newline="") as file:
         (found,) = csv.DictReader(file)

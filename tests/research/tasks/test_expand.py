@@ -17,7 +17,7 @@ from dramaturg.api.generation.v1.authoring_datasets_pb2 import (
     ExpandedTask,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
-from dramaturg.authoring.sheets import write_sheet
+from dramaturg.authoring import write_sheet
 from dramaturg.cli.main import app
 from dramaturg_research.completed_sheets import read_sheet
 from dramaturg_research.tasks.script_task_sheet import COLUMNS

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
-from dramaturg.authoring.sheets import write_sheet
+from dramaturg.authoring import write_sheet
 from dramaturg.cli.main import app
 from dramaturg_research.tasks.simulation_tasks import COLUMNS, read_review, sheet_row
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from dramaturg.graphs.files import Row
-from dramaturg.graphs.records import read_record
+from dramaturg.graphs.files import Row, read_record
 from services.edges.commands import predict_rows
 from services.edges.order import Pair
 from tests.support.edges import AlphabeticalEncoder, alphabetical_model, narrow_model

@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
-from dramaturg.graphs.parsing.graph import normalise
+from dramaturg.graphs.parsing.builder import normalise
 from services.graph.model import NewEvent, Order, ScriptGraph, add_event, canonical_form, check
 from tests.support.graphs import from_pairs, graph, graphs
 

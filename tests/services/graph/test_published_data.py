@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dramaturg.cli.graphs import app
-from dramaturg.graphs.files import read_rows
+from dramaturg.graphs.files import read_record, read_rows
 from dramaturg.graphs.parsing.formats import parse
-from dramaturg.graphs.records import read_record
 from services.graph.codec.graphs import decode_graph
 from services.graph.model import ScriptGraph, check
 from services.graph.score import Baseline, Choices, count_edges, draw, expected_f1, measure

@@ -8,8 +8,8 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.judge.provenance import add_usage
 from dramaturg.judge.role_sets import role_set
-from dramaturg.judge.usage import add_usage
 from services.judging.pairs.judge import SPEC as PAIR_JUDGE_SPEC
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings

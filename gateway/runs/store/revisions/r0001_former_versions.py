@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 
 revision = "0001"
 down_revision = None

@@ -11,8 +11,7 @@ from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget
 from dramaturg.api.evaluation.v1.scripts_pb2 import GOLD_ANSWER_SOURCE_GIVEN, EvaluateScriptsRequest
 from dramaturg.datasets import Row
-from dramaturg.meta_evaluation.categories import BY_MODEL, Category
-from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.meta_evaluation.rules import BY_MODEL, RULES, Category
 from dramaturg_research.ablations.variants import played_roles
 from dramaturg_research.perturbations.by_model import DELETE_CRUCIAL, Perturber, inapplicable
 from dramaturg_research.perturbations.originals import Original, Originals

@@ -12,7 +12,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.plots.figures import BarChart, Bounds, Figure, HeatMap, LineChart, RankChart, counted
-from dramaturg.results.variants import BASE
+from dramaturg.results.groups import BASE
 from dramaturg.tables.model import Cell, Table
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES
 from dramaturg_research.reproduction.abseval.rates import (

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 from dramaturg.tables.model import Table

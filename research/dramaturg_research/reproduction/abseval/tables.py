@@ -9,9 +9,9 @@ from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import PerturbationFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.meta_evaluation.categories import Category
+from dramaturg.meta_evaluation.rules import Category
 from dramaturg.results.gold_answers import describe_missing
-from dramaturg.results.variants import BASE
+from dramaturg.results.groups import BASE
 from dramaturg.summaries.decision_accuracy import ALL as ALL_CRITERIA
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.ablations.variants import VARIANTS

@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSampl
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.graphs.votes import read_votes
+from dramaturg.graphs.files import read_votes
 from dramaturg.plots.figures import BarChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Column, Row, Table

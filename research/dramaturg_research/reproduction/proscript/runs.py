@@ -20,11 +20,10 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.datasets.json_lines import LineError
-from dramaturg.graphs.baselines import draw_baselines
-from dramaturg.graphs.file_scores import FileScores, score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
-from dramaturg.service.concurrency import gather_all
+from dramaturg.graphs.scores import FileScores, draw_baselines, score_files, score_pairs
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.threads import gather_all
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, convert_rows, max_degree
 from dramaturg_research.reproduction.cells import count, estimate, number, words

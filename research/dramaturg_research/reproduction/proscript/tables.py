@@ -13,8 +13,8 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.graphs.file_scores import FileScores
 from dramaturg.graphs.files import read_rows
+from dramaturg.graphs.scores import FileScores
 from dramaturg.plots.figures import BarChart, LineChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table

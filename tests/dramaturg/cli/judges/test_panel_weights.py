@@ -10,7 +10,7 @@ import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
-from dramaturg.formats.panel_weights import read_weights
+from dramaturg.formats.rubric import read_weights
 from dramaturg.judge.verdicts import failed, passed
 from gateway.settings import PanelTable
 from tests.support.command_line import dramaturg

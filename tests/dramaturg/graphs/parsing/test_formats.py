@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.graphs.dot import to_dot
-from dramaturg.graphs.parsing.builder import MAX_REPAIRS, RepairKind
+from dramaturg.graphs.files import to_dot
+from dramaturg.graphs.parsing.builder import MAX_REPAIRS, RepairKind, TooLargeError
 from dramaturg.graphs.parsing.formats import Dialect, Parsed, parse
-from dramaturg.graphs.parsing.graph import TooLargeError
 from services.graph.codec.graphs import encode_graph, encode_read_graph
 from services.graph.model import ScriptGraph
 from tests.support.graphs import graphs

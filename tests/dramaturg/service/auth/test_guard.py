@@ -18,8 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
-from dramaturg.service.auth.caller import ANONYMOUS, TENANT_METADATA, Caller, current
-from dramaturg.service.auth.credentials import is_loopback
+from dramaturg.service.auth.caller import ANONYMOUS, TENANT_METADATA, Caller, current, is_loopback
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract

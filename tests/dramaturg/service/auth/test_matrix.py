@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 from dramaturg.service.auth.caller import TENANT_METADATA, tenant_of
-from dramaturg.service.auth.permissions import OPEN, ROLES, RULES, permissions_of
+from dramaturg.service.auth.settings import OPEN, ROLES, RULES, permissions_of
 from dramaturg.service.errors import ServiceError, from_rpc_error
-from dramaturg.service.interceptors import validation
+from dramaturg.service.interceptors import limits
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from tests.support.auth import (
@@ -68,7 +68,7 @@ async def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     def accept(message: object, size: int | None = None) -> None:
         """Lets empty requests through, so that it is seen who reaches the servicer."""
 
-    monkeypatch.setattr(validation, "validate", accept)
+    monkeypatch.setattr(limits, "validate", accept)
     made = Platform("", tmp_path)
 
     def note(method: str, context: Any) -> None:

@@ -16,13 +16,12 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
-from dramaturg.service.concurrency import gather_all
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
-from dramaturg.service.interceptors.call import Call
-from dramaturg.service.interceptors.deadline import Limit
+from dramaturg.service.interceptors.chain import Call
+from dramaturg.service.interceptors.limits import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
-from dramaturg.service.threads import TenantThreads
+from dramaturg.service.threads import TenantThreads, gather_all
 from dramaturg.testing import serve, until
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, call_object, synthesize_request
 

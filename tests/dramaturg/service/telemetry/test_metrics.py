@@ -21,8 +21,8 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry, tracing
-from dramaturg.service.telemetry.calls import MAX_TARGETS, address_attributes, target_label
 from dramaturg.service.telemetry.instruments import (
+    MAX_TARGETS,
     OTHER,
     SECONDS,
     Bounded,
@@ -30,6 +30,8 @@ from dramaturg.service.telemetry.instruments import (
     Gauge,
     Histogram,
     Instrument,
+    address_attributes,
+    target_label,
 )
 from dramaturg.testing import serve, until
 from services.generation.metrics import ATTEMPT_SECONDS, RETRIES

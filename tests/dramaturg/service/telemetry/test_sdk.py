@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 
 from dramaturg.service.settings import SettingsError
-from dramaturg.service.telemetry import events, telemetry, tracing
+from dramaturg.service.telemetry import telemetry, tracing
 from dramaturg.service.telemetry.sdk import Tracing
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
 from dramaturg.testing import until
@@ -27,7 +27,7 @@ from tests.support.telemetry import collector, counted, global_provider
 def _no_provider() -> Iterator[None]:
     with global_provider():
         yield
-    events.configure(None)
+    tracing.configure_events(None)
 
 
 def is_recording() -> bool:
@@ -66,13 +66,13 @@ async def test_both_protocols_take_spans_and_events(
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         with counted() as counts:
             async with telemetry("service", "127.0.0.1"):
-                assert not events.emitting()
+                assert not tracing.emitting()
                 with tracing.span("work"):
-                    assert events.emitting()
-                    events.emit("happened", [({"kind": "one"}, {"attribute": 1})])
+                    assert tracing.emitting()
+                    tracing.emit("happened", [({"kind": "one"}, {"attribute": 1})])
             assert counts.now().sum("dramaturg_spans_sent_total") == 1
             assert counts.now().sum("dramaturg_events_sent_total") == 1
-    assert not events.emitting()
+    assert not tracing.emitting()
     (span,), (event,) = collecting.spans, collecting.events
     assert (event.service, event.name, event.attributes) == (
         "service",
@@ -99,7 +99,7 @@ async def test_a_collector_of_spans_alone_gets_no_events(
             monkeypatch.setenv(name, value.format(f"http://{collecting.target}"))
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
-                assert not events.emitting()
+                assert not tracing.emitting()
     assert len(collecting.spans) == 1
     assert not collecting.events
 
@@ -117,10 +117,10 @@ async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
         with counted() as counts:
             async with telemetry("service", "127.0.0.1"):
                 with tracing.span("work"):
-                    assert events.emitting()
-                    events.emit("happened", [({}, {})])
-                    await until(lambda: not events.emitting(), seconds=10)
-                    events.emit("happened", [({}, {})])  # one that was on its way
+                    assert tracing.emitting()
+                    tracing.emit("happened", [({}, {})])
+                    await until(lambda: not tracing.emitting(), seconds=10)
+                    tracing.emit("happened", [({}, {})])  # one that was on its way
             now = counts.now()
     assert now.by("dramaturg_events_dropped_total", "reason") == {"collector": 2, "queue": 0}
     assert now.sum("dramaturg_events_sent_total") == 0
@@ -144,7 +144,7 @@ async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.Monk
             with tracing.span("work"):
                 shared: dict[str, str | tuple[str, ...]] = {"kind": "long", "judges": ("a", "b")}
                 own = {name: attributes[name] for name in ("one", "true", "share")}
-                events.emit("happened", [(shared, attributes), ({}, own)])
+                tracing.emit("happened", [(shared, attributes), ({}, own)])
     first, second = (event.attributes for event in collecting.events)
     assert first == {"kind": "long", "judges": ["a", "b"], **attributes, "none": []}
     assert [(name, type(value)) for name, value in second.items()] == [
@@ -161,7 +161,7 @@ async def test_events_have_an_endpoint_and_a_protocol_of_their_own(monkeypatch: 
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf")
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
-                events.emit("happened", [({}, {})])
+                tracing.emit("happened", [({}, {})])
     assert (len(spans.spans), len(spans.events)) == (1, 0)
     assert (len(logs.spans), len(logs.events)) == (0, 1)
 
@@ -276,10 +276,10 @@ def test_the_end_does_not_wait_for_a_dead_collector_and_all_that_is_lost_is_coun
     with counted() as counts:
         sending = Tracing("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
         tracer = sending.provider.get_tracer("test")
-        events.configure(sending.events)
+        tracing.configure_events(sending.events)
         for _ in range(3000):
             tracer.start_span("work").end()
-            events.emit("happened", [({}, {})])
+            tracing.emit("happened", [({}, {})])
         begun = time.monotonic()
         sending.shutdown()
         assert time.monotonic() - begun < TracesSettings().flush_seconds

@@ -9,7 +9,7 @@ import pytest
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
 from dramaturg.judge.steps import parse_candidate
-from dramaturg.judge.text_pool import MAX_INLINE_LENGTH
+from dramaturg.service.threads import MAX_INLINE_LENGTH
 from gateway.evaluations.scripts import reading
 from gateway.evaluations.scripts.reading import PARSER_LIMITS, read_candidates
 from gateway.processes.pool import ProcessPool

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.testing import until
 from gateway.runs.engine import engine as engine_module
 from gateway.runs.engine.engine import QueueLifecycle

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from dbos._sys_db import SystemDatabase
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.service.threads import ThreadPool
 from dramaturg.testing import until
 from gateway.runs.engine import executors, workflows

@@ -15,7 +15,7 @@ from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INTERNAL
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from dramaturg.judge.provenance import prompt_texts
 from gateway.runs import store_calls
 from gateway.runs.engine import orchestrator, outcomes

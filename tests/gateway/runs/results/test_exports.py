@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.verdict_pb2 import Finding
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import unescape_cell
-from dramaturg.results.columns import header, table_row
+from dramaturg.results.frames import header, table_row
 from gateway.runs.results.exports import (
     PIECE_BYTES,
     as_csv,

@@ -30,7 +30,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     RunState,
 )
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from gateway.runs.records import Incident
 from gateway.runs.service import pages
 from gateway.runs.service.results import ONE_LOOK

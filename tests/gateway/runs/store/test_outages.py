@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dramaturg.database.errors import StoreError
+from dramaturg.database import StoreError
 from gateway.runs.store import open_store
 from tests.support.postgres import PostgresServer
 from tests.support.runs import create, judged

@@ -14,8 +14,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RUN_STATE_RUNNING
+from dramaturg.database import StoreError
 from dramaturg.database.database import create_engine
-from dramaturg.database.errors import StoreError
 from gateway.runs.store import open_store
 from gateway.runs.store.sample_rows import sample_rows
 from gateway.runs.store.tables import SCHEMA

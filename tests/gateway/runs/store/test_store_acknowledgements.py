@@ -27,8 +27,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.database import StoreError
 from dramaturg.database.database import Database, Repository, create_engine, metadata, run_writers
-from dramaturg.database.errors import StoreError
 from dramaturg.testing import until
 from gateway.runs.records import Incident, MonitoredJudge, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.script_pb2 import Edge, Script, Step, Task
 from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.meta_evaluation.changes import Change, apply_changes, find_changes, revert_changes
+from dramaturg.meta_evaluation.rules import Change, apply_changes, find_changes, revert_changes
 from dramaturg.service.errors import from_rpc_error
 from services.generation.authoring.scripts import Action, EditsForm
 from tests.support.generation import generation_service

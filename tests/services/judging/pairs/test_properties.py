@@ -17,7 +17,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import Completion, Gener
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.role_votes import combine_votes
+from dramaturg.judge.role_sets import combine_votes
 from services.judging.pairs.form import BatchForm, Vote
 from services.judging.pairs.judge import SPEC, LlmPairJudge, PairLimits, ballot, vote
 from tests.support.readers import Prefer, entries, shown

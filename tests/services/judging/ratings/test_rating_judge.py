@@ -13,7 +13,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
-from dramaturg.judge.dialogues import DialogueLimits
+from dramaturg.judge.excerpts import DialogueLimits
 from dramaturg.service.errors import from_rpc_error
 from services.judging.ratings.judge import SPEC
 from tests.services.judging.dialogues import TASK, dialogue, fenced, generation_target
