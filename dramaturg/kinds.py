@@ -71,7 +71,7 @@ KINDS: Sequence[Kind] = (
     Kind(
         "scenarios",
         "Has models write scenarios for decisions, to be reviewed by people (Choice-75).",
-        "dramaturg.cli.scenarios.write",
+        "dramaturg.cli.scenarios",
         "WriteScenariosRequest",
     ),
     Kind("texts", "Evaluates any texts by a rubric: criteria that pass, fail or have a scale."),

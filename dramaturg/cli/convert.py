@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.external_commands import NO_RESEARCH, RESEARCH, ExternalCommand
-from dramaturg.cli.lazy_group import LazyGroup
+from dramaturg.cli.lazy_group import NO_RESEARCH, RESEARCH, ExternalCommand, LazyGroup
 
 
 def _released(name: str, help: str) -> ExternalCommand:  # noqa: A002

@@ -20,7 +20,6 @@ from google.protobuf.message import Message
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunBudget, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.evaluation_runs import (
     LABEL,
     Evaluated,
@@ -30,6 +29,7 @@ from dramaturg.cli.evaluation_runs import (
     delete_store,
     evaluate_run,
     interruption,
+    referenced_rows,
     run_rows,
     store_of,
 )
@@ -43,16 +43,14 @@ from dramaturg.cli.options import (
     Limit,
     Out,
     RareAsJson,
+    Repeats,
     Replace,
     Target,
     Timeout,
 )
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
-from dramaturg.cli.referenced_rows import referenced_rows
-from dramaturg.cli.runs.connection import refuse
-from dramaturg.cli.runs.overview import print_run
-from dramaturg.cli.runs.spec import (
+from dramaturg.cli.runs.connection import (
     INLINE_BYTES,
     BatchHours,
     MaxCost,
@@ -62,12 +60,13 @@ from dramaturg.cli.runs.spec import (
     make_budget,
     make_policy,
     parse_labels,
+    refuse,
     set_lane,
     upload_rows,
 )
+from dramaturg.cli.runs.results import print_run
 from dramaturg.cli.runs.watch import EXIT_CODES
-from dramaturg.cli.sampling_options import Repeats
-from dramaturg.cli.summaries import as_json, print_failures, show_summary
+from dramaturg.cli.summaries import DryRun, Pilot, as_json, print_estimate, print_failures, show_summary
 from dramaturg.cli.terminal import Terminal, echo, printable, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
@@ -121,7 +120,7 @@ _SAMPLING = "sampling"
 
 @dataclass(frozen=True)
 class RowsJob:
-    """The options of every command that evaluates rows (``dramaturg.cli.option_groups``)."""
+    """The options of every command that evaluates rows (``dramaturg.cli.options``)."""
 
     file: File
     """The file of rows; "-" is standard input."""

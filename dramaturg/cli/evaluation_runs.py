@@ -1,4 +1,4 @@
-"""The runs of commands that evaluate rows: the same command finds its run again and continues it."""
+"""The runs of commands that evaluate rows: found again and continued, also of rows that the gateway reads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,73 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress, RunSample, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.cli.fields import Setting
 from dramaturg.cli.platform import INTERRUPTED, UsageError, fail
-from dramaturg.cli.runs.spec import INLINE_BYTES, upload_rows
+from dramaturg.cli.runs.connection import INLINE_BYTES, make_dataset, upload_rows
 from dramaturg.cli.runs.watch import watch_run
 from dramaturg.cli.terminal import echo, printable
 from dramaturg.client import DramaturgClient, ServiceError
-from dramaturg.datasets import Row
+from dramaturg.datasets import Format, Row
 from dramaturg.kinds import find_request_kind
 from dramaturg.results.files import RESULTS, ResultFiles
 from dramaturg.results.run_text import describe_progress
 from dramaturg.run_client import ENDED, RunClient
+
+_OF_THE_RUN = ("models", "judges", "options", "unusable_outputs_abstain")
+"""The fields of a row that a run has too, beside the options of its kind."""
+
+
+def referenced_rows(
+    file: str,
+    form: Format | None,
+    limit: int | None,
+    requests: Sequence[Message],
+    models: Sequence[str],
+    settings: Sequence[Setting],
+) -> RunRows:
+    """The rows of a file or an address as the gateway will find them.
+
+    Args:
+        file: The path or the address.
+        form: How the rows are written. None: as the end of the name tells.
+        limit: The number of rows. None: all.
+        requests: What the command makes of an empty row.
+        models: Models that write a candidate for every row.
+        settings: The fields of rows that the command sets.
+
+    Raises:
+        typer.Exit: 2 with a message where a run has no such options, or the file has no address.
+    """
+    if len(requests) != 1:
+        fail("--by-reference: each row is one sample, and the command makes several of it")
+    (row,) = requests
+    kind = find_request_kind(row.DESCRIPTOR.name)
+    assert kind is not None
+    spec = RunSpec(dataset=make_dataset(file, form, limit=limit), models=models)
+    options = getattr(spec, kind.name)
+    options.SetInParent()
+    if unset := [one.path for one in settings if one.value == "false"]:
+        fail(f"--by-reference: a run cannot set {unset[0]} to false; rows may")
+    for descriptor, value in row.ListFields():
+        if descriptor.name in ("id", "tags"):
+            continue  # what a command notes of a row, such as its line
+        owner = spec if descriptor.name in _OF_THE_RUN else options
+        if descriptor.name not in owner.DESCRIPTOR.fields_by_name:
+            fail(f"--by-reference: {descriptor.name} cannot be set for a run; rows may bring it")
+        if descriptor.message_type is not None and not descriptor.is_repeated:
+            getattr(owner, descriptor.name).CopyFrom(value)
+        elif descriptor.is_repeated:
+            getattr(owner, descriptor.name).extend(value)
+        else:
+            setattr(owner, descriptor.name, value)
+    digest = hashlib.sha256(spec.SerializeToString(deterministic=True)).digest()
+    return RunRows(None, kind.name, models=models, digest=digest, referenced=spec)
+
 
 LABEL = "evaluation"
 """The label of the run of a command. Its value identifies rows and policy."""

@@ -9,8 +9,8 @@ from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
-from dramaturg.cli.cells import counted
 from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import counted
 from dramaturg.datasets import Format
 from dramaturg.datasets.row_file import RowFile, RowsError, open_rows
 

@@ -20,13 +20,12 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LabelSheet,
     LabelTask,
 )
-from dramaturg.cli.cells import estimated
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask_gateway
 from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
-from dramaturg.cli.tables import print_tables
+from dramaturg.cli.tables import estimated, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import LineError

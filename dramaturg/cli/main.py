@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.external_commands import NO_PLATFORM, PLATFORM, ExternalCommand
-from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+from dramaturg.cli.lazy_group import NO_PLATFORM, PLATFORM, ExternalCommand, LazyCommand, LazyGroup
 
 START, EVALUATE, READ, OPERATE, PEOPLE = "Start", "Evaluate", "Read", "Operate", "People"
 """The headings of the help."""
@@ -47,13 +46,13 @@ class Commands(LazyGroup):
         ),
         LazyCommand(
             "compare",
-            "dramaturg.cli.compare.command",
+            "dramaturg.cli.compare",
             "Compares runs over the same items with a baseline and decides a gate.",
             panel=READ,
         ),
         LazyCommand(
             "plan",
-            "dramaturg.cli.plan.command",
+            "dramaturg.cli.plan",
             "Computes how many samples or labelled items a study needs, from a pilot.",
             panel=READ,
         ),

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dramaturg.cli.external_commands import NO_PLATFORM, PLATFORM, external_module
+from dramaturg.cli.lazy_group import NO_PLATFORM, PLATFORM, external_module
 from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.service.settings import SettingsError, explain
 

@@ -17,11 +17,10 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
-from dramaturg.cli.cells import counted
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.tables import print_tables
+from dramaturg.cli.tables import counted, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set

@@ -18,8 +18,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, default_folder, evaluate_file
 from dramaturg.cli.judge_selection import models_of_roles, parse_judges, set_judges
 from dramaturg.cli.lazy_group import MORE
-from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Timeout
+from dramaturg.cli.options import GroupBy, Timeout, takes_groups
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.summaries import summary_options

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dramaturg.authoring.sheets import ACCEPTED, EDITED, REJECTED
-from dramaturg.cli.cells import counted
 from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import counted
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table
 

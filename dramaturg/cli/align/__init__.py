@@ -8,29 +8,22 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
-from dramaturg.cli.align import (
-    aggregate,
-    bias,
-    calibration,
-    cascade,
-    estimate,
-    preferences,
-    ranks,
-    report,
-    verdicts,
-)
-from dramaturg.cli.align.labels import (
+from dramaturg.cli.align import calibration, options, preferences, verdicts
+from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
+from dramaturg.cli.align.table import (
     DISTANCES,
     MORE_THAN_HALF,
     Epsilon,
     Judge,
     Majority,
+    Rows,
     TieLabel,
+    add_annotations,
+    add_scores,
+    group_column,
     rule_named,
 )
-from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
-from dramaturg.cli.align.table import Rows, add_annotations, add_scores, group_column
-from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import takes_groups
 from dramaturg.summaries.estimates import agreement, correlations
 
 __all__ = ["app"]
@@ -70,9 +63,9 @@ def scores(
     response = asked.call(lambda stub: stub.CorrelateScores(request))
     asked.show(
         correlations(response),
-        report.correlation_tables(response),
+        options.correlation_tables(response),
         left_out,
-        report.interval_methods(response),
+        options.interval_methods(response),
         then=("labels", "align", "ranks", file),
     )
 
@@ -128,22 +121,22 @@ def labels(
     left_out = add_annotations(request, rows)
     response = asked.call(lambda stub: stub.MeasureAgreement(request))
     if majorities is not None:
-        report.write_majorities(response, request.group_tag, majorities)
+        options.write_majorities(response, request.group_tag, majorities)
     groups = [agreement(group) for group in response.groups]
     asked.show(
         {"distance": distance, "groups": groups},
-        report.agreement_tables(response),
+        options.agreement_tables(response),
         left_out,
-        report.interval_methods(response),
+        options.interval_methods(response),
         then=("labels", "align", "aggregate", file),
     )
 
 
-app.command("estimate")(estimate.estimate)
+app.command("estimate")(calibration.estimate)
 app.command("preferences")(preferences.preferences)
-app.command("aggregate")(aggregate.aggregate)
+app.command("aggregate")(verdicts.aggregate)
 app.command("verdicts")(verdicts.verdicts)
 app.command("calibration")(calibration.calibration)
-app.command("cascade")(cascade.cascade)
-app.command("bias")(bias.bias)
-app.command("ranks")(ranks.ranks)
+app.command("cascade")(calibration.cascade)
+app.command("bias")(preferences.bias)
+app.command("ranks")(preferences.ranks)

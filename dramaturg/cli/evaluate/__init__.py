@@ -12,12 +12,11 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.evaluate.options import KindOptions
+from dramaturg.cli.evaluate.options import KindOptions, TableColumns
 from dramaturg.cli.evaluation import Job
-from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo, printable
-from dramaturg.cli.text_tables import TableColumns
 from dramaturg.datasets import Format
 from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.kinds import FILE_KINDS

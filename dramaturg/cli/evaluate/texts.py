@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, RubricCriterion
-from dramaturg.cli.evaluate.options import KindOptions, rubric_of
+from dramaturg.cli.evaluate.options import KindOptions, TableColumns, rubric_of
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.summaries import summary_options
-from dramaturg.cli.text_tables import TableColumns
 
 USED = ("criteria", "judge", "judge_model", "offline", "group_by")
 """The options of the kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.judges import comparison, listing, panel, registration, weights
+from dramaturg.cli.judges import comparison, panel, registration
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
 
 
@@ -12,7 +12,7 @@ class _Commands(LazyGroup):
     members = (
         LazyCommand(
             "check",
-            "dramaturg.cli.judges.check",
+            "dramaturg.cli.judges.certify",
             "Checks a server against its contract. Exit code 1: a requirement is broken.",
         ),
         LazyCommand(
@@ -24,8 +24,8 @@ class _Commands(LazyGroup):
 
 
 app = typer.Typer(cls=_Commands, invoke_without_command=True)
-app.callback()(listing.judges)
+app.callback()(registration.judges)
 app.add_typer(registration.app)
 app.add_typer(comparison.app)
-app.add_typer(weights.app)
+app.add_typer(panel.weights_app)
 app.add_typer(panel.app, name="panel", help="Registers panels of judges at a running gateway.")

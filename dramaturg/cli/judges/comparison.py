@@ -16,7 +16,7 @@ from dramaturg.cli.evaluate.scripts import SCRIPT_ROWS
 from dramaturg.cli.evaluate.texts import RUBRIC_ROWS, set_rubric
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import set_shadow_wait
-from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.simulate import CHALLENGE_ROWS
 from dramaturg.cli.tables import print_sections

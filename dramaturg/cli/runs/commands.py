@@ -5,10 +5,7 @@ from __future__ import annotations
 import typer
 
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
-from dramaturg.cli.runs import agreement, leaderboard, results
-from dramaturg.cli.runs import control as steering
-from dramaturg.cli.runs import overview as listing
-from dramaturg.cli.runs import watch as watching
+from dramaturg.cli.runs import control, results, watch
 
 
 class _Commands(LazyGroup):
@@ -36,5 +33,5 @@ def runs() -> None:
     """Evaluates many samples in a gateway that stays."""
 
 
-for group in (listing, watching, steering, results, leaderboard, agreement):
+for group in (results, watch, control):
     app.add_typer(group.app)

@@ -17,8 +17,7 @@ from dramaturg.api.evaluation.v1.dataset_service_pb2 import (
 from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_UNSPECIFIED, DatasetFormat
 from dramaturg.cli.options import AsJson, FileFormat
 from dramaturg.cli.platform import fail, output
-from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
-from dramaturg.cli.runs.spec import show_upload, upload_size
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway, show_upload, upload_size
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, read_labels
+from dramaturg.cli.align.table import MORE_THAN_HALF, Majority, read_labels
 from dramaturg.cli.evaluation import RowsJob, default_folder
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import Overrides
-from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import JudgeModels, Judges
+from dramaturg.cli.options import JudgeModels, Judges, takes_groups
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.runs.connection import refuse

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.evaluation import RowsJob
 from dramaturg.cli.evaluation_runs import ResultFolder, delete_store, evaluate_run, run_rows, store_of
 from dramaturg.cli.platform import environment, gateway
-from dramaturg.cli.runs.spec import make_policy
+from dramaturg.cli.runs.connection import make_policy
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row

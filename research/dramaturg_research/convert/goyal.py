@@ -12,12 +12,11 @@ import typer
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import counted, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.tables import print_tables
+from dramaturg.cli.tables import counted, number, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.results.pairs import SEED_TAG

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.align.labels import read_labels
+from dramaturg.cli.align.table import read_labels
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages

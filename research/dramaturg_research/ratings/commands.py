@@ -12,10 +12,10 @@ import typer
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.cli.cells import interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
+from dramaturg.cli.tables import interval, number
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.sampling import draw

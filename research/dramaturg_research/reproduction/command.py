@@ -12,17 +12,16 @@ from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
-from dramaturg.cli.align.labels import MORE_THAN_HALF, read_labels
-from dramaturg.cli.cells import counted
-from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
+from dramaturg.cli.align.table import MORE_THAN_HALF, read_labels
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import parse_models
 from dramaturg.cli.lazy_group import MORE
-from dramaturg.cli.options import ModelsUnderTest, Target
+from dramaturg.cli.options import MaxOutputTokens, ModelsUnderTest, Target
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, environment, fail, gateway, output, run
-from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget
+from dramaturg.cli.runs.connection import MaxCost, MaxTokens, RunConcurrency, make_budget
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
-from dramaturg.cli.sampling_options import MaxOutputTokens
+from dramaturg.cli.summaries import NOT_KNOWN, DryRun, Pilot, print_estimate
+from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.plots.figures import NO_PLOTS, can_draw

@@ -14,12 +14,11 @@ import typer
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.cli.cells import interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import output, run
-from dramaturg.cli.tables import print_tables
+from dramaturg.cli.tables import interval, number, print_tables
 from dramaturg.cli.terminal import Terminal, tell_next
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL

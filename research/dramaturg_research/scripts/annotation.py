@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dramaturg.cli.cells import counted
 from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table, write_table

@@ -17,10 +17,9 @@ from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.authoring.scripts import UNUSABLE_SCRIPTS
 from dramaturg.cli.input_files import checked_rows
-from dramaturg.cli.options import AsJson, Target
+from dramaturg.cli.options import AsJson, ReasoningEffort, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.sampling_options import ReasoningEffort
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets import Row
 from dramaturg.service.channel import open_channel

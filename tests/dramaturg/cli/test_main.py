@@ -69,7 +69,7 @@ def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
     imported = imported_by(*arguments)
     assert not imported.intersection(HEAVY)
     ours = {name for name in imported if name.startswith("dramaturg.cli.")}
-    assert ours == {"dramaturg.cli.main", "dramaturg.cli.lazy_group", "dramaturg.cli.external_commands"}
+    assert ours == {"dramaturg.cli.main", "dramaturg.cli.lazy_group"}
 
 
 def test_evaluate_imports_no_other_command() -> None:

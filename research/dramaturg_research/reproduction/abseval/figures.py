@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -270,8 +269,8 @@ def _cell(found: VerdictFigures | None) -> Cell:
 
 
 def _weakest(heat_map: Mapping[str, Any]) -> str:
-    """The topic of the smallest mean over the models."""
-    return min(heat_map, key=lambda topic: fmean(heat_map[topic].values()))
+    """The topic of the smallest mean over the models, of which each topic has all."""
+    return min(heat_map, key=lambda topic: sum(heat_map[topic].values()))
 
 
 def _overall(summary: Summary) -> BarChart:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, ranking_pb2
@@ -29,7 +28,7 @@ from dramaturg_research.reproduction.abseval.rates import (
     pass_rate,
     size_of,
 )
-from dramaturg_research.reproduction.cells import count, estimate, number, words
+from dramaturg_research.reproduction.cells import average, count, estimate, number, words
 from dramaturg_research.reproduction.session import Session
 
 if TYPE_CHECKING:
@@ -322,7 +321,7 @@ async def table_5(
             )
         )
     all_cells = (
-        number(fmean(values), _DIGITS, given)
+        average([number(value, _DIGITS) for value in values], _DIGITS, given)
         for values, given in zip(zip(*printed.values(), strict=True), ALL.split(), strict=True)
     )
     rows.append(Row([words("ALL (paper)"), words("-"), words("-"), words("-"), *all_cells], ruled=True))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
@@ -20,7 +19,15 @@ from dramaturg.plots.figures import BarChart, LineChart, counted
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
-from dramaturg_research.reproduction.cells import NOT_SAMPLED, count, estimate, number, percents, words
+from dramaturg_research.reproduction.cells import (
+    NOT_SAMPLED,
+    average,
+    count,
+    estimate,
+    number,
+    percents,
+    words,
+)
 from dramaturg_research.reproduction.proscript.printed import DEGREES, RANDOM_DISTANCES, TABLE_1, TABLE_2
 from dramaturg_research.reproduction.session import Session
 
@@ -247,10 +254,10 @@ def degrees(parts: Mapping[str, Sequence[ScriptGraph]]) -> Table:
         found = Counter(min(max_degree(graph), _HIGH_DEGREE) for graph in scripts)
         # Some first events of the released train part are roots, and nothing tells which.
         known = bool(scripts) and name != "train"
-        events = fmean(len(graph.events) for graph in scripts) - 2 if known else None
+        events = average([count(len(graph.events) - 2) for graph in scripts if known], _DIGITS)
         numbers = [len(scripts), *(found[degree] for degree in range(1, _HIGH_DEGREE + 1))]
         cells = [count(one) if scripts else words(ABSENT) for one in numbers]
-        cells.insert(1, number(events, _DIGITS))
+        cells.insert(1, events)
         cells = [Cell(cell.text, cell.value, printed=one) for cell, one in zip(cells, printed, strict=True)]
         rows.append(Row([words(name), *cells]))
     heads = [*map(str, range(1, _HIGH_DEGREE)), f"{_HIGH_DEGREE} and above"]

@@ -56,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_path: Path) -> None:
     page = tmp_path / "critic.html"
     arguments = ["critic", "localhost:1", "--tolerance", "injection=0.05", "--page", str(page)]
-    done = CliRunner().invoke(certify.app, arguments)
+    done = CliRunner().invoke(certify.app, ["certify", *arguments])
     assert done.exit_code == 1, done.output
     assert asked == [("localhost:1", {"injection": 0.05})]
     assert "outside" in done.output
@@ -65,7 +65,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     assert "&lt;b&gt;llm-critic&lt;/b&gt;" in html
     assert not [part for part in ("<b>", "http:", "https:", "<script") if part in html]
     assert "<td data-label='bounds'>-0.700 to -0.300</td>" in html
-    done = CliRunner().invoke(certify.app, [*arguments, "--json"])
+    done = CliRunner().invoke(certify.app, ["certify", *arguments, "--json"])
     assert json.loads(done.stdout) == json.loads(json.dumps(CERTIFICATE.to_json()))
 
 
@@ -82,7 +82,7 @@ def test_the_certificate_is_a_table_a_page_and_json(asked: list[object], tmp_pat
     ],
 )
 def test_wrong_arguments(asked: list[object], arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(certify.app, arguments)
+    done = CliRunner().invoke(certify.app, ["certify", *arguments])
     assert done.exit_code == 2
     assert message in done.output
     assert not asked
@@ -101,11 +101,13 @@ def test_labels_add_whether_the_judge_may_replace_people(
 ) -> None:
     labels, page = write(tmp_path / "labels.jsonl", people_and_judge(120, wrong)), tmp_path / "critic.html"
     arguments = ["critic", "localhost:1", "--labels", str(labels), "--judge", judge]
-    done = CliRunner().invoke(certify.app, [*arguments, "--epsilon", "0.1", "--page", str(page), "--json"])
+    done = CliRunner().invoke(
+        certify.app, ["certify", *arguments, "--epsilon", "0.1", "--page", str(page), "--json"]
+    )
     found = json.loads(done.stdout)["properties"][-1]
     assert (found["name"], found["value"], found["tolerance"]) == ("replacement", value, 0.1)
     assert found["conclusion"] == conclusion
-    table = CliRunner().invoke(certify.app, arguments).stdout
+    table = CliRunner().invoke(certify.app, ["certify", *arguments]).stdout
     assert conclusion in next(line for line in table.splitlines() if "replacement" in line)
     assert f"{conclusion}</span>" in page.read_text(encoding="utf-8").split("replacement<br>")[1]
     assert asked
@@ -137,7 +139,7 @@ def test_pairs_show_whether_the_judge_prefers_its_own_family(
 ) -> None:
     file = write(tmp_path / "pairs.jsonl", judged_pairs(people))
     options = ("--pairs", str(file), "--judge-family", "llama", "--tolerance", f"self-preference={tolerance}")
-    done = CliRunner().invoke(certify.app, ["critic", "localhost:1", *options, "--json"])
+    done = CliRunner().invoke(certify.app, ["certify", "critic", "localhost:1", *options, "--json"])
     found = [one for one in json.loads(done.stdout)["properties"] if one["name"] == "self-preference"]
     # It takes the place of the test without pairs.
     assert [(one["value"], one["conclusion"]) for one in found] == [(value, conclusion)]
@@ -166,11 +168,13 @@ def test_a_stale_certificate_is_told(
     file = tmp_path / "critic.json"
     file.write_text(json.dumps(CERTIFICATE.to_json()), encoding="utf-8")
     arguments = ["critic", "localhost:1", "--stale", str(file)]
-    done = CliRunner().invoke(certify.app, arguments)
+    done = CliRunner().invoke(certify.app, ["certify", *arguments])
     assert (done.exit_code, done.stdout.strip()) == (code, told)
-    assert json.loads(CliRunner().invoke(certify.app, [*arguments, "--json"]).stdout) == {"changes": changes}
+    assert json.loads(CliRunner().invoke(certify.app, ["certify", *arguments, "--json"]).stdout) == {
+        "changes": changes
+    }
     file.write_text("{}", encoding="utf-8")
-    assert "is no certificate" in CliRunner().invoke(certify.app, arguments).output
+    assert "is no certificate" in CliRunner().invoke(certify.app, ["certify", *arguments]).output
     assert not asked
 
 

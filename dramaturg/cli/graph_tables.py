@@ -1,22 +1,67 @@
-"""Output of the graph commands."""
+"""The connection of the graph commands, and their output."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
 
+import grpc
+import typer
 from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
-from dramaturg.cli.cells import counted, named, number
-from dramaturg.cli.tables import print_tables
+from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
+from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import target_option
+from dramaturg.cli.platform import fail, run
+from dramaturg.cli.tables import counted, named, number, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.file_scores import FileScores
+from dramaturg.graphs.files import FileError
 from dramaturg.graphs.loader import Loaded
+from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.graphs import averages_entry, measures_entry
 from dramaturg.tables.model import Table, columns
+
+Target = Annotated[str | None, target_option("a gateway or of GraphService")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+Result = TypeVar("Result")
+
+
+@asynccontextmanager
+async def graph_service(target: str | None) -> AsyncIterator[rpc.GraphServiceAsyncStub]:
+    """A stub of the graph service.
+
+    Args:
+        target: Where it runs; ``None`` starts one here.
+
+    Raises:
+        UsageError: There is none to be started.
+    """
+    async with service_channel("graph", target) as channel:
+        yield rpc.GraphServiceStub(channel)
+
+
+def run_graphs(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a command's calls.
+
+    Raises:
+        typer.Exit: 2 with a message: a file is invalid or unreadable, or the service refused or failed.
+    """
+    try:
+        return run(work)
+    except (FileError, LineError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}" if error.filename else str(error))
+    except grpc.aio.AioRpcError as error:
+        fail(from_rpc_error(error).message)
+
 
 SHOWN = {
     "precision": "precision",

@@ -4,7 +4,7 @@ from typing import Any
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, Variants, shuffle
+from dramaturg.cli.evaluate.pairs import SWAPPED_TAG, Variants, shuffle
 from dramaturg.datasets import Row
 from dramaturg.results.pairs import SEED_TAG
 from tests.support.texts import POLITE

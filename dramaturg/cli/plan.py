@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, compare_pb2, plan_pb2
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.labels import DISTANCES, Epsilon, Judge
-from dramaturg.cli.align.options import Level, print_json
-from dramaturg.cli.align.table import Rows, add_annotations, group_column
+from dramaturg.cli.align.options import Level, call_alignment, print_json
+from dramaturg.cli.align.table import DISTANCES, Epsilon, Judge, Rows, add_annotations, group_column
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.tables import print_tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dramaturg.cli.cells import counted, estimated, interval, model_name, number
+from dramaturg.cli.tables import counted, estimated, interval, model_name, number
 from dramaturg.tables.cells import percent
 from dramaturg.tables.model import ABSENT, Cell
 

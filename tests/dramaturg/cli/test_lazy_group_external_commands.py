@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
-from dramaturg.cli import external_commands
+from dramaturg.cli import lazy_group
 from dramaturg.cli.main import app
 from tests.support.command_line import ROOT
 
@@ -73,7 +73,7 @@ def test_without_the_services_their_commands_say_so(
 
 
 @pytest.mark.parametrize("values", [(), ("absent_research.command:app",)])
-@pytest.mark.parametrize("command", sorted(PROJECT["entry-points"][external_commands.RESEARCH]))
+@pytest.mark.parametrize("command", sorted(PROJECT["entry-points"][lazy_group.RESEARCH]))
 def test_without_research_its_commands_name_the_package(
     monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], command: str
 ) -> None:
@@ -86,4 +86,4 @@ def test_without_research_its_commands_name_the_package(
 def test_a_fault_of_the_services_is_not_taken_for_their_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "entry_points", entries("gateway.no_such_module:app"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        external_commands.external_module(external_commands.PLATFORM)
+        lazy_group.external_module(lazy_group.PLATFORM)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import takes_groups
 
 
 @dataclass(frozen=True)

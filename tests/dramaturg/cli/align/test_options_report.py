@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dramaturg.api.alignment.v1.calibration_pb2 import CalibrationGroup, MeasureCalibrationResponse
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.align.report import interval_methods, shown
+from dramaturg.cli.align.options import interval_methods, shown
 from dramaturg.summaries.estimates import figures
 from dramaturg.tables.model import Cell
 

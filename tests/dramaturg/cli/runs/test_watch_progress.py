@@ -9,8 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunIncident, RunProgress
-from dramaturg.cli.runs.progress import RunDisplay
-from dramaturg.cli.runs.run_text import describe
+from dramaturg.cli.runs.watch import RunDisplay, describe
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.quantities import duration
 from dramaturg.results.run_text import describe_hindrance, describe_progress
@@ -53,7 +52,7 @@ def test_what_is_not_known_is_null() -> None:
 
 def test_without_a_terminal_lines_are_some_seconds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("dramaturg.cli.runs.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dramaturg.cli.runs.watch.time.monotonic", lambda: now[0])
     out = io.StringIO()
     with RunDisplay(Terminal(file=out, width=200)) as display:
         for done in range(4):
@@ -165,8 +164,8 @@ def test_without_a_terminal_trouble_is_told_at_once_and_then_now_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("dramaturg.cli.runs.progress.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("dramaturg.cli.runs.progress.time.time", lambda: 980 + now[0])
+    monkeypatch.setattr("dramaturg.cli.runs.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dramaturg.cli.runs.watch.time.time", lambda: 980 + now[0])
     out = io.StringIO()
     with RunDisplay(Terminal(file=out, width=200)) as display:
         display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING))

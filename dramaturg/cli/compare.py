@@ -1,8 +1,9 @@
-"""The command."""
+"""``dramaturg compare``: whether a run may take another's place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,19 +11,132 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
-from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
-from dramaturg.cli.compare import report
-from dramaturg.cli.found_results import HELP, find_results
+from dramaturg.cli.align.options import (
+    Level,
+    Resamples,
+    Seed,
+    call_alignment,
+    interval_methods,
+    print_json,
+    tell,
+)
+from dramaturg.cli.align.table import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import AlignmentTarget, AsJson, LargestTaskLoss
 from dramaturg.cli.platform import fail, output
-from dramaturg.cli.terminal import tell_next
+from dramaturg.cli.show import HELP, find_results
+from dramaturg.cli.tables import print_tables
+from dramaturg.cli.terminal import Terminal, tell_next
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.setups import setup_changes
-from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
+from dramaturg.summaries.comparison import (
+    CRITERION,
+    SAMPLE,
+    Run,
+    RunsError,
+    comparison,
+    outcome_flips,
+    read_run,
+)
+from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.labels import HumanLabels
+from dramaturg.tables.comparison import GATES, differences, policy_name
+
+
+def comparison_values(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
+    """The gate and all comparisons as JSON values."""
+    return {
+        "gate": GATES[response.gate],
+        "gate_reasons": list(response.gate_reasons),
+        "comparisons": [
+            {
+                "group": one.group,
+                "system": one.system,
+                "items": one.item_count,
+                "unpaired": one.unpaired_count,
+                "clusters": one.cluster_count,
+                "baseline_abstained": one.baseline_abstained_count,
+                "abstained": one.abstained_count,
+                "decided": one.decided,
+                "policies": {policy_name(part.policy): _policy(part) for part in one.policies},
+            }
+            for one in response.comparisons
+        ],
+    }
+
+
+_LOSSES = 3
+NOT_AGREEMENT = (
+    "Equal rates are not agreement: runs with equal rates can differ on every item. For the agreement of two "
+    "judges use 'dramaturg judges compare'."
+)
+"""The limit of the figures where runs are not compared with labels."""
+
+
+def print_comparison(
+    response: compare_pb2.CompareRunsResponse,
+    chosen: Mapping[str, Any],
+    runs: Sequence[Run],
+    console: Terminal,
+    *,
+    shares: bool,
+) -> None:
+    """Prints what differs between the judges, the differences, the worst losses, and the gate.
+
+    Args:
+        response: The comparison.
+        chosen: What the command prints of its options as JSON.
+        runs: The runs, the baseline first.
+        console: Where to print.
+        shares: Whether values are verdicts, whose means are shares.
+    """
+    for change in chosen["setup_changes"]:
+        console.print(f"the setup changed: {change}", style="yellow")
+    limits = [] if chosen["labelled"] else [NOT_AGREEMENT]
+    value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
+    table = differences(response, shares=shares, gated=True)
+    print_tables(console, table, value, *limits, *interval_methods(response), *response.gate_reasons)
+    _print_losses(runs, console)
+    console.print(GATES[response.gate], style="bold")
+
+
+def _print_losses(runs: Sequence[Run], console: Terminal) -> None:
+    """Prints the three items that lost most against the baseline. Nothing where none lost."""
+    losses = (
+        (float(before.value) - float(after.value), run.name, key, before, after)
+        for run, key, before, after in outcome_flips(runs)
+        if before.value is not None and after.value is not None and before.value > after.value
+    )
+    found = heapq.nlargest(_LOSSES, losses, key=lambda one: one[0])
+    if found:
+        console.print("the worst losses:", style="bold")
+    for _, name, key, before, after in found:
+        item = " ".join(part for part in key if part)
+        console.print(f"  {name}: {item}: {before.outcome()} to {after.outcome()}", soft_wrap=True)
+
+
+def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
+    return {
+        **rests_on(part.difference),
+        **figures(part, ("baseline_mean", "system_mean", "difference")),
+        "lower_bound": part.lower_bound if part.HasField("lower_bound") else None,
+        "lower_bound_method": part.lower_bound_method or None,
+        "better": part.better_count,
+        "worse": part.worse_count,
+        "p": part.p_value if part.HasField("p_value") else None,
+        "p_holm": part.adjusted_p_value if part.HasField("adjusted_p_value") else None,
+        "p_benjamini_hochberg": (
+            part.false_discovery_p_value if part.HasField("false_discovery_p_value") else None
+        ),
+        "test": part.test,
+        "minimum_detectable_effect": (
+            part.minimum_detectable_effect if part.HasField("minimum_detectable_effect") else None
+        ),
+        "gate": GATES[part.gate],
+        "gate_corrected": GATES.get(part.corrected_gate),
+        "interval_method": part.difference.interval_method or None,
+    }
+
 
 app = typer.Typer()
 
@@ -179,11 +293,11 @@ def compare(
         "setup_changes": changes,
     }
     if as_json:
-        print_json({**chosen, **report.as_json(response)}, left_out)
+        print_json({**chosen, **comparison_values(response)}, left_out)
     else:
         shares = gold is not None or runs[0].comparability.shares
         console = output()
-        report.print_comparison(response, chosen, runs, console, shares=shares)
+        print_comparison(response, chosen, runs, console, shares=shares)
         tell_next("report", *results, "--out", "changes.html")
     raise typer.Exit(EXIT_CODES[response.gate])
 

@@ -1,1 +1,0 @@
-"""``dramaturg compare``: whether a run may take another's place."""

@@ -1,1 +1,0 @@
-"""``dramaturg plan``: how many samples a study needs, from a pilot."""
