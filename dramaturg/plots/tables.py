@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import ceil
 
 from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.tables.model import ABSENT, Cell, Table
@@ -30,6 +31,10 @@ _COLUMNS = 5
 """The most columns of a table that has the width of a column of a page."""
 _LINE = 105
 """The letters of a line that is as wide as a page. A table of longer lines is split."""
+_PAGE = 42
+"""The lines of a page. A table of more is continued on the next one."""
+_HEAD_LINES = 4
+"""The lines that heads, rules and the space below take."""
 _LONG = 50
 """The most letters of a text on one line."""
 _FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
@@ -92,19 +97,63 @@ def latex(table: Table) -> str:
 
     A table of many columns takes the whole width of a page (``table*``). One of more columns than fit there
     is split: parts with the columns of names stand below one another. Long texts are paragraphs that share
-    the rest of the line. A part that is still too wide is made smaller.
+    the rest of the line. A part that is still too wide is made smaller. What is higher than a page is
+    continued in further tables of the same number.
     """
     table = table.choose(range(len(table.columns)))
     wide = len(table.columns) > _COLUMNS or any(width > _LONG for width in _widths(table))
     environment = "table*" if wide else "table"
-    lines = [rf"\begin{{{environment}}}", r"\centering\small"]
-    for index, part in enumerate(_parts(table)):
-        lines += [r"\par\medskip"] if index else []
-        lines += _tabular(part)
     caption = " ".join((f"{table.caption.rstrip('.')}.", *table.all_notes))
-    lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
-    lines.append(rf"\end{{{environment}}}")
+    room = _PAGE - ceil(len(caption) / (_LINE if wide else _LINE // 2))
+    lines = []
+    for page, parts in enumerate(_pages(_parts(table), room)):
+        lines += [rf"\begin{{{environment}}}", r"\centering\small"]
+        for index, part in enumerate(parts):
+            lines += [r"\par\medskip"] if index else []
+            lines += _tabular(part)
+        if page:
+            lines += [
+                r"\addtocounter{table}{-1}",
+                rf"\caption{{{_escape_latex(table.caption)} (continued).}}",
+            ]
+        else:
+            lines += [rf"\caption{{{_escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
+        lines.append(rf"\end{{{environment}}}")
     return "\n".join(lines) + "\n"
+
+
+def _pages(parts: Sequence[Table], room: int) -> Iterator[Sequence[Table]]:
+    """The parts that stand on each page, cut between rows where one does not fit.
+
+    Args:
+        parts: The parts.
+        room: The lines of a page without the caption.
+    """
+    page: list[Table] = []
+    left = room
+    for part in parts:
+        rows = list(zip(part.rows, _heights(part), strict=True))
+        while rows:
+            taken, needed = 0, _HEAD_LINES
+            for _, height in rows:
+                if taken and needed + height > room:
+                    break
+                taken, needed = taken + 1, needed + height
+            fitting = part.choose(range(len(part.columns)), intervals=False)
+            fitting.rows, rows = [row for row, _ in rows[:taken]], rows[taken:]
+            if page and needed > left:
+                yield page
+                page, left = [], room
+            page.append(fitting)
+            left -= needed
+    yield page or list(parts)
+
+
+def _heights(part: Table) -> Sequence[int]:
+    """The lines that each row takes: those of its longest paragraph."""
+    long = _long(part)
+    width = _paragraph(part, long) * _LINE
+    return [max([1, *(ceil(len(_text(row.cells[place])) / width) for place in long)]) for row in part.rows]
 
 
 def _parts(table: Table) -> Sequence[Table]:
@@ -132,14 +181,23 @@ def _widths(table: Table) -> Sequence[int]:
 
 def _form(table: Table) -> str:
     """The form of each column: long texts are paragraphs, other words are left, figures right."""
-    widths = _widths(table)
-    long = [place for place, width in enumerate(widths) if width > _LONG and _is_text(table, place)]
-    rest = _LINE - sum(width for place, width in enumerate(widths) if place not in long)
-    share = max(rest / _LINE, 0.5) / max(len(long), 1)
+    long = _long(table)
+    share = _paragraph(table, long)
     return "".join(
         rf"p{{{share:.2f}\linewidth}}" if place in long else "l" if _is_text(table, place) else "r"
-        for place in range(len(widths))
+        for place in range(len(table.columns))
     )
+
+
+def _long(table: Table) -> Sequence[int]:
+    """The columns of long texts."""
+    return [place for place, width in enumerate(_widths(table)) if width > _LONG and _is_text(table, place)]
+
+
+def _paragraph(table: Table, long: Sequence[int]) -> float:
+    """The share of the line that each column of long texts has."""
+    rest = _LINE - sum(width for place, width in enumerate(_widths(table)) if place not in long)
+    return max(rest / _LINE, 0.5) / max(len(long), 1)
 
 
 def _tabular(table: Table) -> Sequence[str]:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.verdict_pb2 import (
     OUTCOME_ABSTAIN,
     OUTCOME_FAIL,
@@ -231,9 +232,12 @@ class OrderEffect:
     def __init__(self) -> None:
         self.both = 0
         """The votes with a preference in both orders, ties included."""
-        self._inconsistent = 0
-        self._named = 0
-        self._first_presented = 0
+        self.inconsistent = 0
+        """Those of them that differ."""
+        self.named = 0
+        """The preferences for a text."""
+        self.first_presented = 0
+        """Those of them for the text presented first."""
 
     def add(self, ballots: Iterable[pb.Ballot]) -> None:
         """Adds the ballots of one vote."""
@@ -244,20 +248,45 @@ class OrderEffect:
         }
         if len(found) > 1:
             self.both += 1
-            self._inconsistent += len(set(found.values())) > 1
+            self.inconsistent += len(set(found.values())) > 1
         for order, preference in found.items():
             if preference == pb.PREFERENCE_TIE:
                 continue
             swapped = order == pb.PRESENTATION_ORDER_SWAPPED
-            self._named += 1
-            self._first_presented += (preference == pb.PREFERENCE_SECOND) == swapped
+            self.named += 1
+            self.first_presented += (preference == pb.PREFERENCE_SECOND) == swapped
 
     @property
     def inconsistent_share(self) -> float | None:
         """The share of votes in both orders that differ; None without such votes."""
-        return self._inconsistent / self.both if self.both else None
+        return self.inconsistent / self.both if self.both else None
 
     @property
     def first_presented_share(self) -> float | None:
         """The share of preferences for the text presented first; None without preferences."""
-        return self._first_presented / self._named if self._named else None
+        return self.first_presented / self.named if self.named else None
+
+
+class OrderRates:
+    """The same shares with intervals clustered by item."""
+
+    def __init__(self) -> None:
+        self.inconsistent = SumAccumulator()
+        """The votes in both orders: 1 if they differ."""
+        self.first_presented = SumAccumulator()
+        """The preferences: 1 if they are for the text presented first."""
+
+    def add(self, votes: Iterable[Iterable[pb.Ballot]]) -> None:
+        """Adds the ballots of each vote on one item."""
+        item = OrderEffect()
+        for ballots in votes:
+            item.add(ballots)
+        if item.both:
+            self.inconsistent.add_total(item.both, item.inconsistent)
+        if item.named:
+            self.first_presented.add_total(item.named, item.first_presented)
+
+
+def rate_of(sums: SumAccumulator) -> Estimate:
+    """A share with its interval."""
+    return estimate_of(mean_of_sums(sums.sums("", ""), 0.0, 1.0), sums.judged)

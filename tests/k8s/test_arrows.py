@@ -165,12 +165,13 @@ def test_other_namespaces_are_called_for_names_and_traces_alone(render: Callable
         for rule in rules(rendering, pod.labels, "egress"):
             for peer in rule["to"]:
                 if labels := peer.get("namespaceSelector", {}).get("matchLabels"):
-                    named[labels["kubernetes.io/metadata.name"]] = {port["port"] for port in rule["ports"]}
+                    ports_named = {(port["protocol"], port["port"]) for port in rule["ports"]}
+                    named[labels["kubernetes.io/metadata.name"]] = ports_named
                 if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0":
                     assert private <= set(peer["ipBlock"]["except"])
-        assert named.pop("kube-system") == {53}
+        assert named.pop("kube-system") == {("UDP", 53), ("TCP", 53)}
         traced = "OTEL_EXPORTER_OTLP_ENDPOINT" in pod.environment()
-        assert named == ({"observability": {4317}} if traced else {})
+        assert named == ({"observability": {("TCP", 4317)}} if traced else {})
         for rule in rules(rendering, pod.labels, "ingress"):
             assert node[2].get("probe") is None or node[2]["probe"] not in set(ports(rule, node)), pod.owner
 

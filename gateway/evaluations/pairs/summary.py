@@ -14,13 +14,14 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.results.means import estimate_of, mean_of
 from dramaturg.results.names import abstention_name
 from dramaturg.results.pairs import BY_CRITERION, COUNT_TAG, LINE_TAG, comparisons
 from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.pairs.roles import RoleVotes
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.evaluations.verdict_figures import OrderEffect, RepeatCounter
+from gateway.evaluations.verdict_figures import OrderRates, RepeatCounter, rate_of
 
 BY_ROLES = "roles"
 """The method of DRPE."""
@@ -172,7 +173,7 @@ class _Method:
     """The judgements of one method, by pair."""
 
     judgements: dict[str, Judgement] = field(default_factory=dict)
-    order: OrderEffect = field(default_factory=OrderEffect)
+    order: OrderRates = field(default_factory=OrderRates)
     repeats: RepeatCounter = field(default_factory=RepeatCounter)
     role_counts: set[int] = field(default_factory=set)
     requested: int = 0
@@ -221,8 +222,7 @@ class PairsFigures(KindFigures):
         if all(systems) and len(set(systems)) > 1:
             method.systems[pair] = systems
         method.repeats.add(one.comparison)
-        for vote in one.comparison.votes:
-            method.order.add(vote.ballots)
+        method.order.add(vote.ballots for vote in one.comparison.votes)
         if not one.method.startswith(BY_CRITERION):
             self._roles.add(name, one.comparison.votes, result.human_preference)
         if one.method == BY_ROLES:
@@ -275,12 +275,15 @@ class PairsFigures(KindFigures):
                 for judgement in method.judgements.values()
                 if judgement.choice not in _LABELS
             ),
-            both_orders_count=method.order.both,
-            inconsistent_share=method.order.inconsistent_share,
-            first_presented_share=method.order.first_presented_share,
+            both_orders_count=method.order.inconsistent.judged,
+            inconsistent_share=method.order.inconsistent.mean(),
+            first_presented_share=method.order.first_presented.mean(),
             least_role_count=min(method.role_counts, default=0),
             most_role_count=max(method.role_counts, default=0),
             requested_role_count=method.requested,
+            inconsistent_rate=rate_of(method.order.inconsistent),
+            first_presented_rate=rate_of(method.order.first_presented),
+            longer_rate=estimate_of(mean_of(longer, 0.0, 1.0), len(longer)),
         )
         if longer:
             figures.longer_share = sum(longer) / len(longer)

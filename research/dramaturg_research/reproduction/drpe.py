@@ -388,8 +388,8 @@ def _method_cells(model: str, one: PairMethodFigures, summary: Summary) -> Seque
         estimate(one.accuracy.accuracy if labelled else None, _DIGITS),
         *_williams(difference),
         *(
-            number(getattr(one, name) if one.HasField(name) else None, _DIGITS)
-            for name in ("first_presented_share", "inconsistent_share", "longer_share")
+            estimate(rate, _DIGITS)
+            for rate in (one.first_presented_rate, one.inconsistent_rate, one.longer_rate)
         ),
     ]
 

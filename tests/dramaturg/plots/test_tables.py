@@ -125,6 +125,26 @@ def test_long_texts_are_paragraphs_that_share_the_line() -> None:
     assert r"\begin{tabular}{lp{0.47\linewidth}p{0.47\linewidth}}" in text
 
 
+def long() -> Table:
+    columns = [Column("Model"), *(Column(f"figure {place}") for place in range(9))]
+    figures = [Cell("0.50 (0.25 to 0.75, n 8)", 0.5) for _ in range(9)]
+    rows = [[Cell(f"m{number}"), *figures] for number in range(60)]
+    return Table("Table 4: Of many rows", columns, rows, name="table-4", notes=["A note."])
+
+
+def test_what_is_higher_than_a_page_is_continued() -> None:
+    text = latex(long())
+    pages = text.count(r"\begin{table*}")
+    assert pages > 1
+    assert text.count("(continued)") == text.count(r"\addtocounter{table}{-1}") == pages - 1
+    assert text.count(r"\label") == text.count("A note.") == 1
+    # Each row is in every part of the columns.
+    parts = text.count(r"m7 & ")
+    assert parts > 1
+    assert all(text.count(rf"m{number} & ") == parts for number in range(60))
+    assert latex(wide()).count(r"\begin{table*}") == 1
+
+
 def test_tables_compile_and_fit_their_page(tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed (TeX Live)")
@@ -132,11 +152,12 @@ def test_tables_compile_and_fit_their_page(tmp_path: Path) -> None:
     narrow = Table(
         "Table 2: Of one column", columns, [["m", *(Cell("0.50 (0.25 to 0.75)", 0.5) for _ in range(4))]]
     )
-    content = "\n".join(map(latex, (wide(), narrow, wordy())))
+    content = "\n".join(map(latex, (wide(), narrow, wordy(), long())))
     (tmp_path / "tables.tex").write_text(DOCUMENT % content, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert made.returncode == 0, made.stdout[-2000:]
     log = (tmp_path / "tables.log").read_text(encoding="latin-1")
+    assert "Float too large" not in log
     overfull = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
     assert max(overfull, default=0.0) <= MOST_OVERFULL

@@ -17,7 +17,7 @@ from scipy import stats
 
 from tests.support.drawn import drawn_lines
 from tests.support.openai_server import Answer, Body
-from tests.support.recounts import check_share, draw, shown
+from tests.support.recounts import check_mean, check_share, draw, shown
 from tests.support.reproductions import read_csv, released_pairs, reproduce_with
 
 pytestmark = pytest.mark.timeout(540)
@@ -239,25 +239,25 @@ def test_every_method_has_its_correlations_accuracy_and_bias(reproduced: Reprodu
                 for x, (first, second, _) in zip(support, pairs, strict=True)
                 if x not in {None, middle} and len(first) != len(second)
             ]
-            assert float(row["Longer"]) == pytest.approx(
-                statistics.fmean(one == other for one, other in chosen)
-            )
+            check_mean(row, "Longer", [one == other for one, other in chosen], (0, 1))
             if row["Williams: t"]:
                 check_williams(row, pairs, judge, support)
+        # The votes on one pair are not independent.
         roles = [
-            shown
-            for first, second, _ in pairs
+            (number, shown)
+            for number, (first, second, _) in enumerate(pairs)
             for shown in judge.ballots[name, frozenset((first, second))].values()
         ]
-        cast = [one for shown in roles for one in shown.values() if one]
+        cast = [(number, one) for number, shown in roles for one in shown.values() if one]
         row = reproduced.methods[f"{label}, {runs}", method]
-        assert float(row["First shown"]) == pytest.approx(
-            statistics.fmean(one.text == one.first for one in cast)
-        )
+        numbers = [number for number, _ in cast]
+        check_mean(row, "First shown", [one.text == one.first for _, one in cast], (0, 1), clusters=numbers)
         if reproduced.orders == 2:
-            both = [[one.text for one in shown.values() if one] for shown in roles]
-            differ = statistics.fmean(one[0] != one[1] for one in both if len(one) == 2)
-            assert float(row["Orders differ"]) == pytest.approx(differ)
+            both = [(number, [one.text for one in shown.values() if one]) for number, shown in roles]
+            differ = [(number, one[0] != one[1]) for number, one in both if len(one) == 2]
+            check_mean(
+                row, "Orders differ", [one for _, one in differ], (0, 1), clusters=[n for n, _ in differ]
+            )
 
 
 def check_williams(
