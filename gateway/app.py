@@ -38,14 +38,7 @@ from gateway.settings import GatewaySettings
 WORKER_MODULES = (
     "gateway.runs.service.comparison",
     "dramaturg.database.database",
-    "dramaturg.database.database",
-    *(
-        f"gateway.runs.store.{name}"
-        for name in (
-            *("attempts", "certificates", "datasets", "judges", "labels", "monitors", "registrations"),
-            "results",
-        )
-    ),
+    *(f"gateway.runs.store.{name}" for name in ("attempts", "datasets", "judges", "labels", "results")),
 )
 """The modules that processes load before their memory is limited."""
 

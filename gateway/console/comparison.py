@@ -20,8 +20,7 @@ from dramaturg.report.views.model import SampleView
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
-from gateway.console.pages import minute
-from gateway.console.visit import Visit
+from gateway.console.visit import Visit, minute
 
 MAX_SAMPLES = 500
 """The most samples of the page that have a judgement that changed."""

@@ -24,9 +24,8 @@ from dramaturg.service.contract import Backend
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import SettingsError
 from gateway.console import comparison, evaluation, home, judges, labels, new_run, runs
-from gateway.console.pages import script, style
 from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, open_sessions
-from gateway.console.visit import Calls, Visit
+from gateway.console.visit import Calls, Visit, script, style
 from gateway.http.headers import peer_address
 
 ROOT = "/console/"

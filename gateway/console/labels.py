@@ -23,8 +23,7 @@ from dramaturg.judge.conversations import image_url, unit_name
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from gateway.console.visit import Visit
-from gateway.runs.labels.choices import CONVERSATION
-from gateway.runs.labels.drawn import unit_of
+from gateway.runs.labels.drawn import CONVERSATION, unit_of
 from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.sheets import sheets_of
 

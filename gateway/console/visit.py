@@ -5,22 +5,69 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from datetime import UTC
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl
 
 import grpc
 from aiohttp import BodyPartReader, web
+from google.protobuf.timestamp_pb2 import Timestamp
+from jinja2 import Environment
+from markupsafe import escape
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.report.page import environment, stylesheet
 from dramaturg.service.auth.caller import Caller
 from dramaturg.service.auth.settings import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.threads import TenantThreads
-from gateway.console.pages import render
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: str, **values: Any) -> str:
+    """A template as text. Texts in ``values`` are shown as text."""
+    return _environment().get_template(template).render(version=version("dramaturg"), **values)
+
+
+@cache
+def style() -> str:
+    """The style sheet: that of the report, and the console's own."""
+    return stylesheet() + (_TEMPLATES / "console.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    return (_TEMPLATES / "console.js").read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    made = environment(_TEMPLATES)
+    made.filters["time"] = _time
+    made.filters["minute"] = minute
+    # What a visitor typed returns to the field unchanged.
+    made.filters["typed"] = escape
+    return made
+
+
+def _time(moment: Timestamp) -> str:
+    """A time in UTC; empty where it is absent."""
+    if not moment.ToNanoseconds():
+        return ""
+    return moment.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def minute(moment: Timestamp) -> str:
+    """A time in UTC to the minute, under a heading that names UTC."""
+    return _time(moment)[:16]
+
 
 CALL_SECONDS = 60.0
 """The time limit of the calls of a page."""

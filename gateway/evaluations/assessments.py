@@ -32,7 +32,6 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import gather_all
-from gateway.evaluations.batch_waits import waits_for_batch
 from gateway.evaluations.calls import Request, judge_options, read_judge, record_answer
 from gateway.evaluations.failures import (
     Failure,
@@ -46,7 +45,7 @@ from gateway.evaluations.failures import (
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.panels import stands
 from gateway.evaluations.repeats import combine_assessments, repeat_count, repeated
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import EvaluationScope, waits_for_batch
 from gateway.evaluations.streams import Emit
 from gateway.evaluations.verdict_normalization import breach_of, check_quotes, normalize
 from gateway.judges.directory import JudgeDirectory

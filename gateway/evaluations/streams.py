@@ -28,8 +28,8 @@ from dramaturg.service import context
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
-from gateway.evaluations.batch_waits import waits_for_batch
 from gateway.evaluations.judge_answers import limit_result
+from gateway.evaluations.scope import waits_for_batch
 
 RESULT = "gen_ai.evaluation.result"
 

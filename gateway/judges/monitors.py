@@ -52,7 +52,7 @@ from gateway.quotas.gate import Quotas
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, MonitoredJudge, RunRecord
 from gateway.runs.service.changes import Engine
-from gateway.runs.service.lookup import not_found, wrong_state
+from gateway.runs.service.messages import not_found, wrong_state
 from gateway.runs.service.results import all_samples, reads_store
 from gateway.runs.store import RunStore
 

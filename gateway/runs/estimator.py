@@ -38,7 +38,7 @@ from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import DatasetThreads, first_valid, sample_reader
 from gateway.runs.datasets import check_dataset
 from gateway.runs.engine.policy import concurrent_samples
-from gateway.runs.service.validation import check_spec
+from gateway.runs.service.changes import check_spec
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import as_file, ready_dataset

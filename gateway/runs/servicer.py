@@ -27,14 +27,13 @@ from gateway.runs.datasets import DatasetAccess, check_dataset
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service import results
-from gateway.runs.service.changes import Engine, RunChanges
+from gateway.runs.service.changes import Engine, RunChanges, check_spec
 from gateway.runs.service.comparison import compare_runs, measure_judge_agreement
 from gateway.runs.service.event_stream import Waits, watch
-from gateway.runs.service.lookup import RunLookup
+from gateway.runs.service.messages import RunLookup
 from gateway.runs.service.pages import RunPages
 from gateway.runs.service.preflight import Preflight
 from gateway.runs.service.report_cache import ReportCache
-from gateway.runs.service.validation import check_spec
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import ready_dataset

@@ -23,7 +23,7 @@ from dramaturg.judge.roles import CRITIC
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings
 from gateway.runs.store import open_store
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from tests.hostile.judges import CONTRACT, hostile_judge
 from tests.hostile.test_requests import resident_mb
 from tests.support.fleet import report

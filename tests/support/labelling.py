@@ -37,7 +37,7 @@ from dramaturg.judge.verdicts import of_units, passed
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from tests.support.browser import Tab
 
 KINDS = {

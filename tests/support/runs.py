@@ -42,7 +42,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 
 TIMED_OUT = ABSTAIN_REASON_TIMED_OUT
 

@@ -38,7 +38,7 @@ from gateway.app import App as Gateway
 from gateway.runs.records import SampleOutcome
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.graph.app import App as GraphApp

@@ -32,7 +32,6 @@ from dramaturg.judge.role_sets import role_set, tally
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
-from gateway.evaluations.batch_waits import BatchWait
 from gateway.evaluations.calls import ask, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
@@ -46,7 +45,7 @@ from gateway.evaluations.pairs.plan import (
 from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.pairs.summary import PairsKindSummary
 from gateway.evaluations.repeats import combine_comparisons, repeated
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import BatchWait, EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory

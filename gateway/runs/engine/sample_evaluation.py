@@ -25,10 +25,9 @@ from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.batch_waits import BatchWait
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kinds import Evaluations, run_kind
-from gateway.evaluations.scope import DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
+from gateway.evaluations.scope import BatchWait, DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
 from gateway.runs.engine import policy
 from gateway.runs.records import Incident
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -12,7 +12,11 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
+from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.judge import criteria
+from dramaturg.judge.conversations import unit_name
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import TenantThreads
@@ -22,15 +26,65 @@ from gateway.judges.registry import Registry
 from gateway.processes.pool import ProcessPool, no_answer
 from gateway.quotas.gate import quota_exhausted
 from gateway.runs.labels import reads
-from gateway.runs.labels.items import ItemBuilder
+from gateway.runs.labels.drawn import MAX_CHOICES, Context, Drawn, LabelledKind
 from gateway.runs.labels.kinds import labelled_kind
 from gateway.runs.labels.population import Population, task_of
 from gateway.runs.labels.sheets import sheets_of
 from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunRecord
-from gateway.runs.service.lookup import RunLookup
+from gateway.runs.service.messages import RunLookup
 from gateway.runs.service.pages import fill_page, key_of, next_token, page_size
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
+
+_QUESTIONS = {
+    criteria.NO_MISSING_STEPS: "Does the script have every step that the goal needs?",
+    criteria.NO_REDUNDANT_STEPS: "Does every step serve the goal?",
+    criteria.NO_DUPLICATE_STEPS: "Is the script free of steps that repeat another one?",
+    criteria.EXECUTABLE: "Does every step agree with common sense?",
+    criteria.SATISFIES_CONSTRAINTS: "Does the script respect every constraint of the task?",
+    criteria.COMPLETES_GOAL: "Does following the script reach the goal?",
+    criteria.ORDER_CORRECT: "Does no step come before a step that it depends on?",
+}
+
+
+class ItemBuilder:
+    """Builds the items of samples.
+
+    Args:
+        kind: The kind of the run.
+        task: The question.
+        roles: The roles of judges, which define criteria.
+    """
+
+    def __init__(self, kind: LabelledKind, task: LabelTask.ValueType, roles: Mapping[str, object]) -> None:
+        self._kind = kind
+        self._task = task
+        self._questions = dict(_QUESTIONS)
+        for role in roles.values():
+            if isinstance(role, JudgeRole):
+                self._questions |= role.definitions
+
+    def build(self, drawn: Drawn, sample: RunSample, request: bytes) -> LabelItem | None:
+        """The item of a judgement. None: the sample has no text for it.
+
+        Args:
+            drawn: The judgement.
+            sample: Its sample.
+            request: The request of the sample, where the kind reads it.
+        """
+        if sample.WhichOneof("result") is None:
+            return None
+        item = self._kind.build(drawn, sample, Context(self._task, self._questions, request))
+        if item is None or not 1 < len(item.choices) <= MAX_CHOICES:
+            return None
+        item.sample_index, item.candidate_id = drawn.sample, drawn.candidate_id
+        if drawn.unit is not None:
+            name = unit_name(drawn.unit)
+            item.item = f"{item.item}/{name}"
+            item.question = f"{name} alone, with all that precedes it: {item.question}"
+            item.MergeFrom(LabelItem(turn_index=drawn.unit.turn_index, call_index=drawn.unit.call_index))
+        return item
+
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 

@@ -26,8 +26,7 @@ from dramaturg.authoring import ACCEPTED, REJECTED
 from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.judge.conversations import Unit
 from dramaturg.results.frames import compact_json
-from gateway.runs.labels.choices import EITHER, LEVELS, REJECT
-from gateway.runs.labels.drawn import Drawn, unit_of
+from gateway.runs.labels.drawn import EITHER, LEVELS, REJECT, Drawn, unit_of
 from gateway.runs.labels.draws import stratum
 from gateway.runs.records import Label, NewLabelItem
 

@@ -11,8 +11,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, Event, RunRecord
-from gateway.runs.service.lookup import not_found
-from gateway.runs.service.messages import describe, progress
+from gateway.runs.service.messages import describe, not_found, progress
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import ServiceCaller
 

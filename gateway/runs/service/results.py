@@ -23,14 +23,14 @@ from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import Summarizer
 from gateway.processes.process import Arguments, Ask, Task
 from gateway.runs.records import ACTIVE, RunRecord
-from gateway.runs.results.exports import (
+from gateway.runs.results import (
     ExtraMissingError,
     as_csv,
     as_json_lines,
     as_parquet,
     samples_as_json_lines,
+    write_report,
 )
-from gateway.runs.results.report import write_report
 from gateway.runs.store import RunStore
 from gateway.runs.store_calls import store_unavailable
 

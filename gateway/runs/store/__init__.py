@@ -57,12 +57,9 @@ class RunStore:
     def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
         from dramaturg.database.database import Leases
         from gateway.runs.store.attempts import Attempts, TenantSpending
-        from gateway.runs.store.certificates import JudgeCertificates
         from gateway.runs.store.datasets import Datasets
-        from gateway.runs.store.judges import SeenJudges
+        from gateway.runs.store.judges import JudgeCertificates, JudgeMonitors, RegisteredJudges, SeenJudges
         from gateway.runs.store.labels import LabelSets
-        from gateway.runs.store.monitors import JudgeMonitors
-        from gateway.runs.store.registrations import RegisteredJudges
         from gateway.runs.store.results import Results
         from gateway.runs.store.runs import Runs
         from gateway.runs.store.samples import Samples

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,8 +37,8 @@ from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.results.coverage import failure_name
 from dramaturg.results.gold_answers import count, missing_reason
 from dramaturg.results.names import abstention_name
+from gateway.evaluations.kinds import result_kind
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
-from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
 from gateway.runs.store.tables import (
@@ -50,6 +50,21 @@ from gateway.runs.store.tables import (
     run_spending,
     sanitize,
 )
+
+
+def usage_by_model(samples: Iterable[RunSample]) -> Mapping[str, Usage]:
+    """The usage of samples for each model.
+
+    Excludes usage that models share: gold answers, roles, comparisons.
+    """
+    spent: dict[str, list[Usage]] = {}
+    for sample in samples:
+        if (kind := result_kind(sample)) is None:
+            continue
+        for model, provenance in kind.model_provenances(getattr(sample, kind.results.name)):
+            spent.setdefault(model, []).append(provenance.usage)
+    return {model: total_usage(usages) for model, usages in spent.items()}
+
 
 _DAY_MICROSECONDS = 24 * 3600 * 1_000_000
 _PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,16 +18,83 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     SampleState,
 )
 from dramaturg.database.database import Repository, insert, reading, writing
-from gateway.runs.records import SampleRow, SampleWork
+from dramaturg.results.coverage import failure_name
+from gateway.runs.records import NewSample, SampleRow, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
     WORK_COLUMNS,
     dump_json,
+    pack,
+    pack_message,
     sample_work,
     unpack,
     unpack_message,
 )
-from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
+from gateway.runs.store.tables import run_outcomes, run_rows, run_samples, sanitize
+
+GROUP_SIZE = 500
+"""The most samples of one transaction."""
+GROUP_BYTES = 4 << 20
+"""The most bytes of requests of one transaction, unless a single request has more."""
+
+_HEAD = struct.Struct("!I")
+
+
+def sample_row(sample: NewSample) -> SampleRow:
+    failed = sample.failure
+    return SampleRow(
+        sample.index,
+        sample.line,
+        sanitize(sample.sample_id),
+        dump_json(sample.tags),
+        pack(sample.request) if failed is None else None,
+        None if failed is None else failure_name(failed.error),
+        None if failed is None else pack_message(failed),
+    )
+
+
+def sample_rows(samples: Iterable[NewSample]) -> Sequence[SampleRow]:
+    return list(map(sample_row, samples))
+
+
+def row_groups(samples: Iterable[NewSample]) -> Iterator[Sequence[SampleRow]]:
+    """The rows of samples, in groups of which a transaction adds one."""
+    group: list[SampleRow] = []
+    size = 0
+    for sample in samples:
+        group.append(sample_row(sample))
+        size += len(sample.request)
+        if len(group) >= GROUP_SIZE or size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def encode_rows(rows: Sequence[SampleRow]) -> bytes:
+    """Rows as bytes, for ``decode_rows``."""
+    # The request of a row or, where it has none, its outcome.
+    blobs = [row.request if row.outcome is None else row.outcome for row in rows]
+    fields = [
+        (row.sample, row.line, row.sample_id, row.tags, row.failure, len(blob or b""))
+        for row, blob in zip(rows, blobs, strict=True)
+    ]
+    head = json.dumps(fields).encode()
+    return b"".join((_HEAD.pack(len(head)), head, *filter(None, blobs)))
+
+
+def decode_rows(content: bytes) -> Sequence[SampleRow]:
+    """The rows of the result of ``encode_rows``."""
+    (size,) = _HEAD.unpack_from(content)
+    end = _HEAD.size + size
+    rows = []
+    for index, line, sample_id, tags, failure, length in json.loads(content[_HEAD.size : end]):
+        blob = content[end : end + length]
+        end += length
+        request, outcome = (blob, None) if failure is None else (None, blob)
+        rows.append(SampleRow(index, line, sample_id, tags, request, failure, outcome))
+    return rows
+
 
 _ROWS_AT_ONCE = 5000
 _ROWS_OF_FETCH = 10

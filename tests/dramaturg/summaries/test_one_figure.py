@@ -24,7 +24,7 @@ from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from gateway.runs.store import open_store
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from tests.support.evaluation_samples import (
     DECISIONS,
     DIALOGUES,

@@ -32,8 +32,8 @@ from dramaturg.service.settings import SettingsError
 from dramaturg.testing import in_thread, serve
 from gateway.console.comparison import named_reason
 from gateway.console.judges import judge_view
-from gateway.console.pages import render
 from gateway.console.runs import in_words
+from gateway.console.visit import render
 from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from tests.dramaturg.report.many import many

@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResu
 from dramaturg.cli.main import app
 from dramaturg.judge.criteria import ABSEVAL, NO_DUPLICATE_STEPS, NO_MISSING_STEPS
 from dramaturg.judge.verdicts import abstained, failed, passed
-from gateway.runs.results.exports import samples_as_json_lines
+from gateway.runs.results import samples_as_json_lines
 from tests.support.evaluations import in_a_thread
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, steps
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_CHOICE, LabelItem
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from gateway.runs.labels.choices import CHOICES, decision_texts
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind
+from gateway.runs.labels.drawn import CHOICES, Context, Drawn, LabelledKind, decision_texts
 
 
 def _decision(row: RunResult) -> Drawn:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_VERDICT, LabelItem, LabelText
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from gateway.runs.labels.choices import VERDICTS
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind
+from gateway.runs.labels.drawn import VERDICTS, Context, Drawn, LabelledKind
 from gateway.runs.store.tables import sanitize
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_PREFERENCE, LabelItem, LabelText
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from gateway.runs.labels.choices import PREFERENCES
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, preference
+from gateway.runs.labels.drawn import PREFERENCES, Context, Drawn, LabelledKind, preference
 
 
 def _build(one: Drawn, _: RunSample, context: Context) -> LabelItem:

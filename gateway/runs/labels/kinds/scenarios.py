@@ -11,8 +11,16 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.scenarios import TARGETS
-from gateway.runs.labels.choices import CHOICES, REVIEWS, decision_texts
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, drawn, verdict
+from gateway.runs.labels.drawn import (
+    CHOICES,
+    REVIEWS,
+    Context,
+    Drawn,
+    LabelledKind,
+    decision_texts,
+    drawn,
+    verdict,
+)
 from gateway.runs.store.tables import sanitize
 
 

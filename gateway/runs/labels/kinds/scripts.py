@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dramaturg.api.evaluation.v1.label_service_pb2 import LABEL_TASK_VERDICT, LabelItem, LabelText
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from gateway.runs.labels.choices import VERDICTS, item_id, task_texts
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, verdict
+from gateway.runs.labels.drawn import VERDICTS, Context, Drawn, LabelledKind, item_id, task_texts, verdict
 from gateway.runs.store.tables import sanitize
 
 

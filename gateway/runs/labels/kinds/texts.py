@@ -16,14 +16,18 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.judge.verdicts import unit_place
-from gateway.runs.labels.choices import (
+from gateway.runs.labels.drawn import (
     VERDICTS,
+    Context,
+    Drawn,
+    LabelledKind,
     context_text,
     conversation_text,
+    drawn,
     item_id,
     task_texts,
+    verdict,
 )
-from gateway.runs.labels.drawn import Context, Drawn, LabelledKind, drawn, verdict
 from gateway.runs.store.tables import sanitize
 
 _VALUES = {OUTCOME_PASS: 1.0, OUTCOME_FAIL: 0.0}

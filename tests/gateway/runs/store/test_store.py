@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RUN_STATE_R
 from dramaturg.database import StoreError
 from dramaturg.database.database import create_engine
 from gateway.runs.store import open_store
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from gateway.runs.store.tables import SCHEMA
 from tests.support.runs import create, judged, rows
 

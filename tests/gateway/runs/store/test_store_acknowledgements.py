@@ -32,7 +32,7 @@ from dramaturg.database.database import Database, Repository, create_engine, met
 from dramaturg.testing import until
 from gateway.runs.records import Incident, MonitoredJudge, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs
-from gateway.runs.store.sample_rows import sample_rows
+from gateway.runs.store.samples import sample_rows
 from tests.gateway.runs.store.test_datasets import new as new_dataset
 from tests.gateway.runs.store.test_labels import new as new_label_set
 from tests.support.runs import create, invalid_row, judged, lost_acknowledgements, rows, spec

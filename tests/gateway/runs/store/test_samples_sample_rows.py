@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.runs.records import NewSample
 from gateway.runs.store.codec import unpack
-from gateway.runs.store.sample_rows import (
+from gateway.runs.store.samples import (
     GROUP_BYTES,
     GROUP_SIZE,
     decode_rows,

@@ -8,7 +8,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswer
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
-from gateway.runs.results.model_usage import usage_by_model
+from gateway.runs.store.attempts import usage_by_model
 from tests.support.runs import judged
 
 

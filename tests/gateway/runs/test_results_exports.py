@@ -14,13 +14,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Finding
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import unescape_cell
 from dramaturg.results.frames import header, table_row
-from gateway.runs.results.exports import (
-    PIECE_BYTES,
-    as_csv,
-    as_json_lines,
-    as_parquet,
-    in_pieces,
-)
+from gateway.runs.results import PIECE_BYTES, as_csv, as_json_lines, as_parquet, in_pieces
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 results = st.lists(

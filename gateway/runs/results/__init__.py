@@ -1,1 +1,0 @@
-"""The results of runs as files: exports and reports."""
