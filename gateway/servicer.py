@@ -37,10 +37,10 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
 from dramaturg.service.threads import gather_all
+from gateway.evaluations.given_samples import NEXT, summarize_given
 from gateway.evaluations.kinds import KINDS, Evaluations
 from gateway.evaluations.scope import EvaluationScope
 from gateway.evaluations.statistics import call_service
-from gateway.evaluations.summary import NEXT, summarize_given
 from gateway.judges.certificates import Certificates, JudgeCertificates
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations, no_store

@@ -14,7 +14,6 @@ from typing import Any
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures, Summary, SummaryOptions
@@ -29,9 +28,7 @@ from dramaturg.results.rows import flatten
 from dramaturg.results.setups import Setup, setup_of
 from dramaturg.service.errors import invalid
 from gateway.evaluations.judge_comparisons import ComparedItem, ComparedJudgement, JudgeComparisons
-from gateway.evaluations.kinds import SUMMARIES
 from gateway.evaluations.statistics import SampleMeans, Statistics, add_comparisons, ranked_models
-from gateway.processes.process import Ask
 
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""
@@ -278,23 +275,3 @@ def _order(tags: Tags) -> tuple[Any, ...]:
 
 def _rank_of(value: str) -> tuple[bool, float, str]:
     return (False, float(value), "") if value.isdecimal() else (True, 0.0, value)
-
-
-NEXT = b"next"
-"""Asks for the next message of the caller. The answer begins with it; an empty one is the end."""
-
-
-def summarize_given(ask: Ask, options: SummaryOptions) -> Iterator[bytes]:
-    """The figures of the samples in the messages of a caller, as a Summary.
-
-    Raises:
-        ServiceError: INVALID_ARGUMENT: a sample cannot be summarised.
-    """
-    summarizer = Summarizer(SUMMARIES, options)
-    while message := ask(NEXT):
-        for index, sample in enumerate(SummarizeRequest.FromString(message[len(NEXT) :]).samples):
-            try:
-                summarizer.add(sample)
-            except ValueError as error:  # an enum's value that this server does not have
-                raise invalid(f"samples[{index}]", f"cannot be summarised: {error}") from error
-    yield summarizer.summary(Statistics(ask)).SerializeToString()

@@ -295,8 +295,20 @@ def _table_2(summary: Summary, session: Session) -> Iterator[Table]:
             name=name,
             heads=5,
             notes=[
-                f"In parentheses: the mean rating over scripts and models ({', '.join(session.models)}).",
+                f"In parentheses: the mean rating over scripts and models ({', '.join(session.models)}). The "
+                f"table {name}-ratings has the intervals.",
             ],
+        )
+        yield Table(
+            f"Table 2: The mean ratings of the tasks over {title}",
+            [Column("Task"), Column("Simulation type"), Column("Mean rating")],
+            [
+                Row([words(one.task), words(one.simulation_kind), estimate(one.mean, _DIGITS)])
+                for one in summary.dialogues.tasks
+                if one.group == group
+            ],
+            name=f"{name}-ratings",
+            heads=2,
         )
 
 
