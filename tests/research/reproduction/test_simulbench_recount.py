@@ -248,12 +248,13 @@ def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
 ) -> None:
     table = {row["Tasks"]: row for row in read_csv(reproduced.out / f"{name}.csv")}
     for column, stateful in (("Stateless Tasks", False), ("Stateful Tasks", True)):
-        ratings = defaultdict[str, list[int]](list)
+        ratings, asked = defaultdict[str, list[int]](list), Counter[str]()
         for one in reproduced.scripts:
             if one.stateful == stateful and (one.part != "LastOnly" or not hard):
                 for model in MODELS:
                     rating = Models.rating(one.id, model)
                     ratings[one.task] += [] if rating is None else [rating]
+                    asked[one.task] += 1
         means = {task: statistics.fmean(values) for task, values in ratings.items()}
         for row, sign in (("Simplest", -1), ("Hardest", 1)):
             told = re.findall(r"(?:^|, )(.+?) \((\d+\.\d\d)\)", table[row][f"{column}: this run"])
@@ -267,4 +268,4 @@ def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
         ]
         assert {row["Task"] for row in rated} == set(means)
         for row in rated:
-            check_mean(row, "Mean rating", ratings[row["Task"]], (1, 10))
+            check_mean(row, "Mean rating", ratings[row["Task"]], (1, 10), of=asked[row["Task"]])
