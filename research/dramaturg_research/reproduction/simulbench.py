@@ -417,9 +417,7 @@ def _aggregation(released: Ratings) -> Table:
     rows = []
     for model, line in _TABLE_4.items():
         printed = line.split()
-        cells = [
-            estimate(released[model, _GROUPS[place][0]].mean, _DIGITS, printed[place]) for place in columns
-        ]
+        cells = [_mean(released.get((model, _GROUPS[place][0])), printed[place]) for place in columns]
         rows.append(Row([words(model), *cells]))
     return Table(
         "Table 4: Columns that follow from the printed means of their parts",
@@ -447,8 +445,8 @@ def _script_counts(released: Ratings) -> Table:
     )
 
 
-def _mean(found: RatingFigures | None) -> Cell:
-    return estimate(found.mean if found is not None else None, _DIGITS)
+def _mean(found: RatingFigures | None, printed: str = "") -> Cell:
+    return estimate(found.mean if found is not None else None, _DIGITS, printed)
 
 
 def _figures(ratings: Ratings, models: Sequence[str]) -> Iterator[BarChart]:

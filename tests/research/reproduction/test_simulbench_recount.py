@@ -16,7 +16,7 @@ import pytest
 from tests.support.drawn import drawn_bars
 from tests.support.openai_server import Answer, Body
 from tests.support.recounts import check_mean, draw, shown
-from tests.support.reproductions import read_csv, reproduce_with
+from tests.support.reproductions import read_csv, reproduce, reproduce_with
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -269,3 +269,12 @@ def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
         assert {row["Task"] for row in rated} == set(means)
         for row in rated:
             check_mean(row, "Mean rating", ratings[row["Task"]], (1, 10), of=asked[row["Task"]])
+
+
+@pytest.mark.parametrize("part", ["LastOnly", "FirstChan"])
+def test_data_of_one_part_alone_has_the_figures_of_that_part(tmp_path: Path, part: str) -> None:
+    write((one for one in scripts() if one.part == part), tmp_path / "simulbench_all.jsonl")
+    finished = reproduce("simulbench", tmp_path, tmp_path / "out", "--offline")
+    assert finished.code == 0, finished.err
+    (counts,) = read_csv(tmp_path / "out" / "section-4-2.csv")
+    assert [counts["All"], counts["Hard"]] == (["30", "0"] if part == "LastOnly" else ["30", "30"])
