@@ -1,7 +1,5 @@
 """``dramaturg research graphs predict``: predictions for a file of scripts.
 
-``dramaturg research graphs predict``.
-
 Registered by the entry point ``edges`` of the group "dramaturg.commands.graphs".
 """
 

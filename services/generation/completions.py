@@ -1,7 +1,5 @@
 """Completes a request from the ledger or by calls to a provider.
 
-Completes a request from the ledger or by calls to a provider.
-
 An unusable answer leads to one further request. After a truncated answer it has a doubled token cap, after an
 empty answer it is unchanged, and after an answer that does not fit its form it describes the error. The
 completion lists every call. Only usable completions are stored.

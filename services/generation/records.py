@@ -1,7 +1,6 @@
 """Answers and purchases as JSON objects: what the ledger and the recordings keep, and under which address.
 
 The content address of a call: equal calls have equal fingerprints, on every machine and for ever.
-
 Fingerprints include the tenant: everything found by a fingerprint belongs to the tenant.
 """
 

@@ -1,1 +1,1 @@
-"""Conversion between messages and domain types, one module for each method."""
+"""Conversion between messages and domain types, by what the methods are about."""

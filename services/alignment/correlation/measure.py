@@ -1,10 +1,9 @@
 """Correlations of measures with human scores, at every level, and differences between every two measures.
 
-Correlations at the level of summaries and of systems.
-
-Items are systems' answers to inputs. Over all items a correlation mixes how hard inputs are with how good
-answers are. The summary level correlates the systems' answers within each input and takes the mean; the
-system level correlates the systems' means (Bhandari et al. 2020, section 3; Deutsch et al. 2021).
+Correlations at the level of summaries and of systems. Items are systems' answers to inputs. Over all items a
+correlation mixes how hard inputs are with how good answers are. The summary level correlates the systems'
+answers within each input and takes the mean; the system level correlates the systems' means (Bhandari et al.
+2020, section 3; Deutsch et al. 2021).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The form that an answer in JSON must have: a compiled JSON Schema (draft 2020-12), and its fast path.
 
-The fast path for answers that fit as they are: parsed, validated and ordered in one pass.
-
-A JSON Schema of the keywords below is compiled into a schema of ``pydantic_core``, which takes a small part
-of the time that a general validator takes. It only ever says "it fits" or "ask the validator": never that
-something does not fit, and it converts nothing. A schema with any other keyword is not compiled.
+The fast path for answers that fit as they are: parsed, validated and ordered in one pass. A JSON Schema of
+the keywords below is compiled into a schema of ``pydantic_core``, which takes a small part of the time that a
+general validator takes. It only ever says "it fits" or "ask the validator": never that something does not
+fit, and it converts nothing. A schema with any other keyword is not compiled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Events as shown to a model, by numbers that do not depend on their order, and the graphs in its answers.
 
-Reads graphs in answers that have not the form asked for: steps, DOT, Mermaid, pairs, texts, other JSON.
-
-The order of precedence: the JSON form asked for; else the dialect that ``dramaturg.graphs.parsing`` finds. An
+Reads graphs in answers that have not the form asked for: steps, DOT, Mermaid, pairs, texts, other JSON. The
+order of precedence: the JSON form asked for; else the dialect that ``dramaturg.graphs.parsing`` finds. An
 event is the one whose text is that of a declared event, else the one with its number, else the one with its
 text. What is not understood is listed.
 """

@@ -1,8 +1,7 @@
 """Predicts edges in one answer, or each ordered pair separately (proScript, section 5.1).
 
-Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model).
-
-The probability is that of "yes" among the answers yes and no.
+Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model). The
+probability is that of "yes" among the answers yes and no.
 """
 
 from __future__ import annotations
