@@ -295,8 +295,8 @@ def _table_2(summary: Summary, session: Session) -> Iterator[Table]:
             name=name,
             heads=5,
             notes=[
-                f"In parentheses: the mean rating over scripts and models ({', '.join(session.models)}). The "
-                f"table {name}-ratings has the intervals.",
+                f"In parentheses: the mean rating over scripts and models ({', '.join(session.models)}).",
+                f"The table {name}-ratings has the intervals.",
             ],
         )
         yield Table(

@@ -261,14 +261,12 @@ def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
             expected = sorted(means.values(), key=lambda mean: sign * mean)[: min(10, len(means) // 2)]
             assert [float(mean) for _, mean in told] == pytest.approx(expected, abs=0.0051)
             assert all(means[task] == pytest.approx(float(mean), abs=0.0051) for task, mean in told)
-        rated = [
-            row
-            for row in read_csv(reproduced.out / f"{name}-ratings.csv")
-            if row["Simulation type"] == ("stateful" if stateful else "stateless")
-        ]
-        assert {row["Task"] for row in rated} == set(means)
-        for row in rated:
-            check_mean(row, "Mean rating", ratings[row["Task"]], (1, 10), of=asked[row["Task"]])
+        kind = "stateful" if stateful else "stateless"
+        rated = read_csv(reproduced.out / f"{name}-ratings.csv")
+        by_task = {one["Task"]: one for one in rated if one["Simulation type"] == kind}
+        assert set(by_task) == set(means)
+        for task, one_row in by_task.items():
+            check_mean(one_row, "Mean rating", ratings[task], (1, 10), of=asked[task])
 
 
 @pytest.mark.parametrize("part", ["LastOnly", "FirstChan"])
