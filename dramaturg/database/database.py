@@ -1,7 +1,7 @@
 """Opens a database, runs transactions that are retried after a lost connection, and keeps leases.
 
-Opens a database, and runs transactions that are retried after a lost connection. A transaction that writes
-takes effect once, even if the acknowledgement of its commit is lost, see ``Database.write``.
+A transaction that writes takes effect once, even if the acknowledgement of its commit is lost, see
+``Database.write``.
 """
 
 from __future__ import annotations

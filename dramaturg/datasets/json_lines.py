@@ -1,8 +1,7 @@
 """The rows of a dataset, and rows of JSON Lines: one JSON value a line. Blank lines are skipped.
 
-Reads JSON Lines: one JSON value a line. Blank lines are skipped. ``read_json_lines`` yields the fault of a
-line in place of its value. ``json_values`` and ``json_objects`` read a file by its path and stop at the first
-invalid line.
+``read_json_lines`` yields the fault of a line in place of its value. ``json_values`` and ``json_objects``
+read a file by its path and stop at the first invalid line.
 """
 
 from __future__ import annotations

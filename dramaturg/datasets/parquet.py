@@ -1,12 +1,12 @@
 """Columns of tables as fields of requests, and tables in Parquet.
 
-Maps columns of a table to the fields of a request. A column is named by the path of a field, such as
-``task.goal``, ``candidates.0.text`` or ``tags.level``, in the contract's spelling or that of protobuf's JSON.
-A path that ends at a list, a map or a message holds all of it.
+A column is named by the path of a field, such as ``task.goal``, ``candidates.0.text`` or ``tags.level``, in
+the contract's spelling or that of protobuf's JSON. A path that ends at a list, a map or a message holds all
+of it. Columns of Parquet may also be nested as the request's fields.
 
-Reads Parquet: columns named and nested as the request's fields, or by their paths as those of CSV. The sizes
-in a file are those of its encoded data: a text that a dictionary holds once may be referred to any number of
-times. Columns with a dictionary are therefore kept encoded, and each row is measured before it is decoded.
+The sizes in a Parquet file are those of its encoded data: a text that a dictionary holds once may be referred
+to any number of times. Columns with a dictionary are therefore kept encoded, and each row is measured before
+it is decoded.
 """
 
 from __future__ import annotations

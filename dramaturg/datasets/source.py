@@ -1,7 +1,6 @@
-"""Opens datasets by path or address: their formats, their bounds, and the errors of a dataset as a whole.
+"""Opens datasets by path, ``file://`` address, or address of an object store; their formats and bounds.
 
-Opens datasets: by path, by ``file://`` address, or by the address of an object store. The bytes that are read
-are counted and hashed.
+The bytes that are read are counted and hashed. The errors are those of a dataset as a whole.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Files in TOML: rubrics, with the ready ones, and the weights of the members of a panel.
+"""Rubrics, the ready ones, and weights of the members of a panel: files in TOML.
 
-Files of weights for the members of a panel: one TOML table ``weights``. [weights] llm = 2.2 "theirs@gpt-4o" =
-0.85
+A rubric has the criteria of an evaluation of texts: one table ``[[criteria]]`` for each criterion, with the
+fields of ``RubricCriterion``. A ready rubric is named ``builtin:NAME``. A file of weights has one table
+``[weights]`` with a number for each member::
 
-Rubrics: the criteria of an evaluation of texts, written in TOML, and the ready ones. A file has one table
-``[[criteria]]`` for each criterion, with the fields of ``RubricCriterion``. A ready rubric is named
-``builtin:NAME``.
+    [weights]
+    llm = 2.2
+    "theirs@gpt-4o" = 0.85
 """
 
 from __future__ import annotations

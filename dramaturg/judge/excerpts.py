@@ -1,7 +1,7 @@
 """The parts of a request in a prompt, fenced and limited in size; dialogues, validated and as excerpts.
 
-Dialogues between a user and a simulator: validation and prompt excerpts. A turn is a user's utterance and the
-simulator's answer to it. Turns count from 1 (SimulBench, section 2.4).
+A turn of a dialogue is a user's utterance and the simulator's answer to it. Turns count from 1 (SimulBench,
+section 2.4).
 """
 
 from __future__ import annotations

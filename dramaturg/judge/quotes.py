@@ -1,8 +1,7 @@
-"""Quotes of findings and phrases, found in texts.
+"""Quotes of findings (the words of a text that a finding rests on) and phrases, found in texts.
 
-Quotes of findings: the words of a text that a finding rests on, found in it. A quote is found where the text
-has the same characters after Unicode normalization (NFKC), white space of any length counting as one space.
-Letter case, punctuation and omissions count.
+A quote is found where the text has the same characters after Unicode normalization (NFKC), white space of
+any length counting as one space. Letter case, punctuation and omissions count.
 """
 
 from __future__ import annotations

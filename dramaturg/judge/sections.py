@@ -1,10 +1,9 @@
-"""The sections of an answer: their common parts, verdicts on items (constraints, steps), notes on steps.
+"""The sections of an answer, each of which answers one criterion, and their common parts.
 
-The common parts of sections, each of which answers one criterion. Every section checks that findings and
-outcome agree. A "pass" with a finding and a "fail" whose items all pass are contradictions.
-
-The section of an answer with a verdict on each item (constraint or step), then an overall verdict. Every
-constraint has an entry. Of steps only those that do not pass need one: a script may have hundreds.
+Every section checks that findings and outcome agree. A "pass" with a finding and a "fail" whose items all
+pass are contradictions. A section with items has a verdict on each (constraint or step), then one on the
+whole. Every constraint has an entry. Of steps only those that do not pass need one: a script may have
+hundreds.
 """
 
 from __future__ import annotations

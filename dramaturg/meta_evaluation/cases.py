@@ -1,7 +1,7 @@
 """The cases of the labelled set: one request to one judge or author with what it should report.
 
-The cases of the synthesizer, of roles, edges and authors, and the items in their answers. An item labelled
-True is a part that the answer must have; one labelled False must not be in it.
+Answers of the synthesizer, of roles, edges and authors have items. An item labelled True is a part that the
+answer must have; one labelled False must not be in it.
 """
 
 from __future__ import annotations

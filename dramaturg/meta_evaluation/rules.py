@@ -1,10 +1,8 @@
-"""Rules that insert one fault into a script; categories of faults, and changes of scripts.
+"""Rules that insert one fault into a script, without a model; categories of faults, changes of scripts.
 
-Rules that insert one fault into a script, without a model. Rules do not consider meaning: a deleted step may
-be unnecessary, and two swapped steps may be valid in either order. Detection rates on them are lower bounds
-(docs/research/perturbations.md).
-
-Rules that paraphrase steps, for English, insert none.
+Rules do not consider meaning: a deleted step may be unnecessary, and two swapped steps may be valid in either
+order. Detection rates on them are lower bounds (docs/research/perturbations.md). Rules that paraphrase steps,
+for English, insert no fault.
 """
 
 from __future__ import annotations

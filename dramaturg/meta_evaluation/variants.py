@@ -1,12 +1,11 @@
 """Further cases: variants that a sound judge answers alike, computed dialogues, ready rubrics.
 
-Dialogues with simulated programs, made by rule: right replies are computed, wrong ones derived from them.
+A variant changes one thing that says nothing about the faults of a text: its company, its length, a claim
+about it, its markup, or an instruction to the judge.
+
+Dialogues with simulated programs are made by rule: right replies are computed, wrong ones derived from them.
 Their number suffices to show that a sound judge of replies or pairs is within a shift of .1
 (``conformance.certificate``); the dialogues of the labelled sets are too few for that.
-
-Variants of the cases of the labelled set that a sound judge answers like the cases themselves. Each changes
-one thing that says nothing about the faults of a text: its company, its length, a claim about it, its markup,
-or an instruction to the judge.
 """
 
 from __future__ import annotations

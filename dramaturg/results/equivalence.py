@@ -1,7 +1,7 @@
 """Exact bounds of a share, and equivalence tests of shares and of differences of shares, without scipy.
 
-Equivalence tests of shares and of differences of shares (Schuirmann 1987). Bounds are those of Clopper and
-Pearson (1934), which hold for every number of cases.
+The tests are those of Schuirmann (1987), the bounds those of Clopper and Pearson (1934), which hold for every
+number of cases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judgements as Python objects, Arrow tables and pandas frames; the columns of these and of exports.
 
-Judgements as Python objects, Arrow tables and pandas frames, in which an absent value is absent. A protobuf
-message returns 0.0 for an absent number; here it is None, and null in tables.
+An absent value is absent: a protobuf message returns 0.0 for an absent number; here it is None, and null in
+tables.
 """
 
 from __future__ import annotations

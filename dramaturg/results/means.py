@@ -1,7 +1,6 @@
 """Means with their intervals, of judgements in tables, leaderboards and reports; and their sums.
 
-Means with their intervals: every mean of judgements in tables, leaderboards and reports. The quantiles of
-Student's t distribution are computed here: the client wheel does not depend on scipy.
+The quantiles of Student's t distribution are computed here: the client wheel does not depend on scipy.
 """
 
 from __future__ import annotations

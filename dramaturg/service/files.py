@@ -1,7 +1,7 @@
 """Files that are replaced while a server runs (certificates, keys, tokens), and TLS credentials from them.
 
-Credentials from files. Certificates are renewed while servers run: the server's are read again when a file
-changes, at the next handshake.
+Certificates are renewed while servers run: the server's are read again when a file changes, at the next
+handshake.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Options, ports and handlers of gRPC servers: reflection, identities, health on a port of its own.
 
-Options, ports and handlers of gRPC servers, and health for probes on a port of its own. A kubelet has no
-certificate, so a port that requires one refuses it. The answers to probes are those of the other port: of the
-same servicer, on the same event loop.
+A kubelet has no certificate, so a port that requires one refuses it. The answers to probes are those of the
+other port: of the same servicer, on the same event loop.
 """
 
 from __future__ import annotations

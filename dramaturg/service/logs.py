@@ -1,7 +1,7 @@
 """Logs as JSON, one object a line, on standard error or in a file; and the removal of secrets from texts.
 
 The records of all loggers pass the formatters of this module, which remove credentials
-(``redaction.without_credentials``).
+(``without_credentials``).
 """
 
 from __future__ import annotations

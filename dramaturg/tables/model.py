@@ -1,8 +1,7 @@
-"""Sections of tables and charts, for every renderer, and their cells: names, counts, shares, estimates.
+"""Sections of tables and charts, which every renderer shows, and their cells.
 
-Sections of tables and charts, which the terminal, the report, Markdown, CSV, LaTeX and plots render. Figures
-are data: a cell has its value, its interval, and how many items it rests on. A renderer decides what it shows
-of them.
+The terminal, the report, Markdown, CSV, LaTeX and plots render them. Figures are data: a cell has its value,
+its interval, and how many items it rests on. A renderer decides what it shows of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables of verdicts, of findings, of panels, and of judges that are asked several times.
 
-Tables of how far a judge that is asked several times agrees with itself. A cell has the mean agreement and
-the number of judgements that it rests on.
+A cell on a judge that is asked several times has its mean agreement with itself and the number of judgements
+that this rests on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Right labels from those of several annotators, and which annotators err together.
 
-Which annotators err together, from their labels alone. If annotators err independently given the right label,
-the chance-corrected agreement of two is the product of how well each agrees with the right label (one common
-factor; of two labels exactly, of more if errors are spread alike). An agreement above the product is a
-conditional correlation of errors. It can be seen only against other annotators: three always fit, and of four
-nothing says which two depend on each other. An error that all share in the same proportion is never seen.
+If annotators err independently given the right label, the chance-corrected agreement of two is the product of
+how well each agrees with the right label (one common factor; of two labels exactly, of more if errors are
+spread alike). An agreement above the product is a conditional correlation of errors. It can be seen only
+against other annotators: three always fit, and of four nothing says which two depend on each other. An error
+that all share in the same proportion is never seen.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Estimates with confidence intervals, those from the jackknife, and p-values adjusted for their number.
 
-Intervals from the jackknife: Student's on a scale without ends. Percentiles of the bootstrap cover too little
-where items are few or wrong answers rare: with 20 items .61 to .92 at .95, with ten clusters .71 to .94. The
-jackknife's standard error with Student's quantile on a transformed scale covers .93 to .98
-(tests/services/alignment/test_estimates_coverage.py).
+Percentiles of the bootstrap cover too little where items are few or wrong answers rare: with 20 items .61 to
+.92 at .95, with ten clusters .71 to .94. The jackknife's standard error with Student's quantile, on a scale
+without ends, covers .93 to .98 (tests/services/alignment/test_estimates_coverage.py).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Rankings of systems by several methods: means, rank correlations, stability under resampling, all pairs.
 
-All pairs of systems at once: differences of their means, adjusted p-values, simultaneous ranks. The best of
-several systems is chosen from the data, so the tests of the others against it are not those of a comparison
-that was planned: of 20 equal systems the first differs "significantly" from some other by Holm's adjustment
-of its 19 tests in a fifth of the cases. Here every pair is tested, with the largest of all statistics under
-sign flips (Romano and Wolf 2005, step-down). Where systems are equal on each unit but for chance, any pair
-that is said to differ has a probability of at most one less the level.
+The best of several systems is chosen from the data, so the tests of the others against it are not those of a
+comparison that was planned: of 20 equal systems the first differs "significantly" from some other by Holm's
+adjustment of its 19 tests in a fifth of the cases. Here every pair is tested, with the largest of all
+statistics under sign flips (Romano and Wolf 2005, step-down). Where systems are equal on each unit but for
+chance, any pair that is said to differ has a probability of at most one less the level.
 
 The ranks of a system are one more than the number of systems shown to be better, up to the number of systems
 less those shown to be worse. All of them hold together with the level (Al Mohamad, van Zwet, Solari and

@@ -1,8 +1,7 @@
 """Partial orders of events as bit sets: closure, reduction, decoding of edge probabilities; pairs of events.
 
-Partial orders of events as bit sets: closure, reduction, and decoding of edge probabilities. Evaluation
-decodes thousands of small graphs repeatedly; for a few events this is some fifty times faster than a graph
-library.
+Evaluation decodes thousands of small graphs repeatedly; for a few events this is some fifty times faster than
+a graph library.
 """
 
 from __future__ import annotations

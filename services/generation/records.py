@@ -1,6 +1,6 @@
-"""Answers and purchases as JSON objects: what the ledger and the recordings keep, and under which address.
+"""Answers and purchases as JSON objects, and the content address (fingerprint) of a call.
 
-The content address of a call: equal calls have equal fingerprints, on every machine and for ever.
+The ledger and the recordings keep them. Equal calls have equal fingerprints, on every machine and for ever.
 Fingerprints include the tenant: everything found by a fingerprint belongs to the tenant.
 """
 

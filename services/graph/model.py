@@ -1,13 +1,12 @@
 """The graph model, reachability and transitive reduction, validation and the canonical form (proScript).
 
-The graph model: a ``networkx.DiGraph`` with fixed attributes. Nodes are event ids. Node attributes are
-``text`` (possibly empty), ``minutes`` (a float, or ``None`` if the typical duration is unknown) and
-``declared`` (False if only edges name the event). Graph attributes are ``id`` and ``scenario``. Nodes and
-edges keep the order of the input.
+A graph is a ``networkx.DiGraph`` with fixed attributes. Nodes are event ids. Node attributes are ``text``
+(possibly empty), ``minutes`` (a float, or ``None`` if the typical duration is unknown) and ``declared``
+(False if only edges name the event). Graph attributes are ``id`` and ``scenario``. Nodes and edges keep the
+order of the input.
 
-Reachability and transitive reduction of graphs. Each event's descendants are one integer used as a bit set. A
-graph of 5,000 events and 20,000 edges takes about a tenth of a second; closure and reduction of networkx take
-minutes.
+Each event's descendants are one integer used as a bit set. A graph of 5,000 events and 20,000 edges takes
+about a tenth of a second; closure and reduction of networkx take minutes.
 """
 
 from __future__ import annotations

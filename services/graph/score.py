@@ -1,12 +1,12 @@
 """Scores of edges, selection of graphs by agreement, and random baselines (proScript).
 
-Precision, recall, F1, IoU and edge difference of edges (proScript, section 5.2), macro and micro. The paper's
+The scores are precision, recall, F1, IoU and edge difference (section 5.2), macro and micro. The paper's
 printed formulas exchange precision and recall; F1 is unaffected. Undefined cases, as in the contract: if
 exactly one graph has edges, every ratio is 0; if neither has, the request's rule applies.
 
-Random baseline graphs over given events (proScript, Table 1, random). The source and the sink are fixed,
-because models receive the scenario, which is the sink, and find the source trivially. Permuting the middle
-and random DAGs both reproduce the paper's F1 of about 21 on its development set; chains have a lower one.
+Random graphs over given events (Table 1, random) have a fixed source and sink, because models receive the
+scenario, which is the sink, and find the source trivially. Permuting the middle and random DAGs both
+reproduce the paper's F1 of about 21 on its development set; chains have a lower one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Authenticates callers by a bearer token or by the certificate of their connection, and authorizes them.
 
-Authenticates callers by a bearer token, or by the certificate of their connection. A bearer token is an entry
-of a file of tokens or a JSON Web Token (RFC 7519), which is checked with the keys of a file (RFC 7517).
+A bearer token is an entry of a file of tokens or a JSON Web Token (RFC 7519), which is checked with the keys
+of a file (RFC 7517).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Settings of authentication, the permissions that methods need, and those that roles give.
 
-The permissions that methods need, and those that roles give. The table has every method of every contract,
-EvaluationService as a whole: a server that authenticates its callers does not start with a method without a
-rule.
+The table has every method of every contract, EvaluationService as a whole: a server that authenticates its
+callers does not start with a method without a rule.
 """
 
 from __future__ import annotations

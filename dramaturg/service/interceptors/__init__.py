@@ -1,21 +1,16 @@
 """The interceptors of a server, each for one concern of a call; those that bound a call are in ``limits``.
 
-Maps exceptions of handlers to statuses of the contract, without internal details. Unmapped, gRPC sends the
-text of an unexpected exception to the caller, and loses the code of a failed dependency.
-
-Refuses calls by the caller's permissions, by the gate of the contract, and above the limit of calls. gRPC's
-``maximum_concurrent_rpcs`` also refuses health probes, so a busy pod is killed, and states neither a reason
-nor a retry delay.
-
 They run in this order, the outermost first:
 
 1. ``RequestContexts`` gives the call its request id and deadline.
 2. ``CallTelemetry`` counts it and makes its span.
 3. ``AccessLog`` logs it, and writes the audit log.
-4. ``ErrorMapping`` maps exceptions to a status.
+4. ``ErrorMapping`` maps exceptions to statuses of the contract. Unmapped, gRPC sends the text of an unexpected
+   exception to the caller, and loses the code of a failed dependency.
 5. ``Authorization`` refuses callers that may not make it. (Credentials in the metadata are checked, and the
    gate of its contract starts the call, before the request is read.)
-6. ``Admission`` refuses it above the limit of concurrent calls.
+6. ``Admission`` refuses it above the limit of concurrent calls. gRPC's ``maximum_concurrent_rpcs`` also
+   refuses health probes, so a busy pod is killed, and states neither a reason nor a retry delay.
 7. ``Deadlines`` ends it at its deadline.
 8. ``Gates`` passes it through the gate of its contract.
 9. ``Validation`` refuses a request that breaks a limit.

@@ -1,11 +1,11 @@
-"""Runs the interceptors around every call, and the rest of the requests of a refused one.
-
-The call that the interceptors of a server process, and the rest of the requests of a refused one. The client
-of gRPC for Python reports INTERNAL in place of the server's status when its call ends while it writes a
-message; other clients read the status. The rest of a stream of requests is therefore read and dropped.
+"""Runs the interceptors around every call, and reads the rest of the requests of a refused one.
 
 gRPC has four kinds of handlers, and an interceptor of its own must build each one anew. Here one such
 interceptor turns every kind into a ``Call``, which passes a chain of [Interceptor]s.
+
+The client of gRPC for Python reports INTERNAL in place of the server's status when its call ends while it
+writes a message; other clients read the status. The rest of a stream of requests is therefore read and
+dropped.
 """
 
 from __future__ import annotations

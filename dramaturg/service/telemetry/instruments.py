@@ -6,9 +6,9 @@ needs no library until then. The registry is that of ``prometheus-client``.
     ANSWERS = Counter("dramaturg_answers_total", "Answers by outcome.", ("outcome",))
     ANSWERS.add("ok")
 
-Metrics of calls, and their names in metrics and spans. The names are those of OpenTelemetry's semantic
-conventions for RPC, and of gRFC A66 ("OpenTelemetry Metrics"). The ``grpc.aio`` instrumentation of
-OpenTelemetry is not used: it is a beta, and has no metrics.
+The names of calls in metrics and spans are those of OpenTelemetry's semantic conventions for RPC, and of gRFC
+A66 ("OpenTelemetry Metrics"). The ``grpc.aio`` instrumentation of OpenTelemetry is not used: it is a beta,
+and has no metrics.
 """
 
 from __future__ import annotations

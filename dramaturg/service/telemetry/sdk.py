@@ -1,9 +1,8 @@
 """The providers of a process: OpenTelemetry's SDK, which sends spans and events by OTLP.
 
-Events as log records of OTLP. They are not made by OpenTelemetry's SDK: that takes ten times as long, and a
-script has an event for each of its criteria. What the events of a process have in common is encoded once.
-
-Its exporters read the variables of OpenTelemetry.
+Its exporters read the variables of OpenTelemetry. Events are log records of OTLP that are not made by the
+SDK: that takes ten times as long, and a script has an event for each of its criteria. What the events of a
+process have in common is encoded once.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Spans and events of OpenTelemetry's API, their names, and the trace that calls belong to.
 
-Events of OpenTelemetry: log records with a name, which belong to a trace. Events are sent by what
-``telemetry`` installs; without it there are none.
+Spans are made with the API alone, by the tracer provider of the process: the one that ``telemetry`` installs,
+or the one that the program that embeds a service has installed itself. Without a provider no span is
+recorded, and the trace of a caller is still logged and passed on. The current span is that of OpenTelemetry's
+context, so spans that a service makes with the API itself belong to the same trace.
 
-Spans of OpenTelemetry's API, and the trace that calls belong to. Spans are made with the API alone, by the
-tracer provider of the process: the one that ``telemetry`` installs, or the one that the program that embeds a
-service has installed itself. Without a provider no span is recorded, and the trace of a caller is still
-logged and passed on. The current span is that of OpenTelemetry's context, so spans that a service makes with
-the API itself belong to the same trace.
+Events are log records with a name, which belong to a trace. They are sent by what ``telemetry`` installs;
+without it there are none.
 """
 
 from __future__ import annotations

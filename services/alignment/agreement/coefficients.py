@@ -1,14 +1,15 @@
 """Coefficients of agreement: beyond chance, of numbers, and Krippendorff's alpha.
 
-Agreement beyond chance of many annotators: observed, Fleiss' kappa, Gwet's AC1; Cohen's kappa of two.
-Categories are equal or not. Figures are functions of bootstrap weights; see ``services.alignment.bootstrap``.
+Agreement beyond chance of many annotators is the observed one, Fleiss' kappa and Gwet's AC1; of two also
+Cohen's kappa. Categories are equal or not. Figures are functions of bootstrap weights; see
+``services.alignment.bootstrap``.
 
-Krippendorff's alpha (Krippendorff 2011, Computing Krippendorff's Alpha-Reliability; 2013, section 12.3).
-Alpha is 1 - D_o / D_e over the items with two annotations or more. With n_ic annotators who gave item i
-category c, and m_i of them in all, the coincidences are n_ic n_ik / (m_i - 1), less 1 / (m_i - 1) on the
-diagonal, where the distance is 0. Squared differences need no matrix of coincidences: with the moments S_0,
-S_1, S_2 of a distribution of values v, the sum of n_c n_k (v_c - v_k)^2 is 2 (S_0 S_2 - S_1^2). Ordinal
-distances are squared differences of mid-ranks, and every resample has its own.
+Alpha (Krippendorff 2011, Computing Krippendorff's Alpha-Reliability; 2013, section 12.3) is 1 - D_o / D_e
+over the items with two annotations or more. With n_ic annotators who gave item i category c, and m_i of them
+in all, the coincidences are n_ic n_ik / (m_i - 1), less 1 / (m_i - 1) on the diagonal, where the distance is
+0. Squared differences need no matrix of coincidences: with the moments S_0, S_1, S_2 of a distribution of
+values v, the sum of n_c n_k (v_c - v_k)^2 is 2 (S_0 S_2 - S_1^2). Ordinal distances are squared differences
+of mid-ranks, and every resample has its own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Paired tests, the intervals of paired differences, and bounds that hold for every distribution.
 
-Bounds of a paired mean difference that hold for every distribution of differences. A sample in which no task
-is lost as a whole looks like one of tasks that are never lost as a whole. An interval that rests on the
-differences it saw is then too narrow, with any constants: a bound that holds for every distribution says GO
-to equal systems with a probability of at most ``error / (1 - margin) ** clusters``. The bounds here hold for
-every distribution whose clusters lose at most a stated amount, by default the width of the scale, and have at
-most a stated number of items.
+A sample in which no task is lost as a whole looks like one of tasks that are never lost as a whole. An
+interval that rests on the differences it saw is then too narrow, with any constants: a bound that holds for
+every distribution says GO to equal systems with a probability of at most ``error / (1 - margin) **
+clusters``. The bounds here hold for every distribution whose clusters lose at most a stated amount, by
+default the width of the scale, and have at most a stated number of items.
 """
 
 from __future__ import annotations

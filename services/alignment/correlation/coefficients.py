@@ -1,11 +1,10 @@
 """Correlation coefficients as functions of bootstrap weights, Williams' test, and the influence of each item.
 
-Correlation coefficients as functions of bootstrap weights, and Williams' test. All three are undefined where
-a column, or what a resample drew of it, is constant.
+All are undefined where a column, or what a resample drew of it, is constant.
 
-Influence of each item on Pearson's, Spearman's and Kendall's correlation, for many items. The influence
-functions give the infinitesimal jackknife (Jaeckel 1972; Efron 1982, chapter 6): the standard error from one
-pass over the items instead of thousands of resamples. Everything is O(n log n).
+The influence functions of Pearson's, Spearman's and Kendall's correlation give the infinitesimal jackknife
+(Jaeckel 1972; Efron 1982, chapter 6): the standard error from one pass over the items instead of thousands of
+resamples. Everything is O(n log n).
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """Scores of token vectors: greedy matching, and BERTScore as the package bert-score computes it.
 
-Greedy matching of token vectors, as BERTScore does it (Zhang et al. 2020, section 3). Each token of one text
-is matched with the nearest token of the other by cosine. The mean of the candidate's best cosines is the
-precision, the mean of the reference's the recall. This is not BERTScore
-(``services.alignment.text.bertscore``): the tokens at the ends of a text match none, negative means are 0,
-and the vectors are always the last hidden states. Values of different models are not comparable.
+Greedy matching is that of Zhang et al. (2020, section 3): each token of one text is matched with the nearest
+token of the other by cosine. The mean of the candidate's best cosines is the precision, the mean of the
+reference's the recall. The tokens at the ends of a text match none, negative means are 0, and the vectors are
+always the last hidden states. Values of different models are not comparable.
 
-BERTScore (Zhang et al. 2020), as the package bert-score computes it. Each token of one text is matched with
-the nearest of the other by the cosine of their hidden states in one layer, the tokens at the ends ([CLS] and
-[SEP]) included. The weighted mean of the candidate's largest cosines is the precision, that of the
-reference's the recall. The tokens at the ends have no weight; others have 1, or their inverse document
-frequency in the references of the request. Values may be rescaled against a baseline, the values of random
-pairs of texts.
+BERTScore takes the hidden states of one layer, and matches the tokens at the ends ([CLS] and [SEP]) too. Its
+precision and recall are weighted means: the tokens at the ends have no weight; others have 1, or their
+inverse document frequency in the references of the request. Values may be rescaled against a baseline, the
+values of random pairs of texts.
 """
 
 from __future__ import annotations

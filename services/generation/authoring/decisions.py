@@ -1,14 +1,12 @@
-"""Writes decisions and the scenarios before them (Choice-75).
+"""Has a model under test write decisions, and scenarios before them (Choice-75).
 
-Asks a model under test for a decision (Choice-75, section 3 and appendix C). The model answers in plain text,
-as in the paper, so that JSON errors do not affect the measured choices. Demonstrations have the form of the
-question. Each is a pair of messages that precedes it.
+Decisions (section 3 and appendix C) are answered in plain text, as in the paper, so that JSON errors do not
+affect the measured choices. Demonstrations have the form of the question. Each is a pair of messages that
+precedes it. Unclear answers choose no option.
 
-Unclear answers choose no option.
-
-Writes a scenario that leads to one of two options (Choice-75, section 2.4 and appendix B). The target option
-is shown as the way taken and the other as the way left, regardless of their order in the request. The
-question for the second option is that for the first with the options exchanged, as in the paper.
+A scenario (section 2.4 and appendix B) leads to one of two options. The target option is shown as the way
+taken and the other as the way left, regardless of their order in the request. The question for the second
+option is that for the first with the options exchanged, as in the paper.
 """
 
 from __future__ import annotations

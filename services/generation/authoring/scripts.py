@@ -1,8 +1,7 @@
 """Writes scripts, adds constraints to their goals, and puts one fault into a script (ABSEval).
 
-Puts one fault into a script (ABSEval, section 4.2, Tables 4 and 10). The paper's prompts ask for a whole new
-script, in which a model may make further, unreported changes. Here the model returns edits, so that every
-change is known.
+For faults (section 4.2, Tables 4 and 10) the paper's prompts ask for a whole new script, in which a model may
+make further, unreported changes. Here the model returns edits, so that every change is known.
 """
 
 from __future__ import annotations

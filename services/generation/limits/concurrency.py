@@ -1,10 +1,10 @@
 """How many calls may be under way at once at a provider, and whether refusals show an exhausted rate.
 
-How many calls may be under way at once at a provider. The limit grows by one with every answer while calls
-wait: it doubles in each round (slow start; Jacobson, "Congestion avoidance and control", SIGCOMM 1988). Calls
-sent together are refused together, and those that are left are what the provider serves at once: the limit
-falls to their number. From then on calls above it are probes, after one round and, with every probe that is
-refused, after twice as many rounds. Probes that are accepted raise the limit, each time by twice as much.
+The limit grows by one with every answer while calls wait: it doubles in each round (slow start; Jacobson,
+"Congestion avoidance and control", SIGCOMM 1988). Calls sent together are refused together, and those that
+are left are what the provider serves at once: the limit falls to their number. From then on calls above it
+are probes, after one round and, with every probe that is refused, after twice as many rounds. Probes that are
+accepted raise the limit, each time by twice as much.
 
 Tells a limit of the rate from refusals at random. Overloaded providers refuse a share of all calls at any
 load. A provider whose rate is exhausted refuses almost all. The test is a CUSUM (Page, "Continuous Inspection

@@ -3,8 +3,8 @@
 Three things are learned from refusals:
 
 - How many calls the provider serves at once: [services.generation.limits.concurrency].
+- Whether refusals show an exhausted rate, or come at random: the same module.
 - How many calls a model takes in a period: [services.generation.limits.model_rates].
-- Whether refusals show an exhausted rate, or come at random: [services.generation.limits.concurrency].
 
 A refusal is first taken for a sign of the concurrency. Only refusals that this does not account for reach the
 test. Those that the test does not account for either are random: they lower nothing, and the calls are sent

@@ -1,7 +1,7 @@
 """The protocol of completion providers; metrics and spans of their calls, and the removal of their keys.
 
-Metrics and spans of calls to providers. Attributes are those of OpenTelemetry's semantic conventions for
-generative AI (``gen_ai.*``), for the operation "chat".
+Attributes are those of OpenTelemetry's semantic conventions for generative AI (``gen_ai.*``), for the
+operation "chat".
 """
 
 from __future__ import annotations

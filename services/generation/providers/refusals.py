@@ -1,11 +1,11 @@
 """Responses that are no answer: their faults, and the limits and waits that providers state.
 
-The limits that providers state: in the headers of every response, and in the body of a refusal. Headers are
-read in the spellings of OpenAI and those that follow it (``x-ratelimit-remaining-requests``, with ``reset``
-as a duration: "6m0s", "20ms", "7.66s"), of Anthropic (``anthropic-ratelimit-requests-remaining``, with
-``reset`` as a time of RFC 3339), and without a dimension (``x-ratelimit-remaining``, with ``reset`` in
-seconds from now or since 1970). Of bodies ``retryDelay`` of google.rpc.RetryInfo is read. Sentences of a
-message ("Please try again in 6ms") are not: they may quote the request, and a wait holds for all callers.
+Limits stand in the headers of every response, and in the body of a refusal. Headers are read in the spellings
+of OpenAI and those that follow it (``x-ratelimit-remaining-requests``, with ``reset`` as a duration: "6m0s",
+"20ms", "7.66s"), of Anthropic (``anthropic-ratelimit-requests-remaining``, with ``reset`` as a time of RFC
+3339), and without a dimension (``x-ratelimit-remaining``, with ``reset`` in seconds from now or since 1970).
+Of bodies ``retryDelay`` of google.rpc.RetryInfo is read. Sentences of a message ("Please try again in 6ms")
+are not: they may quote the request, and a wait holds for all callers.
 """
 
 from __future__ import annotations

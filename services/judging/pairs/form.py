@@ -1,14 +1,13 @@
-"""The answer form of votes, and the confidence of each vote from the tokens of its reason and vote.
+"""The answer form of votes, and the confidence of each vote (DRPE, equation 3).
 
-Positions of ballots in the raw answer of a model. Parsed answers may be repaired and reordered, but tokens
-belong to the raw text. This module finds the ballots in the raw text: objects with the strings "reason" and
-"vote" at any depth, each named by its member. It reads valid JSON and ignores the text around it. Repaired
-ballots are not found, so that no confidence derives from the wrong tokens.
+The confidence is that of the tokens of a ballot's reason and vote. Parsed answers may be repaired and
+reordered, but tokens belong to the raw text: ballots are found there, as objects with the strings "reason"
+and "vote" at any depth, each named by its member. Valid JSON is read, and the text around it ignored.
+Repaired ballots are not found, so that no confidence derives from the wrong tokens.
 
-The confidence of each vote of an answer (DRPE, equation 3), from the tokens of its reason and vote. Providers
-return tokens without positions, and tokens and text may differ: the list may contain tokens of hidden
-reasoning or an end mark, and a character split into several tokens appears in each as a replacement character
-or as escaped bytes. ``locate`` finds the positions.
+Providers return tokens without positions, and tokens and text may differ: the list may contain tokens of
+hidden reasoning or an end mark, and a character split into several tokens appears in each as a replacement
+character or as escaped bytes. ``locate`` finds the positions.
 """
 
 from __future__ import annotations
