@@ -5,8 +5,8 @@ They run in this order, the outermost first:
 1. ``RequestContexts`` gives the call its request id and deadline.
 2. ``CallTelemetry`` counts it and makes its span.
 3. ``AccessLog`` logs it, and writes the audit log.
-4. ``ErrorMapping`` maps exceptions to statuses of the contract. Unmapped, gRPC sends the text of an unexpected
-   exception to the caller, and loses the code of a failed dependency.
+4. ``ErrorMapping`` maps exceptions to statuses of the contract. Unmapped, gRPC sends the text of an
+   unexpected exception to the caller, and loses the code of a failed dependency.
 5. ``Authorization`` refuses callers that may not make it. (Credentials in the metadata are checked, and the
    gate of its contract starts the call, before the request is read.)
 6. ``Admission`` refuses it above the limit of concurrent calls. gRPC's ``maximum_concurrent_rpcs`` also
