@@ -7,7 +7,7 @@ its machine runs out of memory, and the gateway continues.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -26,20 +26,7 @@ from dramaturg.service.threads import TenantThreads
 from gateway.processes.process import Ask, LimitedProcess, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.datasets import SampleReader
-from gateway.runs.records import NewSample, SampleRow
-from gateway.runs.store.samples import decode_rows, encode_rows, row_groups
-
-
-def read_rows(reader: SampleReader | IsolatedSampleReader) -> Iterator[Sequence[SampleRow]]:
-    """The rows of a dataset, in groups of which a transaction adds one. Raises as the reader does."""
-    if isinstance(reader, SampleReader):
-        return row_groups(reader)
-    return map(decode_rows, reader.pieces(_encode_groups))
-
-
-def _encode_groups(samples: SampleReader) -> Iterator[bytes]:
-    return map(encode_rows, row_groups(samples))
-
+from gateway.runs.records import NewSample
 
 SMALL_ROWS = 1000
 """The most lines, and so rows, that are read in the gateway itself."""

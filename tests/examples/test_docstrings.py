@@ -39,7 +39,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "dramaturg"
 ADDRESS = "localhost:50051"
 REQUESTS: dict[str, Any] = {
     "testing/generation.py:FakeGeneration": generate_request(),
-    "testing/judge.py:FakeJudge": judge_request(TASK, [candidate("Heat it.")]),
+    "testing/servers.py:FakeJudge": judge_request(TASK, [candidate("Heat it.")]),
 }
 """The requests of examples that send no EvaluateScriptsRequest."""
 

@@ -20,7 +20,7 @@ from dramaturg.service.threads import FairSemaphore, StoppedError, ThreadPool
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs import metrics
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import is_small, read_rows, sample_reader
+from gateway.runs.dataset_process import is_small, sample_reader
 from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.engine.policy import (
     Conclusion,
@@ -36,6 +36,7 @@ from gateway.runs.engine.policy import (
 from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.records import RunRecord, is_active_attempt
+from gateway.runs.row_reader import read_rows
 from gateway.runs.store import RunStore
 from gateway.runs.uploads import URI_PREFIX, as_file
 

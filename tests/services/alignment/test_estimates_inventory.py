@@ -92,6 +92,19 @@ COVERED = {
     "AttributeFigures.mean": ("table: results", "F1 of edges"),
     "ScoreFigures.mean": ("table: results", "F1 of edges"),
     "ScenarioFigures.usable_rate": ("table: results", "pass rate"),
+    "EdgeRates.precision": ("table: results", "F1 of edges"),
+    "EdgeRates.recall": ("table: results", "F1 of edges"),
+    "EdgeRates.f1": ("table: results", "F1 of edges"),
+    "EdgeRates.iou": ("table: results", "F1 of edges"),
+    "DistanceFigures.distance": ("table: results", "edit distance"),
+    "EditsEntry.value": ("table: results", "edit distance"),
+    "ReplyPairFigures.win_rate": ("table: results", "pass rate"),
+    "ReplyPairFigures.tie_rate": ("table: results", "pass rate"),
+    "ReplyPairFigures.lose_rate": ("table: results", "pass rate"),
+    "ReplyPairFigures.win_lose_difference": ("table: results", "rating from 1 to 10"),
+    "PairMethodFigures.inconsistent_rate": ("table: results", "pass rate"),
+    "PairMethodFigures.first_presented_rate": ("table: results", "pass rate"),
+    "PairMethodFigures.longer_rate": ("table: results", "pass rate"),
 }
 """The simulation of each figure: what is drawn, and the figure's name."""
 

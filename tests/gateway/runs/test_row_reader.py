@@ -8,8 +8,9 @@ import pytest
 
 from dramaturg.datasets import DatasetError, Format
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import IsolatedSampleReader, read_rows
+from gateway.runs.dataset_process import IsolatedSampleReader
 from gateway.runs.datasets import SampleReader
+from gateway.runs.row_reader import read_rows
 from gateway.runs.store.samples import GROUP_SIZE, sample_rows
 from tests.gateway.runs.test_dataset_process import LIMITS, isolated, spec
 from tests.support.bombs import GOOD_LINE
