@@ -47,11 +47,14 @@ class Evaluations(evaluation_service_pb2_grpc.EvaluationServiceServicer):
     async def EvaluateScripts(
         self, request: EvaluateScriptsRequest, context: Any
     ) -> AsyncIterator[EvaluateScriptsResponse]:
-        yield EvaluateScriptsResponse(accepted=EvaluationAccepted(assessment_count=3))
-        if request.task.id == "endless":
-            try:
+        endless = request.task.id == "endless"
+        try:
+            # A caller may leave before the event is sent.
+            yield EvaluateScriptsResponse(accepted=EvaluationAccepted(assessment_count=3))
+            if endless:
                 await asyncio.Event().wait()
-            finally:
+        finally:
+            if endless:
                 self.cancelled.set()
         yield EvaluateScriptsResponse(result=ScriptsResult(task=request.task))
 
