@@ -101,12 +101,6 @@ class PairCount:
     abstained: int = 0
     """No judgement was reached."""
 
-    @property
-    def difference(self) -> float | None:
-        """Wins less losses as a share of the judged comparisons (Table 1)."""
-        judged = self.win + self.tie + self.lose
-        return (self.win - self.lose) / judged if judged else None
-
 
 def aced_scripts(ratings: Iterable[Rated]) -> frozenset[str]:
     """The scripts that every model aces (``dramaturg.results.dialogues.is_aced``)."""

@@ -158,7 +158,6 @@ def _pairs(found: DialoguesSummary) -> Table:
     heads = ("win", "tie", "lose", "abstained", "difference", "orders differ", "first presented")
     table = Table("Comparisons of replies", columns("first", "second", "judge", "scripts of", figures=heads))
     for one in found.pairs:
-        difference = optional(one, "difference")
         table.add_row(
             name_cell(one.first_model),
             name_cell(one.second_model),
@@ -168,11 +167,15 @@ def _pairs(found: DialoguesSummary) -> Table:
             count(one.tie_count),
             count(one.lose_count),
             count(one.abstained_count),
-            Cell(ABSENT if difference is None else f"{100 * difference:+.1f} pp", difference),
+            estimate_cell(one.difference, show=_signed),
             share_cell(optional(one, "inconsistent_share")),
             share_cell(optional(one, "first_presented_share")),
         )
     return table
+
+
+def _signed(value: float | None) -> str:
+    return ABSENT if value is None else f"{100 * value:+.1f} pp"
 
 
 def _attributes(found: DialoguesSummary) -> Table:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
-from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures
 from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.common import ranking_lead
 from dramaturg.tables.model import (
@@ -20,6 +20,7 @@ from dramaturg.tables.model import (
     Table,
     columns,
     count,
+    estimate_cell,
     figure,
     group_name,
     heat_of,
@@ -144,7 +145,18 @@ def _edge_rows(one: GraphFigures, *, abstained: bool) -> Iterator[Sequence[Cell 
         found.exact_match_count,
         samples_link(one.tags, model=one.model, measure="exact_match", outcome="pass"),
     )
-    for average, measures in (("macro", found.macro), ("micro", found.micro)):
+    means, whole = found.macro_rates, found.micro
+    rates = {
+        "macro": [
+            estimate_cell(rate, heat=True, show=show_mean)
+            for rate in (means.precision, means.recall, means.f1, means.iou)
+        ],
+        "micro": [
+            Cell(show_mean(rate), rate, heat=heat_of(rate, SHARE))
+            for rate in (whole.precision, whole.recall, whole.f1, whole.iou)
+        ],
+    }
+    for average, measures in (("macro", found.macro), ("micro", whole)):
         if average == "micro" and one.tags:
             return
         yield [
@@ -152,17 +164,13 @@ def _edge_rows(one: GraphFigures, *, abstained: bool) -> Iterator[Sequence[Cell 
             average,
             count(found.pair_count),
             exact,
-            *(Cell(figure(rate, 3), rate, heat=heat_of(rate, SHARE)) for rate in _rates(measures)),
+            *rates[average],
             *([Cell(figure(zero, 3), zero) if average == "macro" else ABSENT] if abstained else []),
             *(
                 Cell(figure(edges) if average == "macro" else f"{edges:,.0f}", edges)
                 for edges in (measures.extra_edges, measures.missing_edges)
             ),
         ]
-
-
-def _rates(found: EdgeMeasures) -> Sequence[float]:
-    return found.precision, found.recall, found.f1, found.iou
 
 
 def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
@@ -176,18 +184,13 @@ def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
                     found.matching,
                     f"{found.proven_count:,} of {found.measured_count:,}",
                     _mean(found),
-                    *(_figure(found.mean_edits[edit]) for edit in EDIT_NAMES),
+                    *(estimate_cell(found.mean_edits[edit], show=figure) for edit in EDIT_NAMES),
                 )
     return table
-
-
-def _figure(value: float) -> Cell:
-    return Cell(figure(value), value)
 
 
 def _mean(found: DistanceFigures) -> Cell:
     proven = found.proven_count == found.measured_count
     least = "" if proven else f"{figure(found.mean_lower_bound)} to "
-    return Cell(
-        f"{least}{figure(found.mean)}", found.mean, judged=found.proven_count, total=found.measured_count
-    )
+    cell = estimate_cell(found.mean, show=figure)
+    return replace(cell, text=least + cell.text, judged=found.proven_count, total=found.measured_count)

@@ -311,7 +311,7 @@ def _preferences(rows: Sequence[PairMethodFigures]) -> Table:
                 samples_link(**measure, outcome="abstain") if measure else "",
             ),
             *(
-                share_cell(optional(one, share))
+                estimate_cell(getattr(one, share)) if one.HasField(share) else ABSENT
                 for share in ("inconsistent_share", "first_presented_share", "longer_share")
             ),
         )

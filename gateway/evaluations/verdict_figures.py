@@ -287,6 +287,8 @@ class OrderRates:
             self.first_presented.add_total(item.named, item.first_presented)
 
 
-def rate_of(sums: SumAccumulator) -> Estimate:
-    """A share with its interval."""
+def rate_of(sums: SumAccumulator) -> Estimate | None:
+    """A share with its interval; None without any value."""
+    if not sums.judged:
+        return None
     return estimate_of(mean_of_sums(sums.sums("", ""), 0.0, 1.0), sums.judged)

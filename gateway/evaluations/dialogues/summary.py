@@ -126,14 +126,13 @@ class DialoguesFigures(KindFigures):
                 tie_count=count.tie,
                 lose_count=count.lose,
                 abstained_count=count.abstained,
-                difference=count.difference,
                 both_orders_count=effect.both,
                 inconsistent_share=effect.inconsistent_share,
                 first_presented_share=effect.first_presented_share,
                 win_rate=_mean(count, (1, 0, 0)),
                 tie_rate=_mean(count, (0, 1, 0)),
                 lose_rate=_mean(count, (0, 0, 1)),
-                win_lose_difference=_mean(count, (1, 0, -1), (-1.0, 1.0)),
+                difference=_mean(count, (1, 0, -1), (-1.0, 1.0)),
             )
             self._repeats[key].write(figures)
             yield figures

@@ -123,11 +123,9 @@ def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:
         measured_count=sums.measured,
         proven_count=sums.proven,
         edits_proven_count=sums.edits_proven,
-        mean=sums.upper.total / sums.measured,
+        mean=mean(sums.upper),
         mean_lower_bound=sums.lower / sums.measured,
-        mean_edits={edit: one.total / sums.measured for edit, one in sums.edits.items()},
-        distance=mean(sums.upper),
-        edits={edit: mean(one) for edit, one in sums.edits.items()},
+        mean_edits={edit: mean(one) for edit, one in sums.edits.items()},
     )
 
 

@@ -276,17 +276,13 @@ class PairsFigures(KindFigures):
                 if judgement.choice not in _LABELS
             ),
             both_orders_count=method.order.inconsistent.judged,
-            inconsistent_share=method.order.inconsistent.mean(),
-            first_presented_share=method.order.first_presented.mean(),
             least_role_count=min(method.role_counts, default=0),
             most_role_count=max(method.role_counts, default=0),
             requested_role_count=method.requested,
-            inconsistent_rate=rate_of(method.order.inconsistent),
-            first_presented_rate=rate_of(method.order.first_presented),
-            longer_rate=estimate_of(mean_of(longer, 0.0, 1.0), len(longer)),
+            inconsistent_share=rate_of(method.order.inconsistent),
+            first_presented_share=rate_of(method.order.first_presented),
+            longer_share=estimate_of(mean_of(longer, 0.0, 1.0), len(longer)) if longer else None,
         )
-        if longer:
-            figures.longer_share = sum(longer) / len(longer)
         method.repeats.write(figures)
         return figures
 

@@ -388,8 +388,8 @@ def _method_cells(model: str, one: PairMethodFigures, summary: Summary) -> Seque
         estimate(one.accuracy.accuracy if labelled else None, _DIGITS),
         *_williams(difference),
         *(
-            estimate(rate, _DIGITS)
-            for rate in (one.first_presented_rate, one.inconsistent_rate, one.longer_rate)
+            estimate(getattr(one, share) if one.HasField(share) else None, _DIGITS)
+            for share in ("first_presented_share", "inconsistent_share", "longer_share")
         ),
     ]
 

@@ -244,7 +244,7 @@ def _table_1(summary: Summary | None) -> Table:
 
 
 def _pair_row(one: ReplyPairFigures) -> Row:
-    found = (one.win_rate, one.tie_rate, one.lose_rate, one.win_lose_difference)
+    found = (one.win_rate, one.tie_rate, one.lose_rate, one.difference)
     return Row(
         [
             words(f"{one.first_model} v.s. {one.second_model}"),

@@ -105,10 +105,10 @@ def test_the_mean_edit_distance_is_one(tmp_path: Path) -> None:
     folder = write(tmp_path, GRAPHS)
     (model,) = summary_of(folder).graphs.figures
     (distances,) = model.distances
-    assert (distances.mean, distances.mean_lower_bound) == (5.5, 3.5)
+    assert (distances.mean.value, distances.mean_lower_bound) == (5.5, 3.5)
     for (entry,) in boards(folder, "edit_distance"):
         found: dict[str, Any] = dict(entry.means_by_measure)
-        assert entry.mean == found["edit_distance"] == distances.mean
+        assert entry.mean == found["edit_distance"] == distances.mean.value
         assert found["edit_distance/lower_bound"] == distances.mean_lower_bound
         assert (entry.judged_count, entry.judgement_count) == (distances.measured_count, model.graph_count)
     assert "5.50" in report(folder)

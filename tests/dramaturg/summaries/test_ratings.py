@@ -185,4 +185,4 @@ def test_pairs_give_the_papers_table_1() -> None:
         compared_replies.append(one)
     hard = next(one for one in summary_of(*compared_replies).pairs if one.group == "hard")
     assert (hard.win_count, hard.tie_count, hard.lose_count, hard.abstained_count) == (111, 98, 66, 1)
-    assert round(100 * hard.difference, 2) == 16.36
+    assert round(100 * hard.difference.value, 2) == 16.36

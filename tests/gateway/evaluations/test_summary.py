@@ -90,10 +90,11 @@ async def test_pairs_of_texts(tmp_path: Path) -> None:
     assert (roles.first_count, roles.second_count, roles.tie_count) == (1, 2, 1)
     assert roles.accuracy.accuracy.value == pytest.approx(2 / 4)
     assert roles.both_orders_count == 4
-    assert roles.inconsistent_share == pytest.approx(1 / 4)
-    assert roles.first_presented_share == pytest.approx(5 / 8)
-    assert roles.longer_share == pytest.approx(2 / 3)
+    assert roles.inconsistent_share.value == pytest.approx(1 / 4)
+    assert roles.first_presented_share.value == pytest.approx(5 / 8)
+    assert roles.longer_share.value == pytest.approx(2 / 3)
     assert methods["rouge-l"].baseline
+    assert not methods["rouge-l"].HasField("inconsistent_share")
     assert methods["rouge-l"].accuracy.accuracy.value == 1.0
     assert methods["longer"].accuracy.accuracy.value == pytest.approx(2 / 4)
     assert found.best_baseline == "rouge-l"
@@ -176,10 +177,10 @@ async def test_graphs(tmp_path: Path) -> None:
     assert (whole.model, whole.task, whole.graph_count) == ("a", "generate", 3)
     assert dict(whole.abstentions_by_reason) == {"REFUSED": 1}
     (distances,) = whole.distances
-    assert (distances.mean, distances.mean_lower_bound, distances.proven_count) == (5.5, 3.5, 1)
-    assert (distances.distance.value, distances.distance.count) == (5.5, 2)
-    assert 0 < distances.distance.lower < 5.5 < distances.distance.upper
-    assert {name: one.value for name, one in distances.edits.items()} == dict(distances.mean_edits)
+    assert (distances.mean.value, distances.mean.count) == (5.5, 2)
+    assert (distances.mean_lower_bound, distances.proven_count) == (3.5, 1)
+    assert 0 < distances.mean.lower < 5.5 < distances.mean.upper
+    assert all(one.count == 2 for one in distances.mean_edits.values())
 
 
 async def test_decisions(tmp_path: Path) -> None:

@@ -96,15 +96,15 @@ COVERED = {
     "EdgeRates.recall": ("table: results", "F1 of edges"),
     "EdgeRates.f1": ("table: results", "F1 of edges"),
     "EdgeRates.iou": ("table: results", "F1 of edges"),
-    "DistanceFigures.distance": ("table: results", "edit distance"),
-    "EditsEntry.value": ("table: results", "edit distance"),
+    "DistanceFigures.mean": ("table: results", "edit distance"),
+    "MeanEditsEntry.value": ("table: results", "edit distance"),
     "ReplyPairFigures.win_rate": ("table: results", "pass rate"),
     "ReplyPairFigures.tie_rate": ("table: results", "pass rate"),
     "ReplyPairFigures.lose_rate": ("table: results", "pass rate"),
-    "ReplyPairFigures.win_lose_difference": ("table: results", "rating from 1 to 10"),
-    "PairMethodFigures.inconsistent_rate": ("table: results", "pass rate"),
-    "PairMethodFigures.first_presented_rate": ("table: results", "pass rate"),
-    "PairMethodFigures.longer_rate": ("table: results", "pass rate"),
+    "ReplyPairFigures.difference": ("table: results", "rating from 1 to 10"),
+    "PairMethodFigures.inconsistent_share": ("table: results", "pass rate"),
+    "PairMethodFigures.first_presented_share": ("table: results", "pass rate"),
+    "PairMethodFigures.longer_share": ("table: results", "pass rate"),
 }
 """The simulation of each figure: what is drawn, and the figure's name."""
 

@@ -205,7 +205,7 @@ def _distances_to_revisions(
                 words(approach),
                 count(len({one.id for one in revisions if one.approach == approach})),
                 count(found[approach].measured_count),
-                estimate(found[approach].distance, _DIGITS),
+                estimate(found[approach].mean, _DIGITS),
                 *edit_cells(found[approach]),
             ]
         )

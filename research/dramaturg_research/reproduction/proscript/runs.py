@@ -226,7 +226,7 @@ async def _nearest(
         _measured(place, _TASKS[task], model, pb.MeasureEditDistanceResponse(upper_bound=distance))
         for place, ((task, model, _), distance) in enumerate(least.items())
     )
-    return {(one.task, one.model): one.distances[0].distance for one in summary.graphs.figures}
+    return {(one.task, one.model): one.distances[0].mean for one in summary.graphs.figures}
 
 
 def _measured(

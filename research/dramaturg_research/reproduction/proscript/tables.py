@@ -180,7 +180,7 @@ def table_2(
             by_meaning = _distances(summary, model, _BY_MEANING)
             found = by_meaning or by_text
             cells = [
-                estimate(one.distance if one is not None else None, _DIGITS) for one in (by_meaning, by_text)
+                estimate(one.mean if one is not None else None, _DIGITS) for one in (by_meaning, by_text)
             ]
             cells += [estimate(nearest.get((task, model)), _DIGITS), *edit_cells(found)]
             rows.append(Row([words("dev"), words(f"{model}, {task}"), *cells], ruled=len(rows) == 1))
@@ -225,14 +225,14 @@ def table_2(
 
 def _random_distances(found: DistanceFigures | None) -> Row:
     """The mean distance of graphs with the events of the reference, and of each operation."""
-    distance = found.distance if found is not None else None
+    distance = found.mean if found is not None else None
     cells = [estimate(distance, _DIGITS, RANDOM_DISTANCES[0]), estimate(distance, _DIGITS), words(ABSENT)]
     return Row([words("dev"), words("random"), *cells, *edit_cells(found)])
 
 
 def edit_cells(found: DistanceFigures | None) -> Sequence[Cell]:
     """The mean number of each operation."""
-    return [estimate(found.edits[name] if found is not None else None, 3) for name in EDIT_NAMES]
+    return [estimate(found.mean_edits[name] if found is not None else None, 3) for name in EDIT_NAMES]
 
 
 def _distances(summary: Summary, model: str, matching: str) -> DistanceFigures | None:

@@ -117,7 +117,11 @@ def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:
     assert scores["bad", "last_only"]["mean"]["value"] == 1
     assert scores["good", "last_only"]["mean"]["count"] == 1
     (everything, hard) = dialogues["pairs"]
-    assert (everything["win_count"], everything["abstained_count"], everything["difference"]) == (6, 0, 1.0)
+    assert (everything["win_count"], everything["abstained_count"], everything["difference"]["value"]) == (
+        6,
+        0,
+        1.0,
+    )
     assert (hard["group"], hard["win_count"]) == ("hard", 4)
     assert found["usage"]["provider_call_count"] == 12 + 11 + 5
     # Without the aced script: chess 10, 10, 2, 4; titles 10, 10, 10, 1, 5, 1.

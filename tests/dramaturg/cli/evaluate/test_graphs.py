@@ -168,7 +168,7 @@ def test_what_the_command_line_sets_reaches_the_models(rows: Path, tmp_path: Pat
     (model,) = written["graphs"]["figures"]
     assert (model["task"], model["model"]) == ("generate", "w")
     distance = figure(model["distances"], mode="proscript")
-    assert (distance["measured_count"], distance["proven_count"], distance["mean"]) == (1, 1, 0)
+    assert (distance["measured_count"], distance["proven_count"], distance["mean"]["value"]) == (1, 1, 0)
     (model,) = piped["graphs"]["figures"]
     assert (model["task"], model["abstentions_by_reason"], model["edges"]) == (
         "pipeline",
@@ -199,7 +199,7 @@ def test_reduced_and_in_another_mode(rows: Path, tmp_path: Path) -> None:
         (plain,) = summary(evaluate(*common, "--set", "reduce=false", "--replace"))["graphs"]["figures"]
     for found, exact, mean in ((reduced, 1, 0), (plain, 0, 1)):
         assert found["edges"]["exact_match_count"] == exact
-        assert figure(found["distances"], mode="anchored")["mean"] == mean
+        assert figure(found["distances"], mode="anchored")["mean"]["value"] == mean
 
 
 def test_scripts_that_are_refused_are_written_apart_and_end_in_1(tmp_path: Path) -> None:
