@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
@@ -107,7 +106,7 @@ def check_server(
             console.print(Text(f"        Remedy: {outcome.check.remedy}"))
 
     try:
-        outcomes = asyncio.run(
+        outcomes = run(
             kit.run(
                 checked,
                 target,
@@ -262,14 +261,14 @@ def certify_judge(
         tested.append(_replacement(labels, judge, epsilon))
     try:
         if earlier is not None:
-            changes = asyncio.run(
+            changes = run(
                 kit.changes_since(
                     earlier, checked, address, command=command, model=model, timeout=timeout, panel=panel
                 )
             )
             echo(json.dumps({"changes": changes}) if as_json else _told(changes))
             raise typer.Exit(1 if changes else 0)
-        certificate = asyncio.run(
+        certificate = run(
             kit.certify(
                 checked,
                 address,
