@@ -51,6 +51,20 @@ def end(service: Service) -> None:
     service.store.runs.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
 
 
+def noted(monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """The names of the reads of the store that have ended, as they end."""
+    ended: list[str] = []
+    call = ServiceCaller.call
+
+    async def note(caller: ServiceCaller, function: Any, *args: Any, **kwargs: Any) -> Any:
+        read = await call(caller, function, *args, **kwargs)
+        ended.append(function.__name__)
+        return read
+
+    monkeypatch.setattr(ServiceCaller, "call", note)
+    return ended
+
+
 async def test_a_watcher_sees_the_run_its_progress_and_its_end(service: Service) -> None:
     service.run(RUN_STATE_RUNNING)
     stream = watch(service)
@@ -90,25 +104,25 @@ async def test_the_watch_of_an_ended_run_reads_the_store_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.run(RUN_STATE_SUCCEEDED)
-    calls: list[str] = []
-    call = ServiceCaller.call
-
-    async def note(caller: ServiceCaller, function: Any, *args: Any, **kwargs: Any) -> Any:
-        calls.append(function.__name__)
-        return await call(caller, function, *args, **kwargs)
-
-    monkeypatch.setattr(ServiceCaller, "call", note)
+    calls = noted(monkeypatch)
     (event,) = await rest(watch(service))
     assert event.run.state == RUN_STATE_SUCCEEDED
     assert calls == ["_first_step"]
 
 
-async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> None:
+async def test_a_watch_ends_with_the_deletion_of_the_run(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The watcher looks only when it is notified: it never sees the moment between the end and the deletion.
+    monkeypatch.setattr(event_stream, "_POLL_SECONDS", 1000.0)
+    calls = noted(monkeypatch)
     service.run(RUN_STATE_RUNNING)
     stream = watch(service)
     await following(stream)
+    await until(lambda: calls == ["_first_step", "_step"])
     end(service)
     service.store.runs.delete("run")
+    service.notifier.notify_progress("run")
     assert await rest(stream) == []
 
 
