@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import sqlite3
 import threading
 import time
 import uuid
@@ -396,7 +397,8 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
     def _prepare(connection: Any, record: object) -> None:
         del record
         connection.isolation_level = None  # transactions begin below, not in the driver
-        for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        _use_wal(connection, busy_seconds)
+        for setting in ("synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
 
     @sa.event.listens_for(engine, "begin")
@@ -406,6 +408,23 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Sets the journal mode of a file, which a new one does not have yet.
+
+    SQLite fails at once, without its own wait, where another connection writes or changes the mode meanwhile.
+    """
+    give_up = time.monotonic() + busy_seconds
+    is_set = False
+    while not is_set:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            is_set = True
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > give_up:
+                raise
+            time.sleep(_FIRST_WAIT_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - spreads processes
 
 
 def _postgres(url: sa.URL, busy_seconds: float) -> sa.Engine:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import ast
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
 from dramaturg.database import StoreError
-from dramaturg.database.database import Database
+from dramaturg.database.database import Database, create_engine
 from dramaturg.database.migrations import Schema, migrate
 from gateway.runs.store.tables import SCHEMA as RUNS
 from services.generation.ledger.store import SCHEMA as LEDGER
@@ -142,6 +145,30 @@ def test_owners_of_one_database_have_their_own_revisions(database: Database, tmp
     )
     migrate(database, theirs)
     assert database.read(lambda connection: sa.inspect(connection).has_table("others"))
+
+
+def test_a_new_file_is_opened_while_another_process_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "database.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        # The other process ends its transaction while this one waits.
+        monkeypatch.setattr(time, "sleep", lambda _: other.execute("ROLLBACK"))
+        database = Database(*create_engine(f"sqlite:///{path}"), retry_seconds=5)
+        assert (
+            database.read(lambda connection: connection.execute(sa.text("PRAGMA journal_mode")).scalar())
+            == "wal"
+        )
+        database.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.undo()
+        database = Database(*create_engine(f"sqlite:///{path}", busy_seconds=0), retry_seconds=5)
+        with pytest.raises(StoreError, match="database is locked"):
+            database.read(lambda connection: None)
+        database.close()
 
 
 def test_a_database_of_the_newest_revision_is_opened_without_alembic(tmp_path: Path) -> None:
