@@ -397,7 +397,7 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
     def _prepare(connection: Any, record: object) -> None:
         del record
         connection.isolation_level = None  # transactions begin below, not in the driver
-        _use_wal(connection, busy_seconds)
+        use_wal(connection, busy_seconds)
         for setting in ("synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
 
@@ -410,7 +410,7 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
     return engine
 
 
-def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+def use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Sets the journal mode of a file, which a new one does not have yet.
 
     SQLite fails at once, without its own wait, where another connection writes or changes the mode meanwhile.

@@ -31,6 +31,7 @@ from dbos import (
     WorkflowStatus,
 )
 
+from dramaturg.database.database import use_wal
 from gateway.runs.engine.policy import BATCHES_PER_GATEWAY
 from gateway.runs.settings import RunsSettings
 
@@ -52,6 +53,7 @@ SQLITE_EXECUTOR = "local"
 _THREADS = 16
 _RUNS_POLL_SECONDS = 0.5
 _BATCHES_POLL_SECONDS = 0.2
+_BUSY_SECONDS = 30
 _NO_LOG = logging.NullHandler()
 
 _ONGOING = ["ENQUEUED", "PENDING"]
@@ -418,7 +420,8 @@ def _wal_engine(file: Path) -> sa.Engine:
         del record
         # Without it two threads could claim the same workflow.
         connection.isolation_level = "IMMEDIATE"
-        for setting in ("busy_timeout=30000", "foreign_keys=ON", "journal_mode=WAL", "synchronous=NORMAL"):
+        use_wal(connection, _BUSY_SECONDS)
+        for setting in (f"busy_timeout={1000 * _BUSY_SECONDS}", "foreign_keys=ON", "synchronous=NORMAL"):
             connection.execute(f"PRAGMA {setting}")
 
     return engine
