@@ -121,10 +121,12 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, t
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        while chunk := await reader.read(_CHUNK):
+        # uvloop raises RuntimeError for what is written to a connection that is closed.
+        while (chunk := await reader.read(_CHUNK)) and not writer.is_closing():
             writer.write(chunk)
             await writer.drain()
-        writer.write_eof()
+        if not writer.is_closing():
+            writer.write_eof()
     except OSError:  # one connection is closed; the other is closed with it
         writer.close()
 

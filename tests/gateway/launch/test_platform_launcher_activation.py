@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
+import uvloop
 
 from dramaturg.testing import until
-from gateway.launch.platform import Activations
+from gateway.launch.platform import Activations, _pump
 
 
 @dataclass
@@ -90,3 +91,22 @@ async def test_an_open_connection_does_not_keep_the_block() -> None:
     await asyncio.sleep(0)  # callbacks of the cancelled connection
     assert service.events == ["started", "stopped"]
     assert reported == []
+
+
+@pytest.mark.parametrize("rest", [b"", b"abc"])
+def test_what_comes_after_the_other_connection_is_closed_is_dropped(rest: bytes) -> None:
+    async def main() -> None:
+        async with EchoService().open() as target:
+            host, port = target.split(":")
+            _, closed = await asyncio.open_connection(host, int(port))
+            closed.transport.abort()
+            with suppress(OSError):
+                await closed.wait_closed()
+            reader = asyncio.StreamReader()
+            reader.feed_data(rest)
+            reader.feed_eof()
+            await _pump(reader, closed)
+
+    # As the command line does.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
