@@ -414,6 +414,13 @@ def use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Sets the journal mode of a file, which a new one does not have yet.
 
     SQLite fails at once, without its own wait, where another connection writes or changes the mode meanwhile.
+
+    Args:
+        connection: A connection without a transaction.
+        busy_seconds: How long to wait for the other connection.
+
+    Raises:
+        sqlite3.OperationalError: The file is still in use after that time, or is no database.
     """
     give_up = time.monotonic() + busy_seconds
     is_set = False
