@@ -100,12 +100,16 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         if request is None:
             await _refuse(context)
         last = None
-        while self._open:
+        while True:
             changed, status = self._changed, self._status(request.service)
             if status != last:
+                # The last change is told although the watch was closed while the one before was sent.
                 yield health_pb2.HealthCheckResponse(status=status)
                 last = status
-            await changed.wait()
+            elif self._open:
+                await changed.wait()
+            else:
+                return
 
     def leave(self) -> None:
         """Reports everything as not serving to ``Check``, and thereby to probes, from now on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServic
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
+from dramaturg.service.health import HealthServicer
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
@@ -115,6 +117,15 @@ async def test_probes_hear_of_a_drain_until_the_last_call_has_ended() -> None:
         await call
         await asyncio.wait_for(draining, 10)
         assert await code(probe(port)) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_watch_that_is_closed_while_it_sends_still_tells_the_last_change() -> None:
+    health = HealthServicer({})
+    watch = health.Watch(health_pb2.HealthCheckRequest(), Mock())
+    assert (await anext(watch)).status == SERVING
+    health.shut_down()
+    health.close()
+    assert [response.status async for response in watch] == [NOT_SERVING]
 
 
 async def test_without_a_port_there_is_none_and_one_in_use_is_an_error() -> None:
