@@ -34,7 +34,7 @@ from dramaturg.judge.sections import (
     states_nothing,
     unknown_steps_note,
 )
-from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.steps import MAX_STEPS, is_blank, split_steps
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
@@ -300,7 +300,9 @@ class StepsForm:
         return Record(
             {
                 "considerations": Text(
-                    "what the script must achieve and what is worth adopting or avoiding", optional=True
+                    "what the script must achieve and what is worth adopting or avoiding",
+                    optional=True,
+                    most=MOST_CHARACTERS,
                 ),
                 "steps": ListOf(Text("one step, in one short sentence, without its number")),
             }

@@ -30,6 +30,10 @@ class Shape(Protocol):
         """The sketch for a model: JSON with hints in place of the values."""
 
 
+MOST_CHARACTERS = 2000
+"""The longest text that a form asks for: some servers bound no longer ones."""
+
+
 @dataclass(frozen=True)
 class Text:
     """A string."""
@@ -38,11 +42,14 @@ class Text:
     """A description of the expected text."""
     optional: bool = False
     """Whether an answer without it is accepted, for example one without a reason."""
+    most: int = 600
+    """The maximum number of characters that a model may write: one that repeats itself goes on with the next
+    member. A longer text is accepted.
+    """
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        del accepted
-        return {"type": "string"}
+        return {"type": "string"} if accepted else {"type": "string", "maxLength": self.most}
 
     def sketch(self, indent: str = "") -> str:
         """The hint, as a string."""

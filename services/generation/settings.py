@@ -81,8 +81,9 @@ class ModelSettings(_Part):
     omit: frozenset[Parameter] = frozenset()
     """The parameters that are never sent: ``temperature``, ``top_p``, ``seed``, ``stop``,
     ``max_output_tokens``, ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``,
-    ``json_object``, ``system_role`` (the instructions begin the user's message), ``stream_options`` and
-    ``prompt_cache``.
+    ``json_schema_ranges`` and ``json_schema_lengths`` (the schema goes without the bounds of numbers and
+    lists, and of texts), ``json_object``, ``system_role`` (the instructions begin the user's message),
+    ``stream_options`` and ``prompt_cache``.
     Parameters that a model refuses need not be listed: they are dropped and remembered.
     """
     token_parameter: TokenParameter | None = None

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from dramaturg.judge import roles
 from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaQuestion
-from dramaturg.judge.shapes import Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, Text
 from dramaturg.judge.spec import criteria_spec
 
-_REASONING = {"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")}
+_REASONING = {"walk": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)}
 
 SPEC = criteria_spec(
     role=roles.SCRIPT_JUDGE,

@@ -141,6 +141,8 @@ class Imitation(Protocol):
     models_path: str
     lacks: frozenset[str]
     """The parameters that the API does not have."""
+    refused_keywords: ClassVar[frozenset[str]] = frozenset()
+    """The keywords for which the API refuses a schema, as its documentation says."""
 
     def answer(self, said: Said, asked: Asked) -> Body: ...
 
@@ -149,6 +151,17 @@ class Imitation(Protocol):
     def asked(self, body: Body, request: web.Request) -> Asked: ...
 
     def listed(self, names: Sequence[str]) -> Body: ...
+
+
+LENGTHS = frozenset({"minLength", "maxLength"})
+RANGES = frozenset({"minimum", "maximum", "minItems", "maxItems"})
+
+
+def keywords(schema: Any) -> set[str]:
+    """All names of members in a schema."""
+    if isinstance(schema, list):
+        return set().union(*map(keywords, schema))
+    return {*schema}.union(*map(keywords, schema.values())) if isinstance(schema, dict) else set()
 
 
 def _error(fault: Fault) -> tuple[Body, Mapping[str, str]]:
@@ -259,6 +272,7 @@ class Responses(Imitation):
 
     kind, extra, path, models_path = "openai", "openai", "/v1/responses", "/v1/models"
     lacks = frozenset({"seed", "stop"})
+    refused_keywords = LENGTHS
 
     def answer(self, said: Said, asked: Asked) -> Body:
         content: Body = {"type": "output_text", "text": said.text, "annotations": []}
@@ -339,6 +353,7 @@ class Messages(Imitation):
 
     kind, extra, path, models_path = "anthropic", "anthropic", "/v1/messages", "/v1/models"
     lacks = frozenset({"seed", "logprobs", "top_logprobs"})
+    refused_keywords = LENGTHS | RANGES
     _finish: ClassVar = {
         "stop": "end_turn",
         "length": "max_tokens",
@@ -425,6 +440,7 @@ class Gemini(Imitation):
     kind, extra = "google", "google.genai"
     path, models_path = "/v1/models/{model}:generateContent", "/v1/models"
     lacks: frozenset[str] = frozenset()
+    refused_keywords = LENGTHS
     _finish: ClassVar = {
         "stop": "STOP",
         "length": "MAX_TOKENS",
@@ -509,6 +525,7 @@ class Converse(Imitation):
     kind, extra = "bedrock", "boto3"
     path, models_path = "/model/{model}/converse", "/foundation-models"
     lacks = frozenset({"seed", "logprobs", "top_logprobs"})
+    refused_keywords = LENGTHS | RANGES
     _finish: ClassVar = {
         "stop": "end_turn",
         "length": "max_tokens",
@@ -626,7 +643,7 @@ class ImitationServer:
         self.bodies.append(body)
         self.headers.append(request.headers)
         self.asked.append(asked)
-        said = self.script(asked)
+        said = self._said(asked)
         if isinstance(said, asyncio.Event):
             try:
                 await said.wait()
@@ -647,11 +664,17 @@ class ImitationServer:
         asked = self.imitation.asked(body, cast("web.Request", request))
         self.asked.append(asked)
         self.batched.append(asked)
-        said = self.script(asked)
+        said = self._said(asked)
         if isinstance(said, Fault):
             return said.status, self.imitation.fault(said)[0]
         assert isinstance(said, Said)
         return 200, self.imitation.answer(said, asked)
+
+    def _said(self, asked: Asked) -> Said | Fault | Raw | asyncio.Event:
+        refused = keywords(asked.schema) & self.imitation.refused_keywords
+        if refused:
+            return Fault(400, f"Invalid schema for response_format: '{min(refused)}' is not permitted.")
+        return self.script(asked)
 
     def _respond(self, said: Said | Fault, asked: Asked) -> web.Response:
         if isinstance(said, Fault):

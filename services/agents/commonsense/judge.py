@@ -13,7 +13,7 @@ from dramaturg.judge import roles, verdicts
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CriteriaQuestion
-from dramaturg.judge.shapes import Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, Text
 from dramaturg.judge.spec import criteria_spec
 from services.agents.offline import DESCRIPTION, VERSION
 
@@ -48,7 +48,7 @@ SPEC = criteria_spec(
     prompts=Path(__file__).parent / "prompts",
     question=CriteriaQuestion(
         "commonsense",
-        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")},
+        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)},
     ),
     offline=lambda _: judge_contract(OfflineCommonsense()),
 )

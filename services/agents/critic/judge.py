@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dramaturg.judge import roles
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaQuestion
-from dramaturg.judge.shapes import Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, Text
 from dramaturg.judge.spec import criteria_spec
 from dramaturg.service.contract import Contract
 
@@ -29,14 +29,15 @@ SPEC = criteria_spec(
     question=CriteriaQuestion(
         "critique_alone",
         shown=(CONSTRAINTS,),
-        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...")},
+        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)},
     ),
     comparison=CriteriaQuestion(
         "critique",
         shown=(CONSTRAINTS, REFERENCE),
         reasoning={
             "comparison": Text(
-                "what each step does: 1: ..., 2: ..., 3: ..., then what the reference has besides"
+                "what each step does: 1: ..., 2: ..., 3: ..., then what the reference has besides",
+                most=MOST_CHARACTERS,
             )
         },
     ),

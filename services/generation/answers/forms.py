@@ -85,6 +85,9 @@ def _core_schema(schema: Any, depth: int) -> CoreSchema:
         return _array(schema, depth)
     if kind == "string" and said <= {"type", "enum"}:
         return _string(schema)
+    if kind == "string" and said <= {"type", "minLength", "maxLength"}:
+        fewest, most = schema.get("minLength"), schema.get("maxLength")
+        return core_schema.str_schema(min_length=fewest, max_length=most, strict=True)
     if kind in {"integer", "number"} and said <= {"type", "minimum", "maximum"}:
         return _number(schema, whole=kind == "integer")
     if kind == "boolean" and said == {"type"}:
@@ -159,6 +162,7 @@ class JsonForm:
         "accepted_text",
         "digest",
         "is_strict",
+        "keywords",
         "name",
         "optional_members",
         "schema",
@@ -172,6 +176,8 @@ class JsonForm:
     """The accepted schema as JSON; empty where it is the schema."""
     digest: str
     """The SHA-256, in lower-case hexadecimal, of the name and the schema."""
+    keywords: frozenset[str]
+    """The keywords that the schema uses anywhere."""
     optional_members: frozenset[str]
     """The names of the members that the accepted schema requires nowhere, for example of reasons."""
     is_strict: bool
@@ -192,6 +198,7 @@ class JsonForm:
         self.accepted_text = accepted
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
+        self.keywords = frozenset(_keywords(self.schema))
         self.digest = hashlib.sha256(f"{name}\n{self.text}".encode(errors="replace")).hexdigest()
         self._validator, self._compiled_schema = compiled.validator, compiled.compiled_schema
         self.optional_members = frozenset()
@@ -212,6 +219,10 @@ class JsonForm:
 
     def __repr__(self) -> str:
         return f"JsonForm({self.name!r}, {self.text!r})"
+
+    def text_without(self, keywords: frozenset[str]) -> str:
+        """The schema as compact JSON, without constraints by these keywords."""
+        return _text_without(self.text, keywords) if keywords & self.keywords else self.text
 
     def arranged(self, value: object) -> Any:
         """Returns a fitting value with its members in the schema's order.
@@ -370,6 +381,47 @@ def _subschemas(part: Any) -> Iterator[Mapping[str, Any]]:
     elif isinstance(part, list):
         for value in part:
             yield from _subschemas(value)
+
+
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""The keywords whose members are subschemas by a name of any kind."""
+_VALUES = frozenset({"enum", "const", "default", "examples"})
+"""The keywords that hold values, not schemas."""
+
+
+def _keywords(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _keywords(part)
+    elif isinstance(schema, dict):
+        yield from schema
+        for name, part in schema.items():
+            if name in _NAMED and isinstance(part, dict):
+                for named in part.values():
+                    yield from _keywords(named)
+            elif name not in _VALUES:
+                yield from _keywords(part)
+
+
+@lru_cache(maxsize=256)
+def _text_without(text: str, keywords: frozenset[str]) -> str:
+    return json.dumps(_without(json.loads(text), keywords), ensure_ascii=False, separators=(",", ":"))
+
+
+def _without(schema: Any, keywords: frozenset[str]) -> Any:
+    if isinstance(schema, list):
+        return [_without(part, keywords) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: part
+        if name in _VALUES
+        else {named: _without(one, keywords) for named, one in part.items()}
+        if name in _NAMED and isinstance(part, dict)
+        else _without(part, keywords)
+        for name, part in schema.items()
+        if name not in keywords
+    }
 
 
 def _describe(error: ValidationError) -> str:

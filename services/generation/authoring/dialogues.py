@@ -16,7 +16,7 @@ from dramaturg.judge.excerpts import DialogueLimits, Excerpt, dialogue_excerpt, 
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import Prompt, PromptLibrary
-from dramaturg.judge.shapes import Choice, Record, Shape, Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, Choice, Record, Shape, Text
 from dramaturg.service.errors import invalid
 from services.generation.author import Author, labelled, with_defaults
 
@@ -51,7 +51,7 @@ class UserTurnForm:
     @property
     def shape(self) -> Record:
         """The strategy where there is a choice, then the utterance."""
-        said = Text("what you say next to the simulator, word for word")
+        said = Text("what you say next to the simulator, word for word", most=MOST_CHARACTERS)
         members: dict[str, Shape] = {} if self.own_strategy else {"strategy": _STRATEGY}
         return Record(members | {"utterance": said})
 
@@ -205,7 +205,9 @@ class SimulationTaskForm:
         {
             "idea": Text("what is simulated, why it is new, and what knowledge it takes", optional=True),
             "name": Text("a short noun phrase that names the task"),
-            "description": Text("one paragraph: the task and its input, its output, the first request"),
+            "description": Text(
+                "one paragraph: the task and its input, its output, the first request", most=MOST_CHARACTERS
+            ),
             "request_type": Text("the general form of a request, in a few words"),
         }
     )

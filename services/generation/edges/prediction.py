@@ -30,7 +30,7 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Question
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
 from dramaturg.judge.refusals import is_refusal
-from dramaturg.judge.shapes import Record, Text
+from dramaturg.judge.shapes import MOST_CHARACTERS, Record, Text
 from dramaturg.judge.short_answers import CONTINUED, options_of
 from dramaturg.service import threads
 from dramaturg.service.errors import ServiceError
@@ -47,7 +47,9 @@ from services.generation.edges.answers import (
 
 _SHAPE = Record(
     {
-        "reasoning": Text("what needs what, and what can happen side by side", optional=True),
+        "reasoning": Text(
+            "what needs what, and what can happen side by side", optional=True, most=MOST_CHARACTERS
+        ),
         "edges": EDGES,
     }
 )

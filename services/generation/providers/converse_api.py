@@ -26,7 +26,7 @@ from services.generation.providers.packages import (
     token_counts,
     wants_object,
 )
-from services.generation.providers.parameters import Dialect, Parameter
+from services.generation.providers.parameters import SCHEMA_BOUNDS, Dialect, Parameter
 
 CONNECT_SECONDS = 10.0
 
@@ -39,7 +39,7 @@ class ConverseApi(Api):
     """
 
     kind = "bedrock"
-    never = frozenset({Parameter.SEED, Parameter.LOGPROBS, Parameter.TOP_LOGPROBS})
+    never = frozenset({Parameter.SEED, Parameter.LOGPROBS, Parameter.TOP_LOGPROBS, *SCHEMA_BOUNDS})
 
     def __init__(self, connection: Connection) -> None:
         self._threads = ThreadPoolExecutor(connection.most_requests, "bedrock")

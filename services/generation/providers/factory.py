@@ -29,7 +29,7 @@ from services.generation.providers.base import InstrumentedProvider, KeyFilter, 
 from services.generation.providers.model_file import ModelFileProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.packages import Api, Connection, PackageProvider
-from services.generation.providers.parameters import Dialect, TokenParameter
+from services.generation.providers.parameters import Dialect, Parameter, TokenParameter
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
@@ -390,7 +390,7 @@ def _streams(table: EndpointSettings) -> bool:
 
 def _dialect(settings: ModelSettings, kind: str, *, at_openai: bool) -> Dialect:
     return Dialect(
-        omit=settings.omit,
+        omit=settings.omit | {Parameter.JSON_SCHEMA_LENGTHS} if at_openai else settings.omit,
         token_parameter=settings.token_parameter or ("max_completion_tokens" if at_openai else "max_tokens"),
         default_output_tokens=settings.max_output_tokens,
         most_output_tokens=settings.max_output_tokens_limit,

@@ -40,7 +40,7 @@ class GeminiApi(Api, BatchApi):
 
     kind = "google"
     most_bytes = 15 << 20
-    never: frozenset[Parameter] = frozenset({Parameter.PROMPT_CACHE})
+    never: frozenset[Parameter] = frozenset({Parameter.PROMPT_CACHE, Parameter.JSON_SCHEMA_LENGTHS})
 
     def __init__(self, connection: Connection) -> None:
         self._headers = connection.headers

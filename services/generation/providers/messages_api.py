@@ -32,7 +32,7 @@ from services.generation.providers.packages import (
     token_counts,
     wants_object,
 )
-from services.generation.providers.parameters import Dialect, Parameter
+from services.generation.providers.parameters import SCHEMA_BOUNDS, Dialect, Parameter
 
 DEFAULT_OUTPUT_TOKENS = 4096
 """The cap where neither the call nor the settings state one: the API requires one."""
@@ -56,7 +56,7 @@ class MessagesApi(Api, BatchApi):
     kind = "anthropic"
     most_bytes = 100 << 20
     key_length = KEY_LENGTH
-    never = frozenset({Parameter.SEED, Parameter.LOGPROBS, Parameter.TOP_LOGPROBS})
+    never = frozenset({Parameter.SEED, Parameter.LOGPROBS, Parameter.TOP_LOGPROBS, *SCHEMA_BOUNDS})
 
     def __init__(self, connection: Connection) -> None:
         self.batches = self

@@ -66,7 +66,10 @@ def request_body(call: Call, dialect: Dialect) -> bytes:
         if Parameter.JSON_SCHEMA in omit:
             messages = with_schema(messages, form)
         if "response_format" not in dialect.extra_body:
-            form_sent = _response_format(form, Parameter.JSON_SCHEMA in omit, Parameter.JSON_OBJECT in omit)
+            if Parameter.JSON_SCHEMA not in omit:
+                form_sent = _response_format(form.name, dialect.schema(call), form.is_strict)
+            elif Parameter.JSON_OBJECT not in omit:
+                form_sent = b',"response_format":{"type":"json_object"}'
     if Parameter.SYSTEM_ROLE in omit:
         messages = without_system(messages)
     return b'{"model":%b,"messages":[%b]%b%b}' % (
@@ -100,12 +103,9 @@ def _content(said: Message) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _response_format(form: JsonForm, without_schema: bool, without_object: bool) -> bytes:
+def _response_format(name: str, schema: str, is_strict: bool) -> bytes:
     """The last member of the body, with the comma before it: the same for every call of a form."""
-    if without_schema:
-        return b"" if without_object else b',"response_format":{"type":"json_object"}'
-    name, schema, strict = to_json(form.name), form.text.encode(), to_json(form.is_strict)
-    described = b'{"name":%b,"schema":%b,"strict":%b}' % (name, schema, strict)
+    described = b'{"name":%b,"schema":%b,"strict":%b}' % (to_json(name), schema.encode(), to_json(is_strict))
     return b',"response_format":{"type":"json_schema","json_schema":%b}' % described
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, FailureKind, Message, ProviderError, Role
 from services.generation.providers.base import BatchProvider, KeyFilter, Reading
 from services.generation.providers.openai_compatible import with_schema, without_system
@@ -382,9 +381,21 @@ def conversation(call: Call, dialect: Dialect) -> tuple[str, list[Message]]:
     return "\n\n".join(instructions), list(without_system(tuple(others)))
 
 
-def schema(call: Call, dialect: Dialect) -> JsonForm | None:
-    """The form whose schema the endpoint is to enforce."""
-    return None if Parameter.JSON_SCHEMA in dialect.omit else call.json_form
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema that an endpoint is to enforce."""
+
+    name: str
+    text: str
+    is_strict: bool
+
+
+def schema(call: Call, dialect: Dialect) -> Schema | None:
+    """The schema that the endpoint is to enforce, if any."""
+    form = call.json_form
+    if form is None or Parameter.JSON_SCHEMA in dialect.omit:
+        return None
+    return Schema(form.name, dialect.schema(call), form.is_strict)
 
 
 def wants_object(call: Call, dialect: Dialect) -> bool:

@@ -33,6 +33,10 @@ class Parameter(StrEnum):
     TOP_LOGPROBS = "top_logprobs"
     JSON_SCHEMA = "json_schema"
     """A JSON Schema that the endpoint enforces; ``json_object`` takes its place."""
+    JSON_SCHEMA_RANGES = "json_schema_ranges"
+    """The bounds of numbers and lists in a schema; without it the schema is sent without bounds."""
+    JSON_SCHEMA_LENGTHS = "json_schema_lengths"
+    """The bounds of texts in a schema; without it the schema is sent without them."""
     JSON_OBJECT = "json_object"
     """JSON of any form that the endpoint enforces; the schema in the instructions takes its place."""
     SYSTEM_ROLE = "system_role"
@@ -41,6 +45,17 @@ class Parameter(StrEnum):
     """The token counts of a streamed answer."""
     PROMPT_CACHE = "prompt_cache"
     """The mark after the instructions, for APIs that cache prompts at marks alone."""
+
+
+SCHEMA_BOUNDS: Mapping[Parameter, frozenset[str]] = {
+    Parameter.JSON_SCHEMA_LENGTHS: frozenset({"minLength", "maxLength"}),
+    Parameter.JSON_SCHEMA_RANGES: frozenset(
+        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems"}
+    ),
+}
+"""The keywords of JSON Schema that an endpoint may refuse while it enforces the rest of a schema."""
+_UNSEEN = frozenset({Parameter.STREAM_OPTIONS, Parameter.PROMPT_CACHE, *SCHEMA_BOUNDS})
+"""What is left out without an effect on what an answer may say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,12 @@ class Dialect:
             return cap
         return min(cap, self.most_output_tokens)
 
+    def schema(self, call: Call) -> str:
+        """The schema of a call with a form, without the keywords that are not sent; compact JSON."""
+        assert call.json_form is not None
+        refused = [SCHEMA_BOUNDS[parameter] for parameter in SCHEMA_BOUNDS if parameter in self.omit]
+        return call.json_form.text_without(frozenset().union(*refused))
+
     def sends(self, call: Call) -> list[Parameter]:
         """What of ``call`` is sent, in the order of ``Parameter``."""
         return [parameter for parameter in requested(call, self) if parameter not in self.omit]
@@ -87,7 +108,7 @@ class Dialect:
         if not self.omit:
             return ()
         omitted = {parameter for parameter in requested(call, self) if parameter in self.omit}
-        omitted -= {Parameter.STREAM_OPTIONS, Parameter.PROMPT_CACHE}
+        omitted -= _UNSEEN
         if Parameter.JSON_SCHEMA not in omitted:
             omitted.discard(Parameter.JSON_OBJECT)
         return tuple(sorted(omitted)) if omitted else ()
@@ -114,6 +135,7 @@ def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
             yield Parameter.TOP_LOGPROBS
     if call.json_form is not None:
         yield Parameter.JSON_SCHEMA
+        yield from (one for one in SCHEMA_BOUNDS if SCHEMA_BOUNDS[one] & call.json_form.keywords)
         yield Parameter.JSON_OBJECT
     if any(message.role is Role.SYSTEM for message in call.messages):
         yield Parameter.SYSTEM_ROLE
@@ -204,6 +226,17 @@ _REFUSES = re.compile(
     r"|error|maximum|strictly",
     re.IGNORECASE,
 )
+_TOO_MUCH = r"features? not supported|(?:parse|compile|invalid|build) (?:the )?grammar|repetition"
+"""A part of a schema is refused, and not said which."""
+_KEYWORDS = {
+    Parameter.JSON_SCHEMA_LENGTHS: re.compile(
+        rf"(?<![A-Za-z])(?:min|max)Length(?![A-Za-z])|(?i:{_TOO_MUCH})"
+    ),
+    Parameter.JSON_SCHEMA_RANGES: re.compile(
+        r"(?<![A-Za-z])(?:(?:min|max)Items|exclusiveM(?:in|ax)imum|multipleOf)(?![A-Za-z])"
+        rf"|['\"`]m(?:in|ax)imum['\"`]|propert(?:y|ies):? [^.]*\bm(?:in|ax)imum\b|(?i:{_TOO_MUCH})"
+    ),
+}
 _EITHER = re.compile(
     r"temperature\W+(?:and|or)\W+top_?p|top_?p\W+(?:and|or)\W+temperature|only one", re.IGNORECASE
 )
@@ -240,6 +273,10 @@ def refused_parameter(refusal: Refusal, sent: Collection[Parameter]) -> Paramete
         return Parameter.TOP_P
     if _FAILED_GENERATION.search(f"{refusal.code} {refusal.said}"):
         return next((parameter for parameter in _FORMS if parameter in sent), None)
+    if Parameter.JSON_SCHEMA in sent:
+        for parameter, keyword in _KEYWORDS.items():
+            if parameter in sent and keyword.search(refusal.said):
+                return parameter
     for name in refusal.params:
         found = _earliest(name, sent)
         if found is not None:

@@ -46,7 +46,7 @@ class ResponsesApi(Api, BatchApi):
 
     kind = "openai"
     most_bytes = 100 << 20
-    never = frozenset({Parameter.SEED, Parameter.STOP})
+    never = frozenset({Parameter.SEED, Parameter.STOP, Parameter.JSON_SCHEMA_LENGTHS})
 
     def __init__(self, connection: Connection) -> None:
         self.batches = self

@@ -240,14 +240,16 @@ def test_only_steps_that_do_not_pass_need_an_entry(
     assert (verdict.score if verdict.HasField("score") else None) == (score and pytest.approx(score))
 
 
-def test_lists_are_capped_for_the_model_and_accepted_at_any_length() -> None:
+def test_lists_and_texts_are_capped_for_the_model_and_accepted_at_any_length() -> None:
     form = VerdictsForm.of(criteria.ABSEVAL, step_count=300, constraints=CONSTRAINTS)
     asked, accepted = (json.loads(text) for text in (answers.schema(form), answers.accepted_schema(form)))
     listed = asked["properties"]["satisfies_constraints"]["properties"]["constraints"]
     assert (listed["minItems"], listed["maxItems"]) == (2, 2)
     assert asked["properties"]["executable"]["properties"]["steps"]["maxItems"] == 20
     assert asked["properties"]["no_missing_steps"]["properties"]["findings"]["maxItems"] == 10
-    assert "Items" not in json.dumps(accepted)
+    finding = asked["properties"]["no_missing_steps"]["properties"]["findings"]["items"]["properties"]
+    assert finding["problem"]["maxLength"] == finding["missing_step"]["maxLength"] == 600
+    assert not any(word in json.dumps(accepted) for word in ("Items", "maxLength"))
 
 
 def test_a_missing_first_step_is_told_to_stand_after_step_0() -> None:

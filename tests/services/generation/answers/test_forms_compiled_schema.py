@@ -52,6 +52,8 @@ SCHEMAS: st.SearchStrategy[dict[str, Any]] = st.recursive(
     st.sampled_from(
         [
             dict[str, Any](type="string"),
+            {"type": "string", "maxLength": 2},
+            {"type": "string", "minLength": 1, "description": "a text"},
             {"type": "string", "enum": ["pass", "fail"]},
             {"type": "boolean"},
             {"type": "null", "title": "nothing"},
@@ -96,7 +98,7 @@ JUDGES = {
                 "type": "object",
                 "properties": {
                     "steps": {"type": "array", "items": {"type": "integer"}},
-                    "problem": {"type": "string"},
+                    "problem": {"type": "string", "maxLength": 600},
                 },
                 "required": ["steps", "problem"],
                 "additionalProperties": False,

@@ -324,3 +324,13 @@ def test_an_accepted_schema_decides_which_members_may_be_missing() -> None:
     assert "part-removed" in last.repairs
     assert parse_answer('{"b":{"verdict":"perhaps"}}', weaker, is_last=True).json is None
     assert parse_answer(partial, strict, is_last=True).json is None
+
+
+def test_a_text_is_accepted_at_any_length() -> None:
+    accepted = json.dumps(SECTIONS)
+    bounded = accepted.replace('"reason": {"type": "string"}', '"reason": {"type": "string", "maxLength": 9}')
+    assert bounded != accepted
+    section = {"reason": "longer than that", "verdict": "pass"}
+    text = json.dumps({"a": section, "b": section}, separators=(",", ":"))
+    assert parse_answer(text, JsonForm("sections", bounded, accepted)).json == text
+    assert parse_answer(text, JsonForm("sections", bounded)).json is None

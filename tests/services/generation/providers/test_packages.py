@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -39,6 +40,7 @@ from tests.support.api_imitations import (
     Said,
     Script,
     imitate,
+    keywords,
 )
 from tests.support.generation import generation_settings
 from tests.support.ports import free_port
@@ -48,6 +50,26 @@ FORM = JsonForm(
     "verdict",
     '{"type":"object","properties":{"met":{"type":"boolean"}},"required":["met"],"additionalProperties":false}',
 )
+BOUNDED = JsonForm(
+    "verdict",
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "reason": {"type": "string", "maxLength": 600},
+                "steps": {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 1, "maximum": 9},
+                    "maxItems": 20,
+                },
+            },
+            "required": ["reason", "steps"],
+            "additionalProperties": False,
+        }
+    ),
+    '{"type": "object"}',
+)
+BOUNDS = frozenset({"maxLength", "minimum", "maximum", "maxItems"})
 JSON = '{"met": true}'
 PNG = Image(b"\x89PNG\r\n\x1a\n?>", "image/png")
 JPEG = Image(b"\xff\xd8\xff\xfe", "image/jpeg")
@@ -93,7 +115,7 @@ class Behaviour:
     name: str
     script: Script
     expect: Callable[[Answer, list[Asked], frozenset[str]], Any]
-    """Whether the answer and the requests are right, for an API that lacks these parameters."""
+    """Whether the answer and the requests are right, for an API that lacks these parameters and keywords."""
     call: Call = field(default_factory=lambda: CALL)
 
 
@@ -175,6 +197,31 @@ BEHAVIOURS = (
         says(text=JSON),
         lambda a, q, _: a.text == JSON and q[0].schema is not None and q[0].schema["required"] == ["met"],
         replace(CALL, json_form=FORM),
+    ),
+    Behaviour(
+        "bounds of a schema",
+        says(text='{"reason": "a", "steps": []}'),
+        # An API enforces the rest of the schema, and is not asked twice.
+        lambda a, q, lacks: (
+            len(q) == 1
+            and a.omitted == ()
+            and q[0].schema is not None
+            and keywords(q[0].schema) & BOUNDS == BOUNDS - lacks
+            and {"reason", "steps", "required"} <= keywords(q[0].schema)
+        ),
+        replace(CALL, json_form=BOUNDED),
+    ),
+    Behaviour(
+        "refused bounds",
+        lambda asked: (
+            Fault(
+                400, "output_config.format.schema: For 'string' type, property 'maxLength' is not supported"
+            )
+            if "maxLength" in keywords(asked.schema)
+            else Said(JSON)
+        ),
+        lambda a, q, _: a.omitted == () and q[-1].schema is not None and len(q) <= 3,
+        replace(CALL, json_form=BOUNDED),
     ),
     Behaviour(
         "refused schema",
@@ -274,7 +321,8 @@ async def test_an_answer_means_the_same(kind: str, behaviour: Behaviour) -> None
     if behaviour.name == "the key in an answer" and kind == "bedrock":
         pytest.skip("the secret of AWS signs requests and is never sent")
     answer, server = await ask(kind, behaviour.script, behaviour.call)
-    assert behaviour.expect(answer, server.asked, server.imitation.lacks), (answer, server.bodies)
+    lacks = server.imitation.lacks | server.imitation.refused_keywords
+    assert behaviour.expect(answer, server.asked, lacks), (answer, server.bodies)
 
 
 FAULTS: Mapping[str, tuple[Fault | Raw, FailureKind, bool]] = {
@@ -422,6 +470,20 @@ async def test_the_fixed_part_is_marked_where_the_api_needs_it(kind: str, refuse
     assert server.asked[0].marked is needs
     assert server.asked[-1].marked is (needs and not refused)
     assert answer.omitted == ()
+
+
+async def test_bounds_that_a_model_refuses_are_left_out_of_all_schemas() -> None:
+    def script(asked: Asked) -> Said | Fault:
+        refused = "maxLength" in keywords(asked.schema)
+        return Fault(400, "In context=(), 'maxLength' is not permitted.") if refused else Said("{}")
+
+    another = JsonForm("another", BOUNDED.text.replace("600", "300"), BOUNDED.accepted_text)
+    async with imitate("chat", script) as server, opened(server) as provider:
+        for form in (BOUNDED, another):
+            await provider.complete(replace(CALL, json_form=form), Until(20))
+        # The first call and its probe are refused.
+        assert ["maxLength" in keywords(asked.schema) for asked in server.asked] == [True, True, False, False]
+    assert all({"maximum", "maxItems"} <= keywords(asked.schema) for asked in server.asked)
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"], indirect=True)

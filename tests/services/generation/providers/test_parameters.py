@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Call, Message, Role, Sampling
-from services.generation.providers.parameters import Dialect, Parameter, step_down
+from services.generation.providers.parameters import SCHEMA_BOUNDS, Dialect, Parameter, step_down
 from services.generation.providers.refusals import Refusal
 from services.generation.providers.transport import Response
 
@@ -719,6 +720,84 @@ def test_a_form_is_stepped_down_to_any_json_and_then_to_none() -> None:
         assert step is not None
         assert step.parameter is expected
         dialect = step.dialect
+
+
+BOUNDED = replace(
+    EVERYTHING,
+    json_form=JsonForm(
+        "verdict",
+        '{"type":"object","properties":{"maximum":{"type":"string","maxLength":9},'
+        '"n":{"type":"integer","minimum":1}},"required":["maximum"],"additionalProperties":false}',
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "parameter"),
+    [
+        (
+            error(
+                "Invalid schema for response_format 'verdict': In context=('properties', 'maximum'), 'maxLength' is "
+                "not permitted.",
+                param="response_format",
+            ),
+            Parameter.JSON_SCHEMA_LENGTHS,
+        ),
+        (
+            error("output_config.format.schema: For 'integer' type, property 'minimum' is not supported"),
+            Parameter.JSON_SCHEMA_RANGES,
+        ),
+        (
+            error("output_format.schema: For 'integer' type, properties maximum, minimum are not supported"),
+            Parameter.JSON_SCHEMA_RANGES,
+        ),
+        (
+            error(
+                "output_config.format.schema: For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+            ),
+            Parameter.JSON_SCHEMA_RANGES,
+        ),
+        (
+            error("The provided JSON schema contains features not supported by xgrammar."),
+            Parameter.JSON_SCHEMA_LENGTHS,
+        ),
+        (error("Failed to parse grammar"), Parameter.JSON_SCHEMA_LENGTHS),
+        (
+            error("response_format of type 'json_schema' is not supported with this model."),
+            Parameter.JSON_SCHEMA,
+        ),
+        (
+            error("This model's maximum number of output tokens is 4096; max_tokens is too large"),
+            Parameter.MAX_OUTPUT_TOKENS,
+        ),
+    ],
+)
+def test_bounds_of_a_schema_are_left_out_before_the_schema(said: str, parameter: Parameter) -> None:
+    step = step_down(Dialect(), BOUNDED, refusal(400, said))
+    assert step is not None
+    assert step.parameter is parameter
+    assert step.dialect.omitted(BOUNDED) == (("json_schema",) if parameter is Parameter.JSON_SCHEMA else ())
+
+
+def test_a_schema_without_bounds_keeps_the_rest() -> None:
+    without = Dialect(omit=frozenset(SCHEMA_BOUNDS))
+    assert json.loads(without.schema(BOUNDED)) == {
+        "type": "object",
+        "properties": {"maximum": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["maximum"],
+        "additionalProperties": False,
+    }
+    assert without.schema(EVERYTHING) == EVERYTHING.json_form.text  # type: ignore[union-attr]
+
+
+def test_bounds_that_a_model_never_takes_are_refused_once_and_not_the_schema() -> None:
+    dialect, refused = Dialect(), []
+    for _ in range(3):
+        step = step_down(dialect, BOUNDED, refusal(400, error("Failed to parse grammar")))
+        assert step is not None
+        dialect = step.dialect
+        refused.append(step.parameter)
+    assert refused == [*SCHEMA_BOUNDS, Parameter.JSON_SCHEMA]
 
 
 def test_a_model_that_only_streams_is_streamed_to() -> None:
