@@ -34,12 +34,14 @@ from dramaturg.judge.sections import (
     states_nothing,
     unknown_steps_note,
 )
-from dramaturg.judge.shapes import MOST_CHARACTERS, ListOf, Number, Record, Shape, Text
+from dramaturg.judge.shapes import ENTRY_CHARACTERS, MOST_CHARACTERS, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.steps import MAX_STEPS, is_blank, split_steps
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
-_MOST_FINDINGS = 10
-"""The maximum number of findings, and of the steps of one."""
+_MOST_FINDINGS = 5
+"""The maximum number of findings that a model may write."""
+_MOST_STEPS = 10
+"""The maximum number of steps of one finding."""
 _PROBLEMS = {
     verdict_pb2.FINDING_KIND_MISSING_STEP: "why the goal needs it",
     verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "why this step does not serve the goal",
@@ -113,7 +115,9 @@ class FindingsSection:
     def _finding_members(self) -> dict[str, Shape]:
         members: dict[str, Shape] = {}
         if self._missing:
-            members["missing_step"] = Text("the step that should be there", optional=True)
+            members["missing_step"] = Text(
+                "the step that should be there", optional=True, most=ENTRY_CHARACTERS
+            )
         if self.step_count:
             members["steps"] = ListOf(
                 Number(
@@ -122,9 +126,9 @@ class FindingsSection:
                     else "a step's number"
                 ),
                 optional=True,
-                most=1 if self._missing else _MOST_FINDINGS,
+                most=1 if self._missing else _MOST_STEPS,
             )
-        members["problem"] = Text(_PROBLEMS[self.kind], optional=True)
+        members["problem"] = Text(_PROBLEMS[self.kind], optional=True, most=ENTRY_CHARACTERS)
         return members | GRADED if self.graded else members
 
     def _finding(self, entry: Mapping[str, Any]) -> Finding:

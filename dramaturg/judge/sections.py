@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Severity, StepNote, Verdict
-from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
+from dramaturg.judge.shapes import ENTRY_CHARACTERS, Choice, ListOf, Number, Record, Shape, Text
 from dramaturg.judge.short_answers import option_of, options_of
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
@@ -160,7 +160,7 @@ class ItemsSection:
         """The items, then the verdict."""
         members: dict[str, Shape] = {
             self.item_name: Number(_NUMBERS[self.item_name]),
-            "reason": Text(_REASONS[self.item_name], optional=True),
+            "reason": Text(_REASONS[self.item_name], optional=True, most=ENTRY_CHARACTERS),
         }
         if self.step_count:
             steps = Number("the number of a step that breaks it")
@@ -299,7 +299,7 @@ SHAPE = ListOf(
     Record(
         {
             "step": Number("a step's number; leave out steps that can be done"),
-            "needs": Text("what it needs that is not there", optional=True),
+            "needs": Text("what it needs that is not there", optional=True, most=ENTRY_CHARACTERS),
             "possible": Choice(("yes", "no", "unsure"), accepts_any=True),
         }
     ),

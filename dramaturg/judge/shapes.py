@@ -32,6 +32,8 @@ class Shape(Protocol):
 
 MOST_CHARACTERS = 2000
 """The longest text that a form asks for: some servers bound no longer ones."""
+ENTRY_CHARACTERS = 300
+"""The longest text in an entry of a list: a model that repeats itself does so in each entry."""
 
 
 @dataclass(frozen=True)

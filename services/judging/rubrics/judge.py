@@ -62,7 +62,7 @@ from dramaturg.judge.sections import (
     stated_severity,
     stated_text,
 )
-from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
+from dramaturg.judge.shapes import ENTRY_CHARACTERS, Choice, ListOf, Number, Record, Text
 from dramaturg.judge.spec import JudgeSpec, OfflineSettings
 from dramaturg.judge.verdicts import abstained, failed, finding, of_units, passed, scored
 from dramaturg.service.errors import ServiceError
@@ -83,8 +83,8 @@ _QUOTES = ListOf(
     Record(
         {
             "part": Choice(PARTS, accepts_any=True),
-            "quote": Text("words of that part that show it, copied exactly"),
-            "problem": Text("what is wrong with them", optional=True),
+            "quote": Text("words of that part that show it, copied exactly", most=ENTRY_CHARACTERS),
+            "problem": Text("what is wrong with them", optional=True, most=ENTRY_CHARACTERS),
             **GRADED,
         }
     ),

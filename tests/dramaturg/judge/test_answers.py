@@ -246,9 +246,9 @@ def test_lists_and_texts_are_capped_for_the_model_and_accepted_at_any_length() -
     listed = asked["properties"]["satisfies_constraints"]["properties"]["constraints"]
     assert (listed["minItems"], listed["maxItems"]) == (2, 2)
     assert asked["properties"]["executable"]["properties"]["steps"]["maxItems"] == 20
-    assert asked["properties"]["no_missing_steps"]["properties"]["findings"]["maxItems"] == 10
+    assert asked["properties"]["no_missing_steps"]["properties"]["findings"]["maxItems"] == 5
     finding = asked["properties"]["no_missing_steps"]["properties"]["findings"]["items"]["properties"]
-    assert finding["problem"]["maxLength"] == finding["missing_step"]["maxLength"] == 600
+    assert finding["problem"]["maxLength"] == finding["missing_step"]["maxLength"] == 300
     assert not any(word in json.dumps(accepted) for word in ("Items", "maxLength"))
 
 
