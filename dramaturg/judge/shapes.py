@@ -31,7 +31,7 @@ class Shape(Protocol):
 
 
 MOST_CHARACTERS = 2000
-"""The longest text that a form asks for: some servers bound no longer ones."""
+"""The longest text that a form asks for, in characters."""
 ENTRY_CHARACTERS = 300
 """The longest text in an entry of a list: a model that repeats itself does so in each entry."""
 

@@ -387,7 +387,9 @@ class Schema:
 
     name: str
     text: str
+    """Compact JSON, without the keywords that are not sent."""
     is_strict: bool
+    """See [JsonForm]."""
 
 
 def schema(call: Call, dialect: Dialect) -> Schema | None:

@@ -33,10 +33,10 @@ class Parameter(StrEnum):
     TOP_LOGPROBS = "top_logprobs"
     JSON_SCHEMA = "json_schema"
     """A JSON Schema that the endpoint enforces; ``json_object`` takes its place."""
-    JSON_SCHEMA_RANGES = "json_schema_ranges"
-    """The bounds of numbers and lists in a schema; without it the schema is sent without bounds."""
     JSON_SCHEMA_LENGTHS = "json_schema_lengths"
-    """The bounds of texts in a schema; without it the schema is sent without them."""
+    """The bounds of texts in a schema; the rest of the schema is sent without them."""
+    JSON_SCHEMA_RANGES = "json_schema_ranges"
+    """The bounds of numbers and lists in a schema; the rest of the schema is sent without them."""
     JSON_OBJECT = "json_object"
     """JSON of any form that the endpoint enforces; the schema in the instructions takes its place."""
     SYSTEM_ROLE = "system_role"
@@ -55,7 +55,7 @@ SCHEMA_BOUNDS: Mapping[Parameter, frozenset[str]] = {
 }
 """The keywords of JSON Schema that an endpoint may refuse while it enforces the rest of a schema."""
 _UNSEEN = frozenset({Parameter.STREAM_OPTIONS, Parameter.PROMPT_CACHE, *SCHEMA_BOUNDS})
-"""What is left out without an effect on what an answer may say."""
+"""What is left out without an effect on which answers are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,8 @@ def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
             yield Parameter.TOP_LOGPROBS
     if call.json_form is not None:
         yield Parameter.JSON_SCHEMA
-        yield from (one for one in SCHEMA_BOUNDS if SCHEMA_BOUNDS[one] & call.json_form.keywords)
+        if Parameter.JSON_SCHEMA not in dialect.omit:
+            yield from (one for one in SCHEMA_BOUNDS if SCHEMA_BOUNDS[one] & call.json_form.keywords)
         yield Parameter.JSON_OBJECT
     if any(message.role is Role.SYSTEM for message in call.messages):
         yield Parameter.SYSTEM_ROLE
@@ -146,7 +147,7 @@ def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
 
 
 _FORMS = (Parameter.JSON_SCHEMA, Parameter.JSON_OBJECT)
-FORM_PARAMETERS = frozenset(_FORMS)
+FORM_PARAMETERS = frozenset((*_FORMS, *SCHEMA_BOUNDS))
 """What may be refused for one schema and taken for another."""
 
 
@@ -273,10 +274,9 @@ def refused_parameter(refusal: Refusal, sent: Collection[Parameter]) -> Paramete
         return Parameter.TOP_P
     if _FAILED_GENERATION.search(f"{refusal.code} {refusal.said}"):
         return next((parameter for parameter in _FORMS if parameter in sent), None)
-    if Parameter.JSON_SCHEMA in sent:
-        for parameter, keyword in _KEYWORDS.items():
-            if parameter in sent and keyword.search(refusal.said):
-                return parameter
+    for parameter, keyword in _KEYWORDS.items():
+        if parameter in sent and keyword.search(refusal.said):
+            return parameter
     for name in refusal.params:
         found = _earliest(name, sent)
         if found is not None:

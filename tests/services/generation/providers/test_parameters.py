@@ -790,7 +790,7 @@ def test_a_schema_without_bounds_keeps_the_rest() -> None:
     assert without.schema(EVERYTHING) == EVERYTHING.json_form.text  # type: ignore[union-attr]
 
 
-def test_bounds_that_a_model_never_takes_are_refused_once_and_not_the_schema() -> None:
+def test_bounds_of_one_kind_are_left_out_after_the_other_and_then_the_schema() -> None:
     dialect, refused = Dialect(), []
     for _ in range(3):
         step = step_down(dialect, BOUNDED, refusal(400, error("Failed to parse grammar")))
