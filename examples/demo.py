@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -98,16 +99,15 @@ def evaluate(*, replayed: bool) -> tuple[int, dict[str, Any] | None]:
         "scripts",
         str(SAMPLES / "tasks.jsonl"),
     ]
-    finished = subprocess.run(  # noqa: S603
-        [*command, "--out", str(OUT), "--json"],
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    if finished.returncode not in (0, 1, LOW_COVERAGE) or not finished.stdout:
-        return finished.returncode, None
-    return finished.returncode, json.loads(finished.stdout)
+    with subprocess.Popen(  # noqa: S603
+        [*command, "--out", str(OUT), "--json"], env=environment, cwd=ROOT, stdout=subprocess.PIPE
+    ) as evaluation:
+        # The evaluation would go on, and go on buying answers, without the demo.
+        signal.signal(signal.SIGTERM, lambda *_: evaluation.terminate())
+        output, _ = evaluation.communicate()
+    if evaluation.returncode not in (0, 1, LOW_COVERAGE) or not output:
+        return evaluation.returncode, None
+    return evaluation.returncode, json.loads(output)
 
 
 def write_report() -> int:

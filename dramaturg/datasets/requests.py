@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.service.errors import Violation
-from dramaturg.service.validation import violations
+from dramaturg.service.validation import unknown_word, violations
 
 Read = Callable[[Any], Any]
 """Turns the JSON value of a field into what the constructor takes for it. Raises one of ``_NOT_PLAIN``."""
@@ -320,7 +320,7 @@ def _explain(message: str, kind: type[Message]) -> Violation:
         names = available["names"].replace("'", "") if available else ""
         field = f"{path}.{unknown['name']}" if path else unknown["name"]
         return Violation(_short(field), f"there is no such field; there are {names}")
-    return Violation(_short(path), _short(pattern.sub("", fault)))
+    return Violation(_short(path), unknown_word(fault) or _short(pattern.sub("", fault)))
 
 
 def _wrong_type(found: re.Match[str]) -> str:

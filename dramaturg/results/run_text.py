@@ -69,7 +69,7 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
     incident, limits = progress.incident, "".join(f"; {one}" for one in progress.model_waits)
     failing = duration(max(0.0, now - _seconds(incident.begin_time)))
     if not incident.failed_attempt_count:
-        return f"for {failing} no attempt has ended: {incident.description}{limits}"
+        return f"for {failing} no sample was done: {incident.description}{limits}"
     wait = _seconds(incident.next_attempt_time) - now
     again = f", the next is in {duration(wait)}" if wait >= 1 else ""
     count = f"{incident.failed_attempt_count:,} in all"

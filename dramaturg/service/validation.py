@@ -17,6 +17,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -140,6 +141,22 @@ def _known_value(enum: EnumDescriptor) -> Rule:
     return lambda value: (
         None if value in known else Fault(f"is {value}, which is no value of {name}", "UNKNOWN_VALUE")
     )
+
+
+_UNKNOWN_WORD = re.compile(r"Invalid enum value (?P<word>.*) for enum type (?P<enum>[\w.]+)", re.DOTALL)
+
+
+def unknown_word(message: str) -> Fault | None:
+    """What is wrong with a word that is no value of its enum, by a message of protobuf's JSON parser.
+
+    None: the message is about something else.
+    """
+    found = _UNKNOWN_WORD.search(message)
+    if found is None:
+        return None
+    enum = descriptor_pool.Default().FindEnumTypeByName(found["enum"].rstrip("."))
+    words = ", ".join(name for name in enum.values_by_name if not name.endswith("_UNSPECIFIED"))
+    return Fault(f"is {_shown(found['word'])}; it must be one of {words}", "UNKNOWN_VALUE")
 
 
 MAX_VIOLATIONS = 1000
@@ -387,7 +404,7 @@ def _shown(key: object) -> str:
     return str(key)
 
 
-__all__ = ["MAX_VIOLATIONS", "validate", "violations"]
+__all__ = ["MAX_VIOLATIONS", "unknown_word", "validate", "violations"]
 
 
 def validate(message: Message, size: int | None = None) -> None:

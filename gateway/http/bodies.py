@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError, invalid, too_large
 from dramaturg.service.threads import TenantThreads
+from dramaturg.service.validation import unknown_word
 
 LARGE_BYTES = 32 * 1024
 """A larger message is converted in a thread, so that the event loop answers other calls."""
@@ -170,9 +171,10 @@ def _parse(data: bytes, kind: type[Message]) -> bytes:
             field = f"{parent}.{found['name']}" if parent else found["name"]
             raise UnreadableMessageError.of_field(field[:_LONGEST_FIELD], f"is no field of {name}") from None
         if path := _UNREADABLE_FIELD.findall(cause):
-            fault = _UNREADABLE_FIELD.sub("", cause)[:_LONGEST_CAUSE].rstrip(".")
+            fault = _UNREADABLE_FIELD.sub("", cause)
             field = ".".join(path)[:_LONGEST_FIELD]
-            raise UnreadableMessageError.of_field(field, f"cannot be read: {fault}") from None
+            description = unknown_word(fault) or f"cannot be read: {fault[:_LONGEST_CAUSE].rstrip('.')}"
+            raise UnreadableMessageError.of_field(field, description) from None
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: {cause[:_LONGEST_CAUSE]}") from None
     # Deeply nested JSON, numbers beyond every type, and texts that are no Unicode.
     except (RecursionError, ValueError, TypeError, DecodeError, EncodeError, AttributeError) as error:

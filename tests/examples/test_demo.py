@@ -10,24 +10,40 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.openai_server import Body, OpenAIServer
+from dramaturg.testing import until
+from tests.support.openai_server import Body, Misbehaviour, OpenAIServer
 from tests.support.scripted_model import approve
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def demo(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+COMMAND = [sys.executable, "examples/demo.py"]
+
+
+def variables_of(environment: Mapping[str, str]) -> Mapping[str, str]:
     unset = ("MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "DRAMATURG_CONFIG")
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
+    return {**inherited, **environment}
+
+
+def demo(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "examples/demo.py"],
+        COMMAND,
         cwd=ROOT,
-        env={**inherited, **environment},
+        env=variables_of(environment),
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
+
+
+def has_processes(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def hesitant(body: Body) -> str:
@@ -36,7 +52,7 @@ def hesitant(body: Body) -> str:
 
 
 async def test_the_demo_shows_what_a_weak_model_judged_and_replays_every_answer(tmp_path: Path) -> None:
-    # In one test: both write to out/demo.
+    # In one test: all write to out/demo.
     async with OpenAIServer(hesitant, models=("m",)) as server:
         variables = {
             "OPENAI_BASE_URL": server.base_url,
@@ -44,6 +60,17 @@ async def test_the_demo_shows_what_a_weak_model_judged_and_replays_every_answer(
             "DRAMATURG_GENERATION_LEDGER": str(tmp_path / "ledger.sqlite3"),
         }
         weak = await asyncio.to_thread(demo, variables)
+        # It also ends the evaluation when it is ended.
+        server.misbehaviour = Misbehaviour({"hang": 1.0})
+        server.forget()
+        variables["DRAMATURG_GENERATION_LEDGER"] = str(tmp_path / "other.sqlite3")
+        ended = await asyncio.create_subprocess_exec(
+            *COMMAND, cwd=ROOT, env=variables_of(variables), start_new_session=True
+        )
+        await until(lambda: bool(server.requests), 100)
+        ended.terminate()
+        assert await ended.wait() != 0
+        await until(lambda: not has_processes(ended.pid), 20)
     assert weak.returncode == 4, weak.stderr
     assert "UNPARSABLE" in weak.stdout
     assert "report: out/demo/report.html" in weak.stdout

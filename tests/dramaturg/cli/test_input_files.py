@@ -72,7 +72,7 @@ def test_only_the_first_rows_count_where_there_is_a_limit() -> None:
             "candidates[0].script.steps[0].txt: there is no such field; there are text",
         ),
         ({**GOOD, "task": {"goal": 3}}, "task.goal: "),
-        ({**GOOD, "mechanism": "X"}, "mechanism: Invalid enum value X"),
+        ({**GOOD, "mechanism": "X"}, 'mechanism: is "X"; it must be one of MECHANISM_AGENTS, '),
         ({**GOOD, "task": {"goal": " "}}, "task.goal: "),
         ({**GOOD, "candidates": []}, "candidates: "),
         ({**GOOD, "candidates": [{"text": "x"}]}, "candidates[0].id: "),

@@ -76,7 +76,7 @@ def test_a_wrong_record_is_told_and_the_others_are_read(record: bytes, expected:
         (b"task.constraints", b"{}", "task.constraints: is not a JSON list but dict"),
         (b"tags", b"[]", "tags: is not a JSON object but list"),
         (b"gold_answer", b"1", "gold_answer: is not a JSON object but int"),
-        (b"mechanism", b"X", "mechanism: Invalid enum value X"),
+        (b"mechanism", b"X", 'mechanism: is "X"; it must be one of MECHANISM_AGENTS, '),
         (b"options.repeat_index", b"-1", "options.repeat_index: "),
         (b"options.repeat_index", b"1001", "options.repeat_index: is 1001; it must be at most 1000"),
     ],

@@ -290,6 +290,7 @@ async def test_a_request_that_is_too_large_is_refused_like_by_grpc(
         (RUNS + "CreateRun", '{"spec": {"dataset": {"url": "x"}}}', "spec.dataset.url"),
         (RUNS + "ListRuns", '{"pageSize": 99999999999999999999}', "pageSize"),
         (RUNS + "CreateRun", '{"spec": {"dataset": {"rowLimit": "x"}}}', "spec.dataset.rowLimit"),
+        (RUNS + "CreateRun", '{"spec": {"dataset": {"format": "JSON"}}}', "spec.dataset.format"),
     ],
 )
 async def test_unknown_and_unreadable_fields_of_json_are_named(
@@ -300,6 +301,8 @@ async def test_unknown_and_unreadable_fields_of_json_are_named(
     assert (status, error["code"]) == (400, "invalid_argument")
     assert error["details"][0]["debug"]["metadata"] == {"field": field}
     assert [one["field"] for one in error["details"][1]["debug"]["fieldViolations"]] == [field]
+    words_named = "it must be one of DATASET_FORMAT_JSONL, " in error["message"]
+    assert words_named == (field == "spec.dataset.format")
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,9 @@ def test_what_keeps_a_run_from_getting_further_is_told_in_one_line() -> None:
     assert describe_hindrance(FAILING, 1086).endswith(f"1,370 in all: {reason}")
     assert describe_hindrance(FAILING, 990).startswith("for 0 s every attempt")
     waiting = RunProgress(incident=RunIncident(description="it waits", begin_time=Timestamp(seconds=1000)))
-    assert describe_hindrance(waiting, 1065) == "for 1 min 05 s no attempt has ended: it waits"
+    assert describe_hindrance(waiting, 1065) == "for 1 min 05 s no sample was done: it waits"
     waiting.model_waits.append("rate-limited by main, next in 9 s")
-    assert describe_hindrance(waiting, 1065).endswith("ended: it waits; rate-limited by main, next in 9 s")
+    assert describe_hindrance(waiting, 1065).endswith("done: it waits; rate-limited by main, next in 9 s")
     silent = RunProgress(running_count=16, last_advance_time=Timestamp(seconds=1000))
     assert describe_hindrance(silent, 1029) == ""
     assert describe_hindrance(silent, 1040) == "no sample was done for 40 s; 16 are in progress"
