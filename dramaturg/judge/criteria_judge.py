@@ -28,7 +28,7 @@ from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import merge
 from dramaturg.judge.quotes import TEXT, Sources
-from dramaturg.judge.shapes import Shape
+from dramaturg.judge.shapes import MOST_CHARACTERS, Shape, Text
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 
@@ -40,6 +40,10 @@ CRITERIA = "criteria"
 """The placeholder of the definitions of the criteria."""
 SEVERITY = "severity"
 """The part of a prompt that says how grave a fault is. It follows the definitions of the criteria."""
+ACTIONS: Mapping[str, Shape] = {
+    "actions": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)
+}
+"""The reasoning of judges that look at the steps of a script one by one."""
 _MOST_QUOTES = 50
 _MOST_QUOTED = 200
 
@@ -55,7 +59,7 @@ class CriteriaQuestion:
     shown: Sequence[str] = ()
     """The placeholders of the shown parts of a request, besides the goal and the candidate."""
     reasoning: Mapping[str, Shape] = field(default_factory=dict)
-    """The members of the answer that precede the verdicts, for example a walk through the steps."""
+    """The members of the answer that precede the verdicts, for example ``ACTIONS``."""
 
     def load(self, library: PromptLibrary, criteria: Sequence[str], *, graded: bool = False) -> Prompt:
         """Loads the prompt.
@@ -100,7 +104,7 @@ class CriteriaJudge:
     prompt: Prompt
     """The prompt, with a part for each criterion. It shows only the parts that it has placeholders for."""
     reasoning: Mapping[str, Shape] = field(default_factory=dict)
-    """The members of the answer that precede the verdicts, for example a walk through the steps."""
+    """The members of the answer that precede the verdicts, for example ``ACTIONS``."""
     comparing_prompt: Prompt | None = None
     """The prompt for requests with a reference. None: the same prompt."""
     comparison: Mapping[str, Shape] = field(default_factory=dict)

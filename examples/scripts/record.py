@@ -52,8 +52,8 @@ RECORDING = FOLDER / "completions.jsonl"
 REASONING: Mapping[str, Mapping[str, Any]] = {
     "critic": {"comparison": "I go through both scripts side by side."},
     "execute": {"end": "I follow the steps to the last one.", "walk": []},
-    "commonsense": {"walk": "I look at each step by itself."},
-    "script-judge": {"walk": "I go through the script from start to end."},
+    "commonsense": {"actions": "I look at each step by itself."},
+    "script-judge": {"actions": "I go through the script from start to end."},
 }
 """What stands before the verdicts in the answers to each judge."""
 

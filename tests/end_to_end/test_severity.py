@@ -98,7 +98,7 @@ class Model:
     def __call__(self, body: Body) -> Body:
         self.told.append(body["messages"][0]["content"])
         schema = body["response_format"]["json_schema"]["schema"]
-        reasons: dict[str, Any] = {"walk": "1: ...", "comparison": "1: ...", "end": "Nothing."} | FAULTS
+        reasons: dict[str, Any] = {"actions": "1: ...", "comparison": "1: ...", "end": "Nothing."} | FAULTS
         if "end" in schema["properties"]:
             reasons["walk"] = []
         return {name: reasons[name] for name in schema["properties"]}

@@ -190,6 +190,8 @@ class _Attempt:
     failure: str
     """The error, or the gap in the result. Empty: none."""
     may_improve: bool
+    timed_out: bool
+    """Whether it, or a judge, did not end in time."""
     retry_after: float
     shadows: Sequence[DeferredShadows] = ()
     batch: BatchWait | None = None
@@ -221,7 +223,8 @@ class SampleEvaluator:
         """Evaluates a row, retrying transient errors and abstentions.
 
         After the attempts of the policy the last result is kept, abstentions included. During an outage of
-        judges, up to its timeout, further attempts are free.
+        judges, up to its timeout, further attempts are free. So is one that ends by its timeout with more
+        answers than each before it: a slow model is not asked again for those that the ledger has.
 
         Args:
             row: The serialised request.
@@ -251,19 +254,22 @@ class SampleEvaluator:
     async def _evaluate(
         self, row: bytes, spec: RunSpec, repeat_offset: int, scope: EvaluationScope, failures: FailureLog
     ) -> SampleEvaluation:
-        attempts, usage, first_failure = 0, Usage(), None
+        attempts, free, most_answers, usage, first_failure = 0, 0, 0, Usage(), None
         while True:
             attempts += 1
             attempt = await self._attempt(row, spec, repeat_offset, scope)
             usage = add_usage(usage, attempt.usage)
+            answers = attempt.usage.provider_call_count + attempt.usage.cache_hit_count
+            if attempt.timed_out and 0 < most_answers < answers:
+                free += 1
+            most_answers = max(most_answers, answers)
             if not attempt.may_improve or (attempt.batch is not None and attempt.batch.is_pending):
                 self._outage.end()
                 break
             first_failure = time.monotonic() if first_failure is None else first_failure
             self._outage.begin()
-            if attempts >= policy.sample_attempts(spec.policy) and not self._outage.allows_retry(
-                first_failure
-            ):
+            used_up = attempts - free >= policy.sample_attempts(spec.policy)
+            if used_up and not self._outage.allows_retry(first_failure):
                 break
             for calls in attempt.shadows:
                 calls.cancel()
@@ -315,7 +321,8 @@ class SampleEvaluator:
         waits = [failure.retry_after or 0 for failure in scope.failures]
         usage = cast("Any", result).usage
         gap = transient_gap(result, scope.failures, kind.preparation(result))
-        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows, batch)
+        timed_out = any(failure.reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT for failure in scope.failures)
+        return _Attempt(result, None, usage, gap, bool(gap), timed_out, max(waits, default=0), shadows, batch)
 
 
 class OutageTracker:
@@ -417,7 +424,9 @@ class FailureLog:
 
 def _failed(error: ServiceError, usage: Usage, batch: BatchWait | None) -> _Attempt:
     failure = f"{error.code.name}: {error.message}"
-    return _Attempt(None, error, usage, failure, is_transient(error), error.retry_after or 0, batch=batch)
+    timed_out = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    wait = error.retry_after or 0
+    return _Attempt(None, error, usage, failure, is_transient(error), timed_out, wait, batch=batch)
 
 
 def _wait(attempts: int, retry_after: float) -> float:

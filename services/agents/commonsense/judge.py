@@ -12,8 +12,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles, verdicts
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import CriteriaQuestion
-from dramaturg.judge.shapes import MOST_CHARACTERS, Text
+from dramaturg.judge.criteria_judge import ACTIONS, CriteriaQuestion
 from dramaturg.judge.spec import criteria_spec
 from services.agents.offline import DESCRIPTION, VERSION
 
@@ -46,9 +45,6 @@ SPEC = criteria_spec(
     role=roles.COMMONSENSE,
     description="Has a language model check every step of a script against common sense.",
     prompts=Path(__file__).parent / "prompts",
-    question=CriteriaQuestion(
-        "commonsense",
-        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)},
-    ),
+    question=CriteriaQuestion("commonsense", reasoning=ACTIONS),
     offline=lambda _: judge_contract(OfflineCommonsense()),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dramaturg.judge import roles
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaQuestion
+from dramaturg.judge.criteria_judge import ACTIONS, CONSTRAINTS, REFERENCE, CriteriaQuestion
 from dramaturg.judge.shapes import MOST_CHARACTERS, Text
 from dramaturg.judge.spec import criteria_spec
 from dramaturg.service.contract import Contract
@@ -26,11 +26,7 @@ SPEC = criteria_spec(
     role=roles.CRITIC,
     description="Has a language model compare a script with a reference.",
     prompts=Path(__file__).parent / "prompts",
-    question=CriteriaQuestion(
-        "critique_alone",
-        shown=(CONSTRAINTS,),
-        reasoning={"walk": Text("what each step does: 1: ..., 2: ..., 3: ...", most=MOST_CHARACTERS)},
-    ),
+    question=CriteriaQuestion("critique_alone", shown=(CONSTRAINTS,), reasoning=ACTIONS),
     comparison=CriteriaQuestion(
         "critique",
         shown=(CONSTRAINTS, REFERENCE),

@@ -52,7 +52,7 @@ async def test_a_good_script_passes_everything_in_one_call(agent: str, agents: A
 async def test_the_critic_points_at_steps(agents: Agents) -> None:
     agents.generation.reply = lambda _: completion(
         {
-            "walk": "...",
+            "actions": "...",
             "no_missing_steps": section(
                 "fail", {"missing_step": "Boil it.", "steps": [1], "problem": "Cold."}
             ),
@@ -70,7 +70,7 @@ async def test_findings_have_the_words_of_their_steps_where_they_stand_in_the_te
     faults = [{"steps": [1, 2, 3, 4], "problem": "Idle."}] * 10
     agents.generation.reply = lambda _: completion(
         {
-            "walk": "...",
+            "actions": "...",
             "no_missing_steps": section("fail", {"missing_step": "Boil it.", "steps": [1]}),
             "no_redundant_steps": section("fail", *faults),
             "no_duplicate_steps": section("fail", *faults),
@@ -97,8 +97,8 @@ async def test_findings_have_the_words_of_their_steps_where_they_stand_in_the_te
 async def test_criteria_that_an_answer_lacks_are_asked_for_once_more_alone(agents: Agents) -> None:
     repeated = section("fail", {"steps": [1, 2], "problem": "Twice."})
     answers = [
-        {"walk": "...", "no_missing_steps": section("pass"), "no_redundant_steps": section("perhaps")},
-        {"walk": "...", "no_redundant_steps": section("pass"), "no_duplicate_steps": repeated},
+        {"actions": "...", "no_missing_steps": section("pass"), "no_redundant_steps": section("perhaps")},
+        {"actions": "...", "no_redundant_steps": section("pass"), "no_duplicate_steps": repeated},
     ]
     remaining = iter(answers)
     agents.generation.reply = lambda _: completion(next(remaining))
@@ -107,13 +107,13 @@ async def test_criteria_that_an_answer_lacks_are_asked_for_once_more_alone(agent
     assert outcomes(assessment) == [PASS, PASS, FAIL]
     first, second = (json.loads(one.json_format.schema)["properties"] for one in agents.generation.requests)
     assert [*first][1:] == list(CRITIC.criteria)
-    assert [*second] == ["walk", "no_redundant_steps", "no_duplicate_steps"]
+    assert [*second] == ["actions", "no_redundant_steps", "no_duplicate_steps"]
     assert "no_missing_steps: Pass" not in agents.generation.requests[1].messages[0].text
     assert assessment.provenance.usage.provider_call_count == 2
 
 
 async def test_criteria_that_stay_without_an_answer_abstain_after_two_calls(agents: Agents) -> None:
-    agents.generation.reply = lambda _: completion({"walk": "...", "no_missing_steps": section("pass")})
+    agents.generation.reply = lambda _: completion({"actions": "...", "no_missing_steps": section("pass")})
     assessment = await agents.ask("critic", candidate(*STEPS))
     assert outcomes(assessment) == [PASS, ABSTAIN, ABSTAIN]
     assert reasons(assessment) == {"UNSPECIFIED", "UNPARSABLE"}
@@ -124,7 +124,7 @@ async def test_a_second_call_that_fails_leaves_the_verdicts_of_the_first(agents:
     def reply(request: GenerateRequest) -> Completion:
         if len(agents.generation.requests) > 1:
             raise ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "No.")
-        return completion({"walk": "...", "no_missing_steps": section("pass")})
+        return completion({"actions": "...", "no_missing_steps": section("pass")})
 
     agents.generation.reply = reply
     assessment = await agents.ask("critic", candidate(*STEPS))

@@ -21,7 +21,7 @@ from tests.support.generation import endpoint, generation_settings
 from tests.support.judges import STEPS, TASK, candidate, section, serve_app
 from tests.support.openai_server import Answer, Body, OpenAIServer
 
-GOOD = {"walk": "Fine."} | {criterion: section("pass") for criterion in roles.CRITIC.criteria}
+GOOD = {"actions": "Fine."} | {criterion: section("pass") for criterion in roles.CRITIC.criteria}
 
 
 async def critique(
@@ -59,7 +59,7 @@ async def test_the_form_reaches_the_endpoint() -> None:
     body: Body = server.requests[0].body
     form = body["response_format"]["json_schema"]
     assert form["name"] == "verdicts"
-    assert list(form["schema"]["properties"]) == ["walk", *roles.CRITIC.criteria]
+    assert list(form["schema"]["properties"]) == ["actions", *roles.CRITIC.criteria]
     assert body["temperature"] == 0
 
 

@@ -67,7 +67,7 @@ async def test_judges_those_named_and_asks_for_no_others(
 async def test_every_kind_of_section_is_read(judge: grpc.aio.Channel, generation: FakeGeneration) -> None:
     generation.reply = lambda _: completion(
         {
-            "walk": "...",
+            "actions": "...",
             "no_missing_steps": section("fail", {"missing_step": "Boil.", "steps": [0], "problem": "Cold."}),
             "no_redundant_steps": section("pass", {"steps": [1], "problem": "Idle."}),
             "no_duplicate_steps": section("unsure"),

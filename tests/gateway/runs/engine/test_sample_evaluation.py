@@ -16,6 +16,7 @@ from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMEN
 from dramaturg.api.common.v1.provenance_pb2 import (
     PromptReference,
     Provenance,
+    Usage,
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
@@ -142,6 +143,30 @@ async def test_a_sample_that_takes_too_long_abstains(sqlite_url: str) -> None:
     async with runs_with(sqlite_url, Fake("execute", never)) as runs:
         run = await runs.ended(await runs.create(scripts_spec(policy=policy), script_rows(1)))
     assert set(run.counts.abstentions_by_reason) == {"TIMED_OUT"}
+
+
+@pytest.mark.parametrize(("most", "attempts", "fails"), [(6, 6, False), (2, 4, True)])
+async def test_an_attempt_with_more_answers_than_before_is_free_when_its_time_ends(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, most: int, attempts: int, fails: bool
+) -> None:
+    """A slow model answers one more call in the time of each attempt, up to a number."""
+    seen = 0
+    evaluate = ScriptsKind.evaluate
+
+    async def slowly(*arguments: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == most and not fails:
+            return await evaluate(*arguments)
+        arguments[-1].usage.append(Usage(cache_hit_count=min(seen, most) - 1, provider_call_count=1))
+        raise failing(grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    monkeypatch.setattr(ScriptsKind, "evaluate", slowly)
+    spec = scripts_spec(policy=RunPolicy(sample_attempt_count=3))
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(spec, script_rows(1)))
+        (sample,) = runs.samples(run.id)
+    assert (sample.attempt_count, run.counts.failed == 1) == (attempts, fails)
 
 
 async def test_decisions_are_made_by_the_runs_models(sqlite_url: str) -> None:
