@@ -260,21 +260,26 @@ class SampleEvaluator:
             attempt = await self._attempt(row, spec, repeat_offset, scope)
             usage = add_usage(usage, attempt.usage)
             answers = attempt.usage.provider_call_count + attempt.usage.cache_hit_count
-            if attempt.timed_out and 0 < most_answers < answers:
-                free += 1
+            got_further = attempt.timed_out and attempts > 1 and answers > most_answers
             most_answers = max(most_answers, answers)
             if not attempt.may_improve or (attempt.batch is not None and attempt.batch.is_pending):
                 self._outage.end()
                 break
             first_failure = time.monotonic() if first_failure is None else first_failure
-            self._outage.begin()
+            if got_further:
+                free += 1
+                self._outage.end()
+                failures.succeeded()
+            else:
+                self._outage.begin()
             used_up = attempts - free >= policy.sample_attempts(spec.policy)
             if used_up and not self._outage.allows_retry(first_failure):
                 break
             for calls in attempt.shadows:
                 calls.cancel()
             wait = _wait(attempts, attempt.retry_after)
-            failures.failed(attempt.failure, wait)
+            if not got_further:
+                failures.failed(attempt.failure, wait)
             await asyncio.sleep(wait)
         if attempt.failure and not (attempt.batch is not None and attempt.batch.is_pending):
             failures.failed(attempt.failure)
