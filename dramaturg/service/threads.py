@@ -7,10 +7,10 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dramaturg.service.auth import caller
 
@@ -84,9 +84,9 @@ class FairSemaphore:
         share.limit, share.priority = limit, priority
         self._assign()
 
-    def slot(self, share: FairShare) -> AbstractAsyncContextManager[None]:
+    def slot(self, share: FairShare) -> Slot:
         """Holds one slot of a share within an ``async with`` block."""
-        return _Slot(self, share)
+        return Slot(self, share)
 
     @asynccontextmanager
     async def single(self, tenant: str, priority: int = 0) -> AsyncIterator[None]:
@@ -163,18 +163,30 @@ class FairSemaphore:
         return min(wanting, key=lambda share: (-share.priority, share.used))
 
 
-class _Slot:
-    __slots__ = ("_semaphore", "_share")
+class Slot:
+    """A slot of a share, held within an ``async with`` block."""
+
+    __slots__ = ("_held", "_semaphore", "_share")
 
     def __init__(self, semaphore: FairSemaphore, share: FairShare) -> None:
         self._semaphore = semaphore
         self._share = share
+        self._held = False
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         await self._semaphore.acquire(self._share)
+        self._held = True
+        return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._held:
+            self._semaphore.release(self._share)
+
+    async def give_way(self) -> None:
+        """Returns the slot, and waits for one again behind those that wait."""
+        self._held = False
         self._semaphore.release(self._share)
+        await self.__aenter__()
 
 
 Result = TypeVar("Result")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -56,6 +57,10 @@ _NO_PART = tuple(
 
 Finds = Callable[[Any], Any]
 """Returns the message that abstained, or None."""
+SlowDown = Callable[[float], Awaitable[None]]
+"""Waits for the turn of the next attempt, with fewer samples in progress. Takes the time at which the last
+attempt began, on the clock of ``time.monotonic``.
+"""
 
 
 def is_transient(error: ServiceError) -> bool:
@@ -155,6 +160,9 @@ MAX_WAIT_SECONDS = 8.0
 MAX_RETRY_AFTER_SECONDS = 60.0
 """The longest wait that a judge can ask for."""
 
+MAX_FREE_ATTEMPTS = 20
+"""The most attempts at a sample that are free because its model is slow."""
+
 REPORT_AFTER_SECONDS = 2.0
 """Failures that end sooner are not reported: single attempts fail in every long run."""
 REPORT_INTERVAL_SECONDS = 2.0
@@ -172,6 +180,8 @@ class SampleEvaluation:
     usage: Usage
     """The usage of all attempts, as far as it is known."""
     attempts: int
+    timed_out: bool
+    """Whether the last attempt, or a judge in it, did not end in time."""
     degraded: bool
     """Whether the last attempt failed, or its result lacks something for a transient reason."""
     identities: Collection[SeenIdentity] = ()
@@ -218,13 +228,14 @@ class SampleEvaluator:
         request_id: str,
         failures: FailureLog,
         interrupted: list[Usage],
+        slow_down: SlowDown,
         batch_until: float | None = None,
     ) -> SampleEvaluation:
         """Evaluates a row, retrying transient errors and abstentions.
 
         After the attempts of the policy the last result is kept, abstentions included. During an outage of
-        judges, up to its timeout, further attempts are free. So is one that ends by its timeout with more
-        answers than each before it: a slow model is not asked again for those that the ledger has.
+        judges, up to its timeout, further attempts are free. So is one that ends by a timeout while samples
+        of the run get further: its model is slow, and is not asked again for answers that the ledger has.
 
         Args:
             row: The serialised request.
@@ -233,6 +244,7 @@ class SampleEvaluator:
             request_id: Names the sample in the logs of every service.
             failures: Records the outcome of each attempt.
             interrupted: Receives the usage of all answers if the evaluation is cancelled.
+            slow_down: Called after an attempt of a slow model, before the next one.
             batch_until: Until when model calls may wait for batches, in seconds since 1970. None: they are
                 made live.
         """
@@ -245,31 +257,39 @@ class SampleEvaluator:
             batch=None if batch_until is None else BatchWait(batch_until),
         )
         try:
-            evaluated = await self._evaluate(row, spec, repeat_offset, scope, failures)
+            evaluated = await self._evaluate(row, spec, repeat_offset, scope, failures, slow_down)
         except asyncio.CancelledError:
             interrupted += scope.usage
             raise
         return replace(evaluated, identities=frozenset(scope.identities or ()))
 
     async def _evaluate(
-        self, row: bytes, spec: RunSpec, repeat_offset: int, scope: EvaluationScope, failures: FailureLog
+        self,
+        row: bytes,
+        spec: RunSpec,
+        repeat_offset: int,
+        scope: EvaluationScope,
+        failures: FailureLog,
+        slow_down: SlowDown,
     ) -> SampleEvaluation:
         attempts, free, most_answers, usage, first_failure = 0, 0, 0, Usage(), None
         while True:
             attempts += 1
+            begun = time.monotonic()
             attempt = await self._attempt(row, spec, repeat_offset, scope)
             usage = add_usage(usage, attempt.usage)
             answers = attempt.usage.provider_call_count + attempt.usage.cache_hit_count
-            got_further = attempt.timed_out and attempts > 1 and answers > most_answers
+            if attempt.timed_out and attempts > 1 and answers > most_answers:
+                failures.got_further()
+            is_slow = attempt.timed_out and free < MAX_FREE_ATTEMPTS and failures.got_further_since(begun)
             most_answers = max(most_answers, answers)
             if not attempt.may_improve or (attempt.batch is not None and attempt.batch.is_pending):
                 self._outage.end()
                 break
             first_failure = time.monotonic() if first_failure is None else first_failure
-            if got_further:
+            if is_slow:
                 free += 1
                 self._outage.end()
-                failures.succeeded()
             else:
                 self._outage.begin()
             used_up = attempts - free >= policy.sample_attempts(spec.policy)
@@ -278,9 +298,11 @@ class SampleEvaluator:
             for calls in attempt.shadows:
                 calls.cancel()
             wait = _wait(attempts, attempt.retry_after)
-            if not got_further:
+            if not is_slow:
                 failures.failed(attempt.failure, wait)
             await asyncio.sleep(wait)
+            if is_slow:
+                await slow_down(begun)
         if attempt.failure and not (attempt.batch is not None and attempt.batch.is_pending):
             failures.failed(attempt.failure)
         else:
@@ -290,6 +312,7 @@ class SampleEvaluator:
             attempt.error,
             usage,
             attempts,
+            timed_out=attempt.timed_out,
             degraded=bool(attempt.failure),
             shadows=attempt.shadows,
             batch=attempt.batch,
@@ -381,6 +404,16 @@ class FailureLog:
         self._next_attempt: float | None = None
         self._last_end = time.monotonic()
         """When an attempt last ended."""
+        self._got_further = -math.inf
+
+    def got_further(self) -> None:
+        """Records an attempt that timed out with more answers than each before it, and ends the incident."""
+        self.succeeded()
+        self._got_further = self._last_end
+
+    def got_further_since(self, time: float) -> bool:
+        """Whether an attempt got further since a time on the clock of ``time.monotonic``."""
+        return self._got_further >= time
 
     def failed(self, description: str, wait: float | None = None) -> None:
         """Records a failed attempt.

@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.judge.provenance import total_usage
 from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
-from dramaturg.service.threads import FairSemaphore, gather_all
+from dramaturg.service.threads import FairSemaphore, Slot, gather_all
 from gateway.evaluations.scope import DeferredShadows
 from gateway.quotas.turns import SHARE
 from gateway.runs import metrics
@@ -294,6 +295,8 @@ class LocalRunExecution:
         self._interrupted: list[Usage] = []
         """The usage of samples without an outcome that is not in the store."""
         self._stopped = False
+        self._most, self._slowed = math.inf, -math.inf
+        """The samples in progress that a slow model answers for in time, and when that was last reduced."""
         self._adjust()
 
     def stop(self) -> None:
@@ -342,7 +345,7 @@ class LocalRunExecution:
         """Evaluates a batch; returns when all of its outcomes are written."""
         queue = SampleQueue(indices, self._take)
         # As many tasks as can be in progress: one for each sample would hold all of their texts.
-        count = min(len(indices), self._share.limit)
+        count = min(len(indices), self._room)
         shadowed: set[asyncio.Task[None]] = set()
         lanes = [asyncio.create_task(self._drain(queue, shadowed)) for _ in range(count)]
         self._lanes.update(lanes)
@@ -367,12 +370,12 @@ class LocalRunExecution:
     async def _drain(self, queue: SampleQueue, shadowed: set[asyncio.Task[None]]) -> None:
         with on_behalf_of(self.run.tenant):
             while self._may_start():
-                async with self._slots.slot(self._share):
+                async with self._slots.slot(self._share) as slot:
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
                         return
                     crashed = crash_outcome(sample)
                     await self._pacer.start(self.run.tenant)
-                    evaluated = None if crashed else await self._evaluate_sample(sample)
+                    evaluated = None if crashed else await self._evaluate_sample(sample, slot)
                     # Until the sample counts for the budget and the policy, no other one takes its slot.
                     conclusion = None if evaluated is None else await self._note_judges(evaluated)
                 if evaluated is None:
@@ -476,20 +479,38 @@ class LocalRunExecution:
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
         return await self._call(self._store.samples.take, self.run.id, indices, self._executor_id)
 
-    async def _evaluate_sample(self, sample: SampleWork) -> SampleEvaluation:
+    async def _evaluate_sample(self, sample: SampleWork, slot: Slot) -> SampleEvaluation:
         spec, offset = self.run.spec, self.run.repeat_offset
         # It ends in a name of this evaluation: the failed attempts of an earlier one do not count in a rerun.
         request_id = f"{self.run.id}/{sample.index}/{os.urandom(4).hex()}"
         with metrics.track_sample(self.run.id, sample.index):
-            return await self._evaluator.evaluate(
+            evaluated = await self._evaluator.evaluate(
                 sample.request,
                 spec,
                 offset,
                 request_id,
                 self._failures,
                 self._interrupted,
+                partial(self._slow_down, slot),
                 batch_until(self.run),
             )
+        if self._most < math.inf and not evaluated.timed_out:
+            self._most += 1
+            self._adjust()
+        return evaluated
+
+    async def _slow_down(self, slot: Slot, begun: float) -> None:
+        """Halves the samples in progress, since a model does not answer for them in time; waits for a turn.
+
+        It halves once for all attempts that were in progress together.
+        """
+        if begun >= self._slowed:
+            self._most = max(1, min(self._most, self._share.used) // 2)
+            self._slowed = time.monotonic()
+            self._adjust()
+            fields = {"run": self.run.id, "samples": self._most}
+            logger.warning("a model is slow: fewer samples are in progress", extra={"fields": fields})
+        await slot.give_way()
 
     def _may_start(self) -> bool:
         return (
@@ -503,7 +524,10 @@ class LocalRunExecution:
         limits = self.run.spec.limits
         rank = self._gateways.index(self._executor_id)
         slots = slots_of(rank, len(self._gateways), concurrent_samples(limits))
-        self._slots.adjust(self._share, slots, limits.priority)
+        self._room = slots
+        if self._most >= slots:
+            self._most = math.inf
+        self._slots.adjust(self._share, int(min(slots, self._most)), limits.priority)
 
     async def _add_interrupted(self) -> None:
         usage = total_usage(self._interrupted)

@@ -46,6 +46,34 @@ async def test_a_run_holds_no_more_than_its_limit() -> None:
     holder.semaphore.close_share(share)
 
 
+async def test_a_holder_gives_way_to_those_that_wait() -> None:
+    semaphore = FairSemaphore(1)
+    share = semaphore.open_share("a", 1)
+    holder = Holder(semaphore)
+
+    async def give_way(name: str) -> None:
+        async with semaphore.slot(share) as slot:
+            await settle()
+            await slot.give_way()
+            holder.held.append(name)
+
+    first, cancelled, last = (
+        asyncio.create_task(one)
+        for one in (give_way("first"), give_way("cancelled"), holder.hold("last", share))
+    )
+    await settle()
+    await settle()
+    await settle()
+    assert (holder.held, share.used) == (["last"], 1)
+    cancelled.cancel()  # It waits, and holds no slot that it could return.
+    await settle()
+    assert share.used == 1
+    holder.release.set()
+    await asyncio.gather(first, last)
+    assert (holder.held, share.used) == (["last", "first"], 0)
+    semaphore.close_share(share)
+
+
 async def test_the_higher_priority_goes_first_and_equal_runs_take_turns() -> None:
     semaphore = FairSemaphore(1)
     order: list[str] = []

@@ -169,6 +169,42 @@ async def test_an_attempt_with_more_answers_than_before_is_free_when_its_time_en
     assert (sample.attempt_count, run.counts.failed == 1) == (attempts, fails)
 
 
+class SlowModel:
+    """Answers the calls of its judges one by one, and each of them once: a ledger has the answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.turn = asyncio.Lock()
+        self.answered = set[tuple[str, str]]()
+
+    def judge(self, role: str) -> Fake:
+        async def answer(request: Any) -> Any:
+            call = role, request.task.id
+            if call in self.answered:
+                kept = all_pass(role)
+                kept.provenance.usage.CopyFrom(Usage(cache_hit_count=1))
+                return kept
+            async with self.turn:
+                await asyncio.sleep(self.seconds)
+            self.answered.add(call)
+            return all_pass(role)
+
+        return Fake(role, answer)
+
+
+async def test_a_slow_model_gets_through_with_fewer_samples_in_progress(sqlite_url: str) -> None:
+    model = SlowModel(0.1)
+    spec = scripts_spec(policy=RunPolicy(sample_attempt_count=3))
+    spec.policy.sample_timeout.FromSeconds(1)
+    judges = [model.judge(role) for role in ("critic", "execute", "commonsense")]
+    async with runs_with(sqlite_url, *judges) as runs:
+        run = await runs.ended(await runs.create(spec, script_rows(16)))
+        attempts = [sample.attempt_count for sample in runs.samples(run.id)]
+    # Its answers take 4.8 s: three attempts of 16 samples at once end before.
+    assert (run.state, run.counts.abstentions) == (run_pb2.RUN_STATE_SUCCEEDED, 0), attempts
+    assert max(attempts) > 3
+
+
 async def test_decisions_are_made_by_the_runs_models(sqlite_url: str) -> None:
     async def choose(request: Any) -> Any:
         return ChooseOptionResponse(choice=CHOICE_OPTION_1, text=request.options.model, provenance=CALL)
