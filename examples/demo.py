@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from rich.table import Table
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.results.coverage import by_reason
-from dramaturg.results.quantities import consumption
+from dramaturg.results.quantities import consumption, duration
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "examples" / "scripts"
@@ -63,7 +64,9 @@ def main() -> int:
     )
     # Results of an earlier demo, perhaps of another model, never stand beside new ones.
     shutil.rmtree(OUT, ignore_errors=True)
+    begun = time.monotonic()
     code, summary = evaluate(replayed=replayed)
+    seconds = time.monotonic() - begun
     if summary is None:
         return code
     results = list(read_lines(OUT / "results.jsonl"))
@@ -72,7 +75,7 @@ def main() -> int:
     }
     console.print(verdict_table(results, labels))
     console.print(agreement_table(results, labels))
-    show_summary(console, summary, replayed=replayed)
+    show_summary(console, summary, seconds, replayed=replayed)
     failed = write_report()
     if code == LOW_COVERAGE:
         console.print("[bold]Fewer than 0.9 of the judgements were made: the exit code is 4.[/]")
@@ -173,8 +176,8 @@ def agreement_table(results: list[dict[str, Any]], labels: Labels) -> Table:
     return table
 
 
-def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -> None:
-    """Prints counts, usage, the paths of the results, and next steps."""
+def show_summary(console: Console, summary: dict[str, Any], seconds: float, *, replayed: bool) -> None:
+    """Prints counts, usage, the time, the paths of the results, and next steps."""
     scripts, abstentions = summary["scripts"], summary["abstentions_by_reason"]
     whole = next(
         one for one in scripts["figures"] if one["all_models"] and not one["criterion"] and not one["tags"]
@@ -188,7 +191,7 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
     usage = ParseDict(summary["usage"], Usage())
     console.print(
         f"{usage.provider_call_count} calls of a model, {usage.cache_hit_count} answers from the ledger"
-        f"{consumption(usage)}",
+        f"{consumption(usage)}, in {duration(seconds)}",
         highlight=False,
     )
     if replayed:

@@ -80,7 +80,7 @@ async def test_the_demo_shows_what_a_weak_model_judged_and_replays_every_answer(
     assert (
         "32 candidates, 224 verdicts: 186 PASS, 33 FAIL, "
         "5 ABSTAIN (UNPARSABLE 3, CONTRADICTORY 1, REFUSED 1)\n"
-        "0 calls of a model, 105 answers from the ledger, $0\n"
+        "0 calls of a model, 105 answers from the ledger, $0, in "
     ) in finished.stdout
     assert "no model was asked" in finished.stdout
     assert finished.stdout.rstrip().splitlines()[-1].startswith("report: out/demo/report.html")
