@@ -154,7 +154,10 @@ def unknown_word(message: str) -> Fault | None:
     found = _UNKNOWN_WORD.search(message)
     if found is None:
         return None
-    enum = descriptor_pool.Default().FindEnumTypeByName(found["enum"].rstrip("."))
+    try:
+        enum = descriptor_pool.Default().FindEnumTypeByName(found["enum"].rstrip("."))
+    except KeyError:  # the message quotes a value that reads like one
+        return None
     words = ", ".join(name for name in enum.values_by_name if not name.endswith("_UNSPECIFIED"))
     return Fault(f"is {_shown(found['word'])}; it must be one of {words}", "UNKNOWN_VALUE")
 

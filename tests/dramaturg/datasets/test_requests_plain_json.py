@@ -107,6 +107,7 @@ def test_plain_rows_never_reach_the_parser(form: Format, monkeypatch: pytest.Mon
         ),
         ({"options": {"sampling": {"temperature": 1e400}}}, "Couldn't parse Infinity or value too large"),
         ({"options": {"repeatIndex": True}}, "Bool value True is not acceptable for integer field"),
+        ({"options": {"repeatIndex": "Invalid enum value A for enum type B"}}, "Invalid enum value A for"),
         ({"options": {"repeatIndex": 2**32}}, "Value out of range: 4294967296"),
         ({"mechanism": "MECHANISM_NONE"}, 'is "MECHANISM_NONE"; it must be one of MECHANISM_AGENTS, '),
         ({"task": {"goal": "\ud800"}}, "Unpaired surrogate"),
