@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.json_format import ParseDict, ParseError
 
 from dramaturg.api.common.v1.content_pb2 import Conversation, Document
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
@@ -66,7 +67,7 @@ from dramaturg.evaluation_results import (
     texts_evaluation,
 )
 from dramaturg.formats.messages import read_messages
-from dramaturg.formats.rubric import BUILTIN, criteria_of, read_rubric
+from dramaturg.formats.rubric import BUILTIN, read_rubric
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
 
@@ -457,11 +458,15 @@ def read_criteria(given: Any) -> Sequence[RubricCriterion]:
         raise TypeError(f"criteria is a Path, {BUILTIN}NAME, a mapping or a list, not {type(given).__name__}")
     if isinstance(given, Sequence) and not given:
         raise ValueError("criteria is empty: give at least one criterion")
-    read = list(given)
-    for index, one in enumerate(read):
+    read = []
+    for index, one in enumerate(given):
         if not isinstance(one, Mapping):
             raise TypeError(f"criteria[{index}] is a mapping, not {type(one).__name__}")
-    return criteria_of({"criteria": [dict(one) for one in read]})
+        try:
+            read.append(ParseDict(dict(one), RubricCriterion()))
+        except ParseError as error:
+            raise ValueError(f"criteria[{index}]: {str(error).splitlines()[0]}") from error
+    return read
 
 
 def _selections(judges: Judges | None) -> Sequence[JudgeSelection]:

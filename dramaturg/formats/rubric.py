@@ -97,7 +97,7 @@ def ready_rubrics() -> Mapping[str, ReadyRubric]:
     file = Path(__file__).parent / "ready_rubrics.toml"
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
     return {
-        name: ReadyRubric(name, **{**table, "criteria": criteria_of({"criteria": table["criteria"]})})
+        name: ReadyRubric(name, **{**table, "criteria": _criteria({"criteria": table["criteria"]})})
         for name, table in tables.items()
     }
 
@@ -124,15 +124,10 @@ def read_rubric(source: str | Path) -> Sequence[RubricCriterion]:
         raise RubricError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise RubricError(f"is not TOML: {error}") from error
-    return criteria_of(read)
+    return _criteria(read)
 
 
-def criteria_of(read: dict[str, Any]) -> Sequence[RubricCriterion]:
-    """The criteria of an object with a list ``criteria``.
-
-    Raises:
-        RubricError: They break limits of the contract; or there are none.
-    """
+def _criteria(read: dict[str, Any]) -> Sequence[RubricCriterion]:
     options = read_request(read, TextsRunOptions)
     if not isinstance(options, TextsRunOptions):
         raise RubricError("; ".join(f"{one.field}: {one.description}".removeprefix(": ") for one in options))

@@ -141,7 +141,7 @@ def test_other_arguments_are_checked() -> None:
         dramaturg.evaluate_scripts(GOAL, ["1. Boil."], constraints=given, target=UNREACHABLE)
     with pytest.raises(TypeError, match="judges is a mapping from role to names, not str"):
         dramaturg.evaluate_scripts(GOAL, ["1. Boil."], judges=given, target=UNREACHABLE)
-    with pytest.raises(ValueError, match=r"criteria\[0\]\.pases: there is no such field; there are id, "):
+    with pytest.raises(ValueError, match=r"criteria\[0\].*pases"):
         dramaturg.evaluate_texts(GOAL, ["Hi."], [{"id": "polite", "pases": "x"}], target=UNREACHABLE)
     with pytest.raises(ValueError, match=r"texts\[0\] has no field 'steps'"):
         dramaturg.evaluate_texts(GOAL, [{"steps": ["Hi."]}], {"polite": "x"}, target=UNREACHABLE)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.testing import until
+from gateway.judges import registry
 from gateway.judges.call_gate import CallGate
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
@@ -193,8 +194,21 @@ class SlowCritic:
 
 
 @pytest.mark.parametrize("places", [1, 3])
-async def test_a_tenant_that_floods_a_slow_judge_holds_up_no_other(places: int, tmp_path: Path) -> None:
-    critic, executed = SlowCritic(), Counter[str]()
+async def test_a_tenant_that_floods_a_slow_judge_holds_up_no_other(
+    places: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    critic, executed, gates = SlowCritic(), Counter[str](), list[CallGate]()
+
+    class KnownGate(CallGate):
+        def __init__(self, calls: int) -> None:
+            super().__init__(calls)
+            gates.append(self)
+
+    monkeypatch.setattr(registry, "CallGate", KnownGate)
+
+    def stand_in_line() -> bool:
+        lines = [gate._lines for gate in gates if {"many", "one"} <= gate._lines.keys()]
+        return any(each["many"].calls > places and each["one"].calls == 4 for each in lines)
 
     async def execute(request: Any) -> Any:
         executed[request.task.topic] += request.candidate.id == "c0"
@@ -221,8 +235,7 @@ async def test_a_tenant_that_floods_a_slow_judge_holds_up_no_other(places: int, 
         flood = [group.create_task(evaluate(many, "many", 20)) for _ in range(5)]
         await until(lambda: executed["many"] == 100 and len(critic.asked) == places, 30)
         wanted = group.create_task(evaluate(one, "one", 4))
-        # The critic is asked beside the other judges, so these calls stand in line by now.
-        await until(lambda: executed["one"] == 4, 30)
+        await until(stand_in_line, 30)
         while not wanted.done():
             asked = len(critic.asked)
             critic.answers.release()
