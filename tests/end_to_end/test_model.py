@@ -152,7 +152,8 @@ async def test_a_server_that_misbehaves_changes_no_verdict_that_can_be_saved(tmp
         await evaluate(server, tmp_path / "well")
     trouble = Misbehaviour.every_kind(0.05, seed=7)
     async with OpenAIServer(approve, trouble) as server:
-        done = await evaluate(server, tmp_path / "ill", "--set", "policy.max_missing_gold_answer_fraction=1")
+        allowed = ("policy.max_missing_gold_answer_fraction=1", "policy.min_coverage=0.75")
+        done = await evaluate(server, tmp_path / "ill", "--set", allowed[0], "--set", allowed[1])
         repeated = [count for count in server.answered.values() if count > 1]
     assert done.code == 0, done.err
     assert sum(server.troubles.values()) > 20
