@@ -70,6 +70,7 @@ from dramaturg.formats.messages import read_messages
 from dramaturg.formats.rubric import BUILTIN, read_rubric
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.validation import unknown_word
 
 __all__ = [
     "CandidateVerdicts",
@@ -465,7 +466,8 @@ def read_criteria(given: Any) -> Sequence[RubricCriterion]:
         try:
             read.append(ParseDict(dict(one), RubricCriterion()))
         except ParseError as error:
-            raise ValueError(f"criteria[{index}]: {str(error).splitlines()[0]}") from error
+            fault = unknown_word(str(error)) or str(error).splitlines()[0]
+            raise ValueError(f"criteria[{index}]: {fault}") from error
     return read
 
 

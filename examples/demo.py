@@ -108,6 +108,7 @@ def evaluate(*, replayed: bool) -> tuple[int, dict[str, Any] | None]:
         # The evaluation would go on, and go on buying answers, without the demo.
         signal.signal(signal.SIGTERM, lambda *_: evaluation.terminate())
         output, _ = evaluation.communicate()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if evaluation.returncode not in (0, 1, LOW_COVERAGE) or not output:
         return evaluation.returncode, None
     return evaluation.returncode, json.loads(output)

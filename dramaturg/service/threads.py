@@ -106,9 +106,22 @@ class FairSemaphore:
             return
         turn = asyncio.get_running_loop().create_future()
         share.waiting.append(turn)
+        await self._wait(share, turn, self._assign)
+
+    async def renew(self, share: FairShare) -> None:
+        """Returns a slot of a share and takes one again, ahead of those that wait for the share.
+
+        It waits while the share holds its limit, or others are entitled to the slot. If it is cancelled
+        meanwhile, no slot is held.
+        """
+        turn = asyncio.get_running_loop().create_future()
+        share.waiting.appendleft(turn)
+        await self._wait(share, turn, lambda: self.release(share))
+
+    async def _wait(self, share: FairShare, turn: asyncio.Future[None], begin: Callable[[], None]) -> None:
         self._pending += 1
         try:
-            self._assign()
+            begin()
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
@@ -182,11 +195,11 @@ class Slot:
         if self._held:
             self._semaphore.release(self._share)
 
-    async def give_way(self) -> None:
-        """Returns the slot, and waits for one again behind those that wait."""
+    async def renew(self) -> None:
+        """See ``FairSemaphore.renew``."""
         self._held = False
-        self._semaphore.release(self._share)
-        await self.__aenter__()
+        await self._semaphore.renew(self._share)
+        self._held = True
 
 
 Result = TypeVar("Result")

@@ -143,6 +143,8 @@ def test_other_arguments_are_checked() -> None:
         dramaturg.evaluate_scripts(GOAL, ["1. Boil."], judges=given, target=UNREACHABLE)
     with pytest.raises(ValueError, match=r"criteria\[0\].*pases"):
         dramaturg.evaluate_texts(GOAL, ["Hi."], [{"id": "polite", "pases": "x"}], target=UNREACHABLE)
+    with pytest.raises(ValueError, match=r'criteria\[0\]: is "turn"; it must be one of CRITERION_UNIT_'):
+        dramaturg.evaluate_texts(GOAL, ["Hi."], [{"id": "polite", "each": "turn"}], target=UNREACHABLE)
     with pytest.raises(ValueError, match=r"texts\[0\] has no field 'steps'"):
         dramaturg.evaluate_texts(GOAL, [{"steps": ["Hi."]}], {"polite": "x"}, target=UNREACHABLE)
 

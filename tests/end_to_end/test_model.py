@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
+from dramaturg.cli.platform import PARTIAL
 from dramaturg.judge.provenance import prompt_texts, provenances_in
 from tests.support.command_line import ROOT, Finished, dramaturg, read_jsonl
 from tests.support.figures import verdict_counts
@@ -152,15 +153,16 @@ async def test_a_server_that_misbehaves_changes_no_verdict_that_can_be_saved(tmp
         await evaluate(server, tmp_path / "well")
     trouble = Misbehaviour.every_kind(0.05, seed=7)
     async with OpenAIServer(approve, trouble) as server:
-        allowed = ("policy.max_missing_gold_answer_fraction=1", "policy.min_coverage=0.75")
-        done = await evaluate(server, tmp_path / "ill", "--set", allowed[0], "--set", allowed[1])
+        done = await evaluate(server, tmp_path / "ill", "--set", "policy.max_missing_gold_answer_fraction=1")
         repeated = [count for count in server.answered.values() if count > 1]
-    assert done.code == 0, done.err
     assert sum(server.troubles.values()) > 20
     assert not repeated
     well, ill = outcomes(tmp_path / "well"), outcomes(tmp_path / "ill")
     assert well.keys() == ill.keys()
     assert len(well) == 7 * 32
+    # Which calls are refused depends on the texts of the prompts.
+    abstained = sum(outcome == "OUTCOME_ABSTAIN" for outcome, _ in ill.values())
+    assert done.code == (0 if abstained <= len(ill) / 10 else PARTIAL), done.err
     changed = {key: ill[key] for key in well if ill[key] != well[key]}
     assert {outcome for outcome, _ in changed.values()} <= {"OUTCOME_ABSTAIN"}
     assert {reason for _, reason in changed.values()} <= {

@@ -91,6 +91,14 @@ def transient_gap(
     return "" if found is None else _abstention(found)
 
 
+def timed_out(result: Message, failures: Sequence[Failure]) -> bool:
+    """Whether a judge did not answer in time, by its failure or by the gap that a panel leaves."""
+    reasons = {failure.reason for failure in failures}
+    if (found := _finder(result.DESCRIPTOR)(result)) is not None:
+        reasons |= {getattr(found, field.name) for field in found.DESCRIPTOR.fields if _is_reason(field)}
+    return verdict_pb2.ABSTAIN_REASON_TIMED_OUT in reasons
+
+
 def _never_asked(answer: Any) -> bool:
     """Whether a model call for this answer was prepared and no completion came back.
 
@@ -349,8 +357,8 @@ class SampleEvaluator:
         waits = [failure.retry_after or 0 for failure in scope.failures]
         usage = cast("Any", result).usage
         gap = transient_gap(result, scope.failures, kind.preparation(result))
-        timed_out = any(failure.reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT for failure in scope.failures)
-        return _Attempt(result, None, usage, gap, bool(gap), timed_out, max(waits, default=0), shadows, batch)
+        late = timed_out(result, scope.failures)
+        return _Attempt(result, None, usage, gap, bool(gap), late, max(waits, default=0), shadows, batch)
 
 
 class OutageTracker:
@@ -411,9 +419,9 @@ class FailureLog:
         self.succeeded()
         self._got_further = self._last_end
 
-    def got_further_since(self, time: float) -> bool:
-        """Whether an attempt got further since a time on the clock of ``time.monotonic``."""
-        return self._got_further >= time
+    def got_further_since(self, moment: float) -> bool:
+        """Whether an attempt got further since a moment on the clock of ``time.monotonic``."""
+        return self._got_further >= moment
 
     def failed(self, description: str, wait: float | None = None) -> None:
         """Records a failed attempt.
@@ -462,9 +470,8 @@ class FailureLog:
 
 def _failed(error: ServiceError, usage: Usage, batch: BatchWait | None) -> _Attempt:
     failure = f"{error.code.name}: {error.message}"
-    timed_out = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
-    wait = error.retry_after or 0
-    return _Attempt(None, error, usage, failure, is_transient(error), timed_out, wait, batch=batch)
+    late, wait = error.code is grpc.StatusCode.DEADLINE_EXCEEDED, error.retry_after or 0
+    return _Attempt(None, error, usage, failure, is_transient(error), late, wait, batch=batch)
 
 
 def _wait(attempts: int, retry_after: float) -> float:

@@ -295,8 +295,12 @@ class LocalRunExecution:
         self._interrupted: list[Usage] = []
         """The usage of samples without an outcome that is not in the store."""
         self._stopped = False
-        self._most, self._slowed = math.inf, -math.inf
-        """The samples in progress that a slow model answers for in time, and when that was last reduced."""
+        self._room = 0
+        """The samples in progress that the limits allow."""
+        self._most = math.inf
+        """Those for which a slow model answers in time."""
+        self._slowed = -math.inf
+        """When they were last reduced, on the clock of ``time.monotonic``."""
         self._adjust()
 
     def stop(self) -> None:
@@ -502,15 +506,17 @@ class LocalRunExecution:
     async def _slow_down(self, slot: Slot, begun: float) -> None:
         """Halves the samples in progress, since a model does not answer for them in time; waits for a turn.
 
-        It halves once for all attempts that were in progress together.
+        It halves once for all attempts that were in progress together. Samples that were begun go on before
+        others begin.
         """
-        if begun >= self._slowed:
-            self._most = max(1, min(self._most, self._share.used) // 2)
+        fewer = max(1, self._share.used // 2)
+        if begun >= self._slowed and fewer < self._share.limit:
+            self._most = fewer
             self._slowed = time.monotonic()
             self._adjust()
             fields = {"run": self.run.id, "samples": self._most}
             logger.warning("a model is slow: fewer samples are in progress", extra={"fields": fields})
-        await slot.give_way()
+        await slot.renew()
 
     def _may_start(self) -> bool:
         return (

@@ -46,31 +46,31 @@ async def test_a_run_holds_no_more_than_its_limit() -> None:
     holder.semaphore.close_share(share)
 
 
-async def test_a_holder_gives_way_to_those_that_wait() -> None:
-    semaphore = FairSemaphore(1)
-    share = semaphore.open_share("a", 1)
-    holder = Holder(semaphore)
+async def test_a_renewed_slot_goes_before_those_that_wait_and_keeps_to_a_lower_limit() -> None:
+    semaphore = FairSemaphore(3)
+    share = semaphore.open_share("a", 2)
+    holder, renew = Holder(semaphore), asyncio.Event()
 
-    async def give_way(name: str) -> None:
+    async def hold(name: str) -> None:
         async with semaphore.slot(share) as slot:
-            await settle()
-            await slot.give_way()
+            await renew.wait()
+            await slot.renew()
             holder.held.append(name)
+            await holder.release.wait()
 
-    first, cancelled, last = (
-        asyncio.create_task(one)
-        for one in (give_way("first"), give_way("cancelled"), holder.hold("last", share))
-    )
+    renewed = [asyncio.create_task(hold(name)) for name in ("a", "b")]
+    waiting = asyncio.create_task(holder.hold("new", share))
     await settle()
+    semaphore.adjust(share, 1, 0)
+    renew.set()
     await settle()
-    await settle()
-    assert (holder.held, share.used) == (["last"], 1)
-    cancelled.cancel()  # It waits, and holds no slot that it could return.
+    assert (holder.held, share.used) == (["b"], 1)
+    renewed[0].cancel()  # It waits, and holds no slot that it could return.
     await settle()
     assert share.used == 1
     holder.release.set()
-    await asyncio.gather(first, last)
-    assert (holder.held, share.used) == (["last", "first"], 0)
+    await asyncio.gather(renewed[1], waiting)
+    assert (holder.held, share.used) == (["b", "new"], 0)
     semaphore.close_share(share)
 
 

@@ -22,7 +22,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
-from gateway.runs.engine.sample_evaluation import is_transient, transient_gap
+from gateway.runs.engine.sample_evaluation import is_transient, timed_out, transient_gap
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 
@@ -65,6 +65,15 @@ def test_transient_abstentions_are_found_at_any_depth() -> None:
     assert not transient_gap(DecisionResult(choices=[ModelChoice()]), [])
     assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
     assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
+
+
+def test_a_judge_that_did_not_answer_in_time_is_found_by_its_failure_or_the_gap_of_a_panel() -> None:
+    late = verdict_pb2.ABSTAIN_REASON_TIMED_OUT
+    for reason, expected in ((late, True), (UNAVAILABLE, False)):
+        result = run_pb2.RunSample().scripts
+        assert timed_out(result, [Failure(reason, "x")]) is expected
+        result.candidates.add().verdicts.append(abstained("executable", reason, "x"))
+        assert timed_out(result, []) is expected
 
 
 def test_a_gap_is_described_as_exactly_as_it_is_known() -> None:
