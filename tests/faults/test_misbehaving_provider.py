@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -37,22 +38,28 @@ async def evaluate(
         base_url = "{server.base_url}"
         default_model = "test-model"
         # Hangs would lower it to one call after the other.
-        concurrency.minimum = 16
+        concurrency.minimum = 64
+        concurrency.start = 64
         [generation.providers.local.retries]
-        attempt_timeout_seconds = 1.0
+        attempt_timeout_seconds = 2.0
         transient_attempts = 20
         request_failures = 1000
         first_wait_seconds = 0.0
         """
     )
     monkeypatch.setenv("DRAMATURG_CONFIG", str(configuration))
-    results: list[ScriptsResult] = []
+    requests = [
+        ParseDict(json.loads(line), EvaluateScriptsRequest())
+        for line in SAMPLES.read_text(encoding="utf-8").splitlines()
+    ]
     async with local_platform() as target, DramaturgClient(target) as client:
-        for line in SAMPLES.read_text(encoding="utf-8").splitlines():
-            request = ParseDict(json.loads(line), EvaluateScriptsRequest())
-            events = client.evaluate_scripts(request, timeout=60)
-            results += [event.result async for event in events if event.HasField("result")]
-    return results
+        return list(await asyncio.gather(*(evaluate_sample(client, request) for request in requests)))
+
+
+async def evaluate_sample(client: DramaturgClient, request: EvaluateScriptsRequest) -> ScriptsResult:
+    events = client.evaluate_scripts(request, timeout=100)
+    [result] = [event.result async for event in events if event.HasField("result")]
+    return result
 
 
 def outcomes(results: list[ScriptsResult]) -> dict[Key, str]:
