@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     EVENT_MATCHING_UNSPECIFIED,
     EventMatching,
@@ -15,6 +16,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 )
 from dramaturg.api.graph.v1.graph_service_pb2 import (
     DistanceMode,
+    EdgeEstimates,
     EdgeMeasures,
     EditCounts,
     MeasureEditDistanceResponse,
@@ -114,12 +116,13 @@ class Figures(NamedTuple):
         if self.scores is None:
             return None
         scored = self.scores.pair_count
-        return self.scores.macro.f1 * scored / (scored + self.counts.abstentions.total())
+        return self.scores.macro.f1.value * scored / (scored + self.counts.abstentions.total())
 
 
-def measures_entry(measures: EdgeMeasures) -> dict[str, float]:
-    """The measures of edges by name."""
-    return {measure: getattr(measures, measure) for measure in MEASURES}
+def measures_entry(measures: EdgeMeasures | EdgeEstimates) -> dict[str, float]:
+    """The measures of edges by name; of estimates, their values."""
+    values = {measure: getattr(measures, measure) for measure in MEASURES}
+    return {measure: one.value if isinstance(one, Estimate) else one for measure, one in values.items()}
 
 
 def averages_entry(summary: ScoreSummary) -> dict[str, dict[str, float] | None]:

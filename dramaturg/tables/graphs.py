@@ -145,31 +145,30 @@ def _edge_rows(one: GraphFigures, *, abstained: bool) -> Iterator[Sequence[Cell 
         found.exact_match_count,
         samples_link(one.tags, model=one.model, measure="exact_match", outcome="pass"),
     )
-    means, whole = found.macro_rates, found.micro
-    rates = {
-        "macro": [
+    means, whole = found.macro, found.micro
+    start = (count(found.pair_count), exact)
+    yield [
+        *_name(one),
+        "macro",
+        *start,
+        *(
             estimate_cell(rate, heat=True, show=show_mean)
             for rate in (means.precision, means.recall, means.f1, means.iou)
-        ],
-        "micro": [
-            Cell(show_mean(rate), rate, heat=heat_of(rate, SHARE))
-            for rate in (whole.precision, whole.recall, whole.f1, whole.iou)
-        ],
-    }
-    for average, measures in (("macro", found.macro), ("micro", whole)):
-        if average == "micro" and one.tags:
-            return
+        ),
+        *([Cell(figure(zero, 3), zero)] if abstained else []),
+        *(estimate_cell(edges, show=figure) for edges in (means.extra_edges, means.missing_edges)),
+    ]
+    if not one.tags:
         yield [
             *_name(one),
-            average,
-            count(found.pair_count),
-            exact,
-            *rates[average],
-            *([Cell(figure(zero, 3), zero) if average == "macro" else ABSENT] if abstained else []),
+            "micro",
+            *start,
             *(
-                Cell(figure(edges) if average == "macro" else f"{edges:,.0f}", edges)
-                for edges in (measures.extra_edges, measures.missing_edges)
+                Cell(show_mean(rate), rate, heat=heat_of(rate, SHARE))
+                for rate in (whole.precision, whole.recall, whole.f1, whole.iou)
             ),
+            *([ABSENT] if abstained else []),
+            *(Cell(f"{edges:,.0f}", edges) for edges in (whole.extra_edges, whole.missing_edges)),
         ]
 
 

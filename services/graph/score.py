@@ -17,14 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import combinations, pairwise
-from math import fsum
+from math import fsum, inf
 from random import Random
 
 from dramaturg.results.means import Mean, SumAccumulator, mean_of_sums
 from services.graph.model import Edge, Order, ScriptGraph, max_degree, sinks, sources, with_edges
 
-RATES = ("precision", "recall", "f1", "iou")
-"""The measures that have intervals."""
+SCALES = {
+    **dict.fromkeys(("precision", "recall", "f1", "iou"), (0.0, 1.0)),
+    **dict.fromkeys(("edge_difference", "extra_edges", "missing_edges"), (0.0, inf)),
+}
+"""The lowest and the highest value of each measure."""
 
 
 class EmptyRule(Enum):
@@ -99,18 +102,17 @@ class PairScore:
 
 @dataclass(frozen=True)
 class Summary:
-    """Aggregate scores; a mean over no pairs is ``None``."""
+    """Aggregate scores."""
 
     pairs: int
     exact_matches: int
     excluded: int
     unreduced: int
-    macro: Measures | None
+    macro: Mapping[str, Mean]
+    """The mean of each measure with its interval. Empty where there is no pair to average."""
     micro: Measures | None
-    closure_macro: Measures | None
+    closure_macro: Mapping[str, Mean]
     closure_micro: Measures | None
-    rates: Mapping[str, Mean]
-    """The macro means of ``RATES`` with their intervals. Empty without ``macro``."""
 
 
 def score_pair(
@@ -190,7 +192,8 @@ def measure(counts: Counts, choices: Choices) -> Measures | None:
 
 def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
     """Averages pairs: macro (the mean of each pair's measures) and micro (all edges as if of one pair)."""
-    closures = [score.closure for score in scores if score.closure is not None]
+    closed = [score for score in scores if score.closure is not None]
+    closures = [score.closure for score in closed if score.closure is not None]
     counts = [score.counts for score in scores]
     measures = [measure(one, choices) for one in counts]
     return Summary(
@@ -198,34 +201,25 @@ def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
         exact_matches=sum(score.exact_match for score in scores),
         excluded=measures.count(None),
         unreduced=sum(score.unreduced for score in scores),
-        macro=_macro(measures),
+        macro=_macro(scores, measures, choices.cluster_tag),
         micro=_micro(counts, choices),
-        closure_macro=_macro([measure(one, choices) for one in closures]),
+        closure_macro=_macro(closed, [measure(one, choices) for one in closures], choices.cluster_tag),
         closure_micro=_micro(closures, choices),
-        rates=_rates(scores, measures, choices.cluster_tag),
     )
 
 
-def _macro(measures: Sequence[Measures | None]) -> Measures | None:
-    found = [one for one in measures if one is not None]
-    if not found:
-        return None
-    names = Measures.__dataclass_fields__
-    return Measures(**{n: fsum(getattr(m, n) for m in found) / len(found) for n in names})
-
-
-def _rates(scores: Sequence[PairScore], measures: Sequence[Measures | None], tag: str) -> Mapping[str, Mean]:
-    """The means of the rates, with intervals clustered by a tag."""
+def _macro(scores: Sequence[PairScore], measures: Sequence[Measures | None], tag: str) -> Mapping[str, Mean]:
+    """The means over pairs, with intervals clustered by a tag."""
     clusters: defaultdict[str | int, list[Measures]] = defaultdict(list)
     for place, (score, found) in enumerate(zip(scores, measures, strict=True)):
         if found is not None:
             clusters[score.tags.get(tag, place) if tag else place].append(found)
     means = {}
-    for name in RATES if clusters else ():
+    for name, scale in SCALES.items() if clusters else ():
         sums = SumAccumulator()
         for members in clusters.values():
             sums.add_values([getattr(one, name) for one in members])
-        means[name] = mean_of_sums(sums.sums("", ""), 0.0, 1.0)
+        means[name] = mean_of_sums(sums.sums("", ""), *scale)
     return means
 
 

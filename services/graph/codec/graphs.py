@@ -12,7 +12,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import script_graph_pb2
 from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH, ReadGraph, TooLargeError
 from dramaturg.graphs.parsing.formats import Dialect, Parsed
-from dramaturg.results.means import estimate_of
+from dramaturg.results.means import Mean, estimate_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.graph.model import (
@@ -28,6 +28,7 @@ from services.graph.model import (
     text_of,
 )
 from services.graph.score import (
+    SCALES,
     Choices,
     Counts,
     EmptyRule,
@@ -272,21 +273,21 @@ def encode_summary(summary: Summary, choices: Choices) -> pb.ScoreSummary:
         pair_count=summary.pairs,
         exact_match_count=summary.exact_matches,
         excluded_count=summary.excluded,
-        macro=_encode_measures(summary.macro),
+        macro=_encode_means(summary.macro, summary.pairs, choices),
         micro=_encode_measures(summary.micro),
-        closure_macro=_encode_measures(summary.closure_macro),
+        closure_macro=_encode_means(summary.closure_macro, summary.pairs, choices),
         closure_micro=_encode_measures(summary.closure_micro),
         unreduced_count=summary.unreduced,
-        macro_rates=_encode_rates(summary, choices),
     )
 
 
-def _encode_rates(summary: Summary, choices: Choices) -> pb.EdgeRates | None:
-    if not summary.rates:
+def _encode_means(means: Mapping[str, Mean], pairs: int, choices: Choices) -> pb.EdgeEstimates | None:
+    if not means:
         return None
     cluster = choices.cluster_tag or "pair"
-    rates = {name: estimate_of(one, summary.pairs, cluster=cluster) for name, one in summary.rates.items()}
-    return pb.EdgeRates(**rates)
+    return pb.EdgeEstimates(
+        **{name: estimate_of(mean, pairs, SCALES[name], cluster) for name, mean in means.items()}
+    )
 
 
 def encode_choices(choices: Choices) -> pb.ScoreEdgesResponse:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
@@ -79,6 +80,6 @@ def test_abstentions_count_as_zero_in_the_second_f1(scored: int, missing: int, f
     counts = Counts()
     for _ in range(missing):
         counts.add([abstained()])
-    scores = pb.ScoreSummary(pair_count=scored, macro=pb.EdgeMeasures(f1=f1))
+    scores = pb.ScoreSummary(pair_count=scored, macro=pb.EdgeEstimates(f1=Estimate(value=f1)))
     mean = Figures(counts, scores).f1_with_abstentions
     assert mean == pytest.approx(sum([f1] * scored + [0.0] * missing) / (scored + missing))

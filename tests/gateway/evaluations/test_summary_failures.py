@@ -112,7 +112,7 @@ async def test_failures_of_a_model_lower_its_mean_and_are_no_abstentions(
         assert (wrong.accuracy.accuracy.value, wrong.accuracy_abstentions_right) == (0, 0)
     if kind == "graphs":
         failed = next(one for one in found.graphs.figures if one.model == "shy")
-        assert (failed.edges.macro.f1, failed.graph_count) == (0, 3)
+        assert (failed.edges.macro.f1.value, failed.graph_count) == (0, 3)
     if kind == "dialogue":
         assert [one.judgement_count for one in found.judges] == [3]
         assert found.dialogues.unusable_replies[0].reason == "REFUSED"

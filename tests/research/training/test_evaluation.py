@@ -24,7 +24,7 @@ def test_scores_are_those_of_the_graph_service() -> None:
     )
     macro = score_edges(request).summary.macro
     assert (scores.f1, scores.precision, scores.recall) == pytest.approx(
-        (macro.f1, macro.precision, macro.recall)
+        (macro.f1.value, macro.precision.value, macro.recall.value)
     )
     assert scores.f1 == pytest.approx((2 / 3 + 1 + 0) / 3)
     assert scores.exact_matches == 1

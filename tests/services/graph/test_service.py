@@ -114,7 +114,7 @@ async def test_scores_can_be_added_up_in_parts(graph_service: rpc.GraphServiceAs
     assert both.summary == whole.summary
     assert both.groups == whole.groups
     assert whole.summary.exact_match_count == 1
-    assert whole.summary.macro.f1 == pytest.approx(1 / 3)
+    assert whole.summary.macro.f1.value == pytest.approx(1 / 3)
     assert [(group.value, group.summary.pair_count) for group in whole.groups] == [("x", 2), ("y", 1)]
 
 

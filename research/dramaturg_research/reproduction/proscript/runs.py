@@ -26,7 +26,7 @@ from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.threads import gather_all
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, convert_rows, max_degree
-from dramaturg_research.reproduction.cells import count, estimate, number, words
+from dramaturg_research.reproduction.cells import count, estimate, words
 from dramaturg_research.reproduction.paper import DataError, Omission, Reproduction, data_folder
 from dramaturg_research.reproduction.proscript.people import read_sheets
 from dramaturg_research.reproduction.proscript.sheets import (
@@ -398,10 +398,15 @@ async def released_predictions(service: GraphServiceAsyncStub, place: Path) -> T
         ("Exact matches", count(found.exact_match_count, str(published["edges_match_count"]))),
     ]
     cells += [
-        (name, estimate(getattr(found.macro_rates, member), 5, f"{published[member]:.5f}"))
-        for name, member in (("Precision", "precision"), ("Recall", "recall"), ("F1", "f1"), ("IoU", "iou"))
+        (name, estimate(getattr(found.macro, member), 5, f"{published[key]:.5f}"))
+        for name, member, key in (
+            ("Precision", "precision", "precision"),
+            ("Recall", "recall", "recall"),
+            ("F1", "f1", "f1"),
+            ("IoU", "iou", "iou"),
+            ("Edge difference", "edge_difference", "ged"),
+        )
     ]
-    cells.append(("Edge difference", number(found.macro.edge_difference, 5, f"{published['ged']:.5f}")))
     model = PREDICTIONS.removeprefix("results_").removesuffix(".json")
     return Table(
         f"Released predictions of a model ({PREDICTIONS})",

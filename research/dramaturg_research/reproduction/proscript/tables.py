@@ -141,7 +141,7 @@ def _rate_cells(
     cells = []
     for name, given in zip(names, printed, strict=True):
         rate = Estimate()
-        rate.CopyFrom(getattr(summary.macro_rates, name))
+        rate.CopyFrom(getattr(summary.macro, name))
         rate.total = summary.pair_count if total is None else total
         cells.append(percents(rate, _DIGITS, given))
     return cells

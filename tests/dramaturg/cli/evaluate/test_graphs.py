@@ -114,13 +114,13 @@ def test_models_side_by_side(rows: Path, tmp_path: Path) -> None:
     assert {one["model"] for one in figures} == {"sure", "circular", "partial"}
     assert sure["task"] == "predict-edges"
     assert sure["edges"]["exact_match_count"] == 3
-    assert sure["edges"]["macro"]["f1"] == sure["edges"]["micro"]["f1"] == 1
+    assert sure["edges"]["macro"]["f1"]["value"] == sure["edges"]["micro"]["f1"] == 1
     assert (circular["cyclic_count"], circular["edges"]["exact_match_count"]) == (3, 0)
-    assert circular["edges"]["macro"]["precision"] == 0.5
+    assert circular["edges"]["macro"]["precision"]["value"] == 0.5
     assert circular["edges"]["micro"]["extra_edges"] == 6
     assert partial["graph_count"] == 3
     assert partial["abstentions_by_reason"] == {"OVER_BUDGET": 1}
-    assert (partial["edges"]["pair_count"], partial["edges"]["macro"]["f1"]) == (2, 1)
+    assert (partial["edges"]["pair_count"], partial["edges"]["macro"]["f1"]["value"]) == (2, 1)
     assert partial["macro_f1_abstentions_zero"] == pytest.approx(2 / 3)
     first, second = (figure(figures, model="partial", tags={"degree": degree}) for degree in "12")
     assert (first["graph_count"], first["abstentions_by_reason"]) == (1, {})
@@ -252,7 +252,7 @@ def test_a_predictor_that_knows_proscript_is_perfect_on_it(data_dir: Path, tmp_p
     figures = summary(result)["graphs"]["figures"]
     model = figure(figures, tags={})
     assert (model["graph_count"], model["abstentions_by_reason"], model["cyclic_count"]) == (1085, {}, 0)
-    assert model["edges"]["macro"]["f1"] == 1
+    assert model["edges"]["macro"]["f1"]["value"] == 1
     degrees = {one["tags"]["degree"]: one["graph_count"] for one in figures if one["tags"]}
     assert degrees == {"1": 724, "2": 320, "3": 32, "4": 6, "5": 3}
 
@@ -276,4 +276,4 @@ def test_published_predictions_have_their_published_scores(data_dir: Path, tmp_p
         "edge_difference": 3.06401,
     }
     for name, value in published.items():
-        assert edges["macro"][name] == pytest.approx(value, abs=5e-6)
+        assert edges["macro"][name]["value"] == pytest.approx(value, abs=5e-6)
