@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.common.v1.content_pb2 import Document
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, CHOICE_OPTION_2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
@@ -73,8 +74,12 @@ def pairs() -> Iterable[Message]:
 
 
 def decisions() -> Iterable[Message]:
-    for number, scenario in enumerate(("has a telephone but no internet", "has lost his voice")):
-        yield EvaluateDecisionsRequest(decision=decision(scenario, id=str(number)))
+    labelled = {
+        "has a telephone but no internet": CHOICE_OPTION_1,
+        "has lost his voice": CHOICE_OPTION_2,
+    }
+    for number, (scenario, gold) in enumerate(labelled.items()):
+        yield EvaluateDecisionsRequest(decision=decision(scenario, id=str(number)), gold=gold)
 
 
 def dialogues() -> Iterable[Message]:

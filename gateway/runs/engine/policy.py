@@ -244,7 +244,7 @@ def conclude_early(given: RunPolicy, counts: Counts) -> Conclusion | None:
 
 
 def words_of(sample: RunSample | None, *, gold_answer: bool = False) -> str:
-    """Returns the error of a failed sample, or the words of an abstention of a result, in one line.
+    """Returns the error of a failed sample, or why a result has an abstention, in one line.
 
     Args:
         sample: The sample. None: there are no words.
@@ -254,6 +254,8 @@ def words_of(sample: RunSample | None, *, gold_answer: bool = False) -> str:
         return ""
     failure = sample.scripts.gold_answer.failure
     words = failure if gold_answer else sample.error.message or abstention_words(sample)
+    if not words and not sample.decision.gold and any(one.choice for one in sample.decision.choices):
+        words = 'Without a label no choice is right or wrong: a row has it in "gold".'
     line = " ".join(words.split())
     return line if len(line) <= _MAX_WORDS else f"{line[:_MAX_WORDS]}..."
 

@@ -108,6 +108,15 @@ def test_planted_choices_give_the_figures_computed_by_hand(tmp_path: Path) -> No
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 7
 
 
+def test_decisions_without_labels_say_what_is_missing(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", [(0, "medium"), (0, "medium")])
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        result = run(file, "--target", target, "--model", "m", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "nothing was judged: 2 judgements do not count as asked for (NOT_APPLICABLE 2)" in result.output
+    assert 'Without a label no choice is right or wrong: a row has it in "gold".' in result.output
+
+
 @pytest.mark.parametrize("source", ["", "ours"])
 def test_the_accuracy_of_people_stands_beside_released_decisions_alone(tmp_path: Path, source: str) -> None:
     mine = write(tmp_path / "mine.jsonl", [(1, "hard")], source=source)
