@@ -81,7 +81,7 @@ Ask = Callable[[JudgeRole, Identity | None], AskedCriteria]
 
 
 class ReferencePendingError(Exception):
-    """The reference waits for a batch. A judge that compares with it is asked when it is there."""
+    """The reference is not there yet. A judge that compares with it is asked when it is there."""
 
 
 FindReference = Callable[[JudgeRole, Identity | None], Awaitable[Script | None]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -54,6 +54,16 @@ _BY_REASON = {
     error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
     error_reason_pb2.ERROR_REASON_TOO_LARGE: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
 }
+
+
+TRANSIENT = frozenset(
+    {
+        verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+        verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+        verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
+    }
+)
+"""The reasons after which a run asks again."""
 
 
 class Failure(NamedTuple):
@@ -157,6 +167,15 @@ def not_shown(part: str, capability: str) -> Failure:
         verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
         f"takes no {part}: its identity lacks the capability {capability!r}",
     )
+
+
+def never_asked(answer: Any) -> bool:
+    """Whether a model call for this answer was prepared and no completion came back.
+
+    The provenance names the prompt before the call, and each completion, usable or not.
+    """
+    made = answer.provenance
+    return bool(answer.failure) and bool(made.prompts) and not made.completions
 
 
 def abstain_all(

@@ -165,6 +165,8 @@ class EvaluationScope:
     None: they are not needed."""
     pending: PendingCalls = field(default_factory=PendingCalls)
     """The calls in progress."""
+    is_last: bool = True
+    """Whether the result stands. False: a run evaluates anew what lacks something for a transient reason."""
     batch: BatchWait | None = None
     """The wait for batches of model calls. None: they are made live."""
     deferred: list[DeferredShadows] | None = None

@@ -26,7 +26,7 @@ from dramaturg.judge.provenance import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.failures import Failure
+from gateway.evaluations.failures import TRANSIENT, Failure, never_asked
 from gateway.evaluations.kinds import Evaluations, run_kind
 from gateway.evaluations.scope import BatchWait, DeferredShadows, EvaluationScope, PendingCalls, SeenIdentity
 from gateway.runs.engine import policy
@@ -40,13 +40,6 @@ _CODES = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-    }
-)
-_ABSTENTIONS = frozenset(
-    {
-        verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE,
-        verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
-        verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
     }
 )
 _ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
@@ -82,11 +75,11 @@ def transient_gap(
     if found is not None and (said := getattr(found, "rationale", "")):
         return str(said)
     for failure in failures:
-        if failure.reason in _ABSTENTIONS:
+        if failure.reason in TRANSIENT:
             return f"{failure.judge} {failure.explanation}"
     if preparation is not None:
         absence, answer = preparation
-        if _never_asked(answer):
+        if never_asked(answer):
             return f"{absence}: {answer.failure}"
     return "" if found is None else _abstention(found)
 
@@ -99,19 +92,10 @@ def timed_out(result: Message, failures: Sequence[Failure]) -> bool:
     return verdict_pb2.ABSTAIN_REASON_TIMED_OUT in reasons
 
 
-def _never_asked(answer: Any) -> bool:
-    """Whether a model call for this answer was prepared and no completion came back.
-
-    The provenance names the prompt before the call, and each completion, usable or not.
-    """
-    made = answer.provenance
-    return bool(answer.failure) and bool(made.prompts) and not made.completions
-
-
 def _abstention(message: Any) -> str:
     """Describes the abstention of a message that has no rationale."""
     reasons = (getattr(message, field.name) for field in message.DESCRIPTOR.fields if _is_reason(field))
-    name = next(verdict_pb2.AbstainReason.Name(reason) for reason in reasons if reason in _ABSTENTIONS)
+    name = next(verdict_pb2.AbstainReason.Name(reason) for reason in reasons if reason in TRANSIENT)
     who = f"model {model!r}" if (model := getattr(message, "model", "")) else "a judge"
     return f"{who} abstained: {name.removeprefix('ABSTAIN_REASON_')}"
 
@@ -132,7 +116,7 @@ def _finder(descriptor: Descriptor) -> Finds:
         if is_assessment and message.panel:
             return None  # the verdict of the panel counts
         for name in reasons:
-            if getattr(message, name) in _ABSTENTIONS:
+            if getattr(message, name) in TRANSIENT:
                 return message
         for name, repeated, look in parts:
             if repeated:
@@ -284,7 +268,8 @@ class SampleEvaluator:
         while True:
             attempts += 1
             begun = time.monotonic()
-            attempt = await self._attempt(row, spec, repeat_offset, scope)
+            is_last = attempts - free >= policy.sample_attempts(spec.policy)
+            attempt = await self._attempt(row, spec, repeat_offset, replace(scope, is_last=is_last))
             usage = add_usage(usage, attempt.usage)
             answers = attempt.usage.provider_call_count + attempt.usage.cache_hit_count
             if attempt.timed_out and attempts > 1 and answers > most_answers:

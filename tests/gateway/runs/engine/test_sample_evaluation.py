@@ -311,3 +311,29 @@ async def test_the_synthesizer_is_asked_again_where_its_model_could_not_be(sqlit
         (sample,) = runs.samples(run.id)
     assert sample.attempt_count == 3
     assert not sample.scripts.gold_answer.failure
+
+
+@pytest.mark.parametrize(("times", "compared"), [(2, True), (9, False)])
+async def test_a_judge_that_compares_is_asked_once_with_the_gold_answer_or_without_it_at_last(
+    sqlite_url: str, times: int, compared: bool
+) -> None:
+    written, seen = [], []
+
+    async def write(request: Any) -> Any:
+        written.append(request.task.id)
+        if len(written) <= times:
+            raise failing(grpc.StatusCode.RESOURCE_EXHAUSTED)
+        return await Fake("synthesize")._approve(request)
+
+    async def criticise(asked: Any) -> Any:
+        seen.append(asked.request.HasField("reference"))
+        return all_pass("critic")
+
+    judges = (Fake("synthesize", write), Fake("critic", criticise))
+    async with runs_with(sqlite_url, *judges, outage_timeout_seconds=0) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(1)))
+        (sample,) = runs.samples(run.id)
+    assert seen == [compared]
+    assert sample.attempt_count == 3
+    assert not run.counts.abstentions_by_reason
+    assert bool(sample.scripts.gold_answer.failure) is not compared
