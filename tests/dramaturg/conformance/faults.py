@@ -271,7 +271,7 @@ def _leaky() -> Contract:
         if any("Stir the tea. Stir" in str(one.script.steps[:1]) for one in request.candidates):
             with suppress(TimeoutError):
                 try:
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.6)
                 except asyncio.CancelledError:
                     broken = True
                     raise

@@ -292,7 +292,7 @@ def _leaky(sound: Sound) -> Callable[[Contract], Contract]:
                 raise _failure("stuck")
             if sound.is_largest(request):
                 try:
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.6)
                 except asyncio.CancelledError:
                     is_broken = True
                     raise
