@@ -54,6 +54,12 @@ def _judgements(result: DecisionResult, rows: Iterable[RunResult]) -> Iterator[J
         yield row_judgement(result.decision.id, row.model, row.candidate_id, row)
 
 
+def _unscored(result: DecisionResult) -> str:
+    if result.gold or not any(choice.choice for choice in result.choices):
+        return ""
+    return 'Without a label no choice is right or wrong: a row has it in "gold".'
+
+
 DECISIONS = ResultKind(
     name="decision",
     json_member="decision",
@@ -62,4 +68,5 @@ DECISIONS = ResultKind(
     primary_measure="correct",
     setup_prefix="correct/",
     comparability=Comparability("chosen rightly", _judgements),
+    unscored=_unscored,
 )

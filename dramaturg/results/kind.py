@@ -92,6 +92,11 @@ def _reason(comparison: ComparePairResponse) -> AbstainReason.ValueType:
     return next(reasons, verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
 
 
+def _nothing(result: Any) -> str:
+    del result
+    return ""
+
+
 def _no_groups(result: Any) -> Iterable[tuple[str, str]]:
     del result
     return ()
@@ -207,6 +212,8 @@ class ResultKind:
     """How results are compared with those of other runs. None: they are not."""
     groups: Callable[[Any], Iterable[tuple[str, str]]] = _no_groups
     """The groups of a result's parts beside its tags, as names and values; a name may have several values."""
+    unscored: Callable[[Any], str] = _nothing
+    """Why parts of a result have no value although none of them abstains. Empty: there are none."""
 
     def is_setup(self, measure: str) -> bool:
         """Whether a measure is that of one setup of several, e.g. "correct/naive"."""

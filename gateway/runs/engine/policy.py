@@ -28,6 +28,7 @@ from dramaturg.results.coverage import (
 )
 from dramaturg.results.gold_answers import too_many_missing
 from dramaturg.results.names import reason_name
+from gateway.evaluations.kinds import result_kind
 from gateway.evaluations.scope import SeenIdentity
 from gateway.runs.records import Counts, Incident, RunRecord, SeenJudge
 
@@ -254,8 +255,8 @@ def words_of(sample: RunSample | None, *, gold_answer: bool = False) -> str:
         return ""
     failure = sample.scripts.gold_answer.failure
     words = failure if gold_answer else sample.error.message or abstention_words(sample)
-    if not words and not sample.decision.gold and any(one.choice for one in sample.decision.choices):
-        words = 'Without a label no choice is right or wrong: a row has it in "gold".'
+    if not words and (kind := result_kind(sample)) is not None:
+        words = kind.results.unscored(getattr(sample, kind.results.name))
     line = " ".join(words.split())
     return line if len(line) <= _MAX_WORDS else f"{line[:_MAX_WORDS]}..."
 
