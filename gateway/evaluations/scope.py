@@ -19,7 +19,7 @@ from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.failures import Failure
+from gateway.evaluations.failures import TRANSIENT, Failure, never_asked
 from gateway.settings import VersionPolicy
 
 _PENDING = {
@@ -186,6 +186,17 @@ class EvaluationScope:
         if served is None:
             return cls(timeouts, tenant, usage=usage)
         return cls(timeouts, tenant, served.request_id, served.deadline, usage=usage)
+
+    def is_repeated_for(self, failure: str, answer: Any) -> bool:
+        """Whether a run evaluates anew because judges lack something that another call prepares.
+
+        Args:
+            failure: Why it is missing. Empty: it is there.
+            answer: The answer of the call that prepares it, with its provenance.
+        """
+        if self.is_last or not failure:
+            return False
+        return never_asked(answer) or any(one.reason in TRANSIENT for one in self.failures)
 
     def of_shadow(self, number: int, seconds: float) -> EvaluationScope:
         """The scope of a call of a shadow. This one has no part in its failures, usage and identities.

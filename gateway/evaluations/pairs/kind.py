@@ -238,8 +238,7 @@ class PairsEvaluation(Evaluation):
         emit: Emit,
     ) -> PairComparison:
         voters = await _voters(method, roles)
-        waits = self._roles_wait is not None and self._roles_wait.is_pending
-        if waits and method not in (BY_ONE_JUDGE, BY_FIXED_ROLES):
+        if method not in (BY_ONE_JUDGE, BY_FIXED_ROLES) and self._comes_later(roles.result()):
             return PairComparison(method=method, judge=assignment.judge.name)
 
         async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
@@ -258,6 +257,11 @@ class PairsEvaluation(Evaluation):
         )
         emit(comparison=comparison)
         return comparison
+
+    def _comes_later(self, roles: RolesKnown) -> bool:
+        if self._roles_wait is not None and self._roles_wait.is_pending:
+            return True
+        return self._scope.is_repeated_for(roles.failure, roles.generation)
 
     def _result(self, roles: RolesKnown, comparisons: list[PairComparison]) -> PairResult:
         request = self._plan.request

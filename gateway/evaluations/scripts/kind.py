@@ -43,7 +43,7 @@ from dramaturg.results.names import reason_name
 from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor, ReferencePendingError
 from gateway.evaluations.calls import call_judge, judge_options
-from gateway.evaluations.failures import TRANSIENT, Failure, never_asked
+from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scope import EvaluationScope
@@ -249,10 +249,7 @@ class ScriptsEvaluation(Evaluation):
     def _comes_later(self, answer: GoldAnswer) -> bool:
         if answer.failure_reason == verdict_pb2.ABSTAIN_REASON_BATCH_PENDING:
             return True
-        if self._scope.is_last or not answer.failure:
-            return False
-        # What makes a run evaluate anew: see ``transient_gap``.
-        return never_asked(answer) or any(one.reason in TRANSIENT for one in self._scope.failures)
+        return self._scope.is_repeated_for(answer.failure, answer)
 
     def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
         expected = expected_criteria(role, identity, self._plan.role_criteria)

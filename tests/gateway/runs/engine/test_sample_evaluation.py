@@ -21,9 +21,19 @@ from dramaturg.api.common.v1.provenance_pb2 import (
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.run_pb2 import DecisionsRunOptions, RunPolicy, RunSpec
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import DecisionsRunOptions, PairsRunOptions, RunPolicy, RunSpec
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    PREFERENCE_FIRST,
+    ROLE_ORIGIN_SUBJECTIVE_COARSE,
+    ComparePairRequest,
+    ComparePairResponse,
+    Role,
+    RoleVote,
+)
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
 from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
@@ -34,6 +44,7 @@ from gateway.settings import JudgeEntry
 from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.evaluations import CALL, contract, decision
 from tests.support.gateway import Fake, agents, all_pass
+from tests.support.pairs import FakeFinder, role_finder
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 
@@ -337,3 +348,42 @@ async def test_a_judge_that_compares_is_asked_once_with_the_gold_answer_or_witho
     assert sample.attempt_count == 3
     assert not run.counts.abstentions_by_reason
     assert bool(sample.scripts.gold_answer.failure) is not compared
+
+
+@pytest.mark.parametrize("times", [2, 9])
+async def test_roles_vote_once_all_are_there_or_without_generated_ones_at_last(
+    sqlite_url: str, times: int
+) -> None:
+    reader = Role(type="Driver", description="Crosses it.", origin=ROLE_ORIGIN_SUBJECTIVE_COARSE)
+    written, seen = [], []
+
+    class Finder(FakeFinder):
+        async def GenerateRoles(self, request: Any, context: Any) -> GenerateRolesResponse:
+            written.append(request.source)
+            if len(written) <= times:
+                raise failing(grpc.StatusCode.RESOURCE_EXHAUSTED)
+            return await super().GenerateRoles(request, context)
+
+    async def compare(request: ComparePairRequest) -> ComparePairResponse:
+        seen.append(reader in request.roles)
+        votes = [RoleVote(role=role, preference=PREFERENCE_FIRST) for role in request.roles]
+        return ComparePairResponse(preference=PREFERENCE_FIRST, votes=votes, provenance=CALL)
+
+    row = EvaluatePairsRequest(
+        source="It rains.", first=ComparedText(text="a"), second=ComparedText(text="b")
+    )
+    finder = role_finder(Finder(GenerateRolesResponse(roles=[reader])))
+    async with (
+        serve(finder, drain_grace_seconds=0.2) as roles,
+        serve(contract("pair-judge", {"ComparePair": compare}), drain_grace_seconds=0.2) as judge,
+    ):
+        entries = [
+            JudgeEntry(role="roles", name="fake", target=roles.target),
+            JudgeEntry(role="pair-judge", name="fake", target=judge.target),
+        ]
+        async with open_runs(sqlite_url, entries, outage_timeout_seconds=0) as runs:
+            run = await runs.ended(await runs.create(RunSpec(pairs=PairsRunOptions()), [row]))
+            (sample,) = runs.samples(run.id)
+    assert seen == [times == 2]
+    assert sample.attempt_count == 3
+    assert sample.pair.comparisons[0].comparison.preference == PREFERENCE_FIRST
