@@ -122,7 +122,7 @@ def serve(
     it.
 
     A service is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
-    DRAMATURG_CONFIG names; the judges of "gateway" are its [[gateway.judges]].
+    DRAMATURG_CONFIG names. Each judge of "gateway" is a table of gateway.judges.
 
     For example:
 

@@ -18,6 +18,7 @@ from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ModelsUnderTest
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo, printable
 from dramaturg.datasets import Format
 from dramaturg.formats import texts as table
@@ -205,4 +206,4 @@ def _refuse(file: str, conversion: table.Conversion) -> None:
     skipped = conversion.skipped
     for row in skipped[:_SHOWN]:
         echo(printable(f"{file}: row {row.row}: {row.reason}"), err=True)
-    fail(f"{file}: {len(skipped)} rows are invalid; nothing is evaluated")
+    fail(f"{file}: {counted(len(skipped), 'invalid row')}; nothing is evaluated")

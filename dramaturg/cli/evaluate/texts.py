@@ -8,6 +8,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, RubricCr
 from dramaturg.cli.evaluate.options import KindOptions, TableColumns, rubric_of
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.platform import fail
 from dramaturg.cli.summaries import summary_options
 
 USED = ("criteria", "judge", "judge_model", "offline", "group_by")
@@ -35,6 +36,11 @@ def evaluate(own: KindOptions, job: Job, columns: TableColumns) -> None:
             request.options.model = of_all
 
     with columns.as_requests(job) as of_requests:
+        if of_requests is not job and not rubric and not job.sets("criteria"):
+            fail(
+                f"{job.file}: a table has no criteria. Name a rubric with --criteria FILE, or a ready one "
+                "with --criteria builtin:NAME, such as builtin:groundedness"
+            )
         evaluate_file(
             of_requests,
             Evaluation(

@@ -178,3 +178,11 @@ async def test_a_row_may_have_a_rubric_of_its_own(target: str, rows: Path, tmp_p
     done = await evaluate(rows, target, tmp_path)
     assert done.code == 0, done.err
     assert {one["criterion"] for one in done.json["texts"]["verdicts"]} == {"kind", ""}
+
+
+async def test_a_table_without_a_rubric_is_told_how_to_name_one(tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    file.write_text("task,text\nWhen?,Today.\n", encoding="utf-8")
+    done = await dramaturg("eval", file)
+    assert done.code == 2
+    assert "answers.csv: a table has no criteria. Name a rubric with --criteria FILE" in done.err
