@@ -119,3 +119,10 @@ def test_every_package_has_tests(package: str) -> None:
     assert own or through, f"no tests in tests/{package}; add some, or list it in TESTED_THROUGH"
     if through:
         assert list((ROOT / "tests" / through).glob("test_*.py")), f"tests/{through} has no tests"
+
+
+@pytest.mark.parametrize("top", ["dramaturg", "gateway"])
+def test_the_design_names_every_folder(top: str) -> None:
+    text = (ROOT / "docs" / "internals" / "design.md").read_text(encoding="utf-8")
+    folders = {f"{top}/{one.name}" for one in (ROOT / top).iterdir() if any(one.glob("*.py"))}
+    assert not {folder for folder in folders if f"`{folder}" not in text}
