@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -46,12 +46,10 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, EvaluateTextsResponse
 from dramaturg.dataset_client import DatasetClient
 from dramaturg.label_client import LabelClient
-from dramaturg.run_client import RunClient, answer
+from dramaturg.run_client import RunClient, answer, stream
 from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import ChannelSettings
-
-Response = TypeVar("Response")
 
 __all__ = ["DramaturgClient", "ServiceError"]
 
@@ -106,7 +104,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluateScripts, request, timeout)
+        return stream(self._evaluations.EvaluateScripts, request, timeout)
 
     def evaluate_pairs(
         self, request: EvaluatePairsRequest, *, timeout: float | None = None
@@ -120,7 +118,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluatePairs, request, timeout)
+        return stream(self._evaluations.EvaluatePairs, request, timeout)
 
     async def summarize(
         self,
@@ -151,9 +149,7 @@ class DramaturgClient:
                 raise
 
         try:
-            response = await self._evaluations.Summarize(requests(), timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            response = await answer(self._evaluations.Summarize(requests(), timeout=timeout))
         except asyncio.CancelledError:
             if failures:
                 raise failures[0] from None
@@ -172,7 +168,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluateDecisions, request, timeout)
+        return stream(self._evaluations.EvaluateDecisions, request, timeout)
 
     def write_scenarios(
         self, request: WriteScenariosRequest, *, timeout: float | None = None
@@ -186,7 +182,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.WriteScenarios, request, timeout)
+        return stream(self._evaluations.WriteScenarios, request, timeout)
 
     def simulate_dialogue(
         self, request: SimulateDialogueRequest, *, timeout: float | None = None
@@ -200,7 +196,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.SimulateDialogue, request, timeout)
+        return stream(self._evaluations.SimulateDialogue, request, timeout)
 
     def evaluate_dialogues(
         self, request: EvaluateDialoguesRequest, *, timeout: float | None = None
@@ -214,7 +210,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluateDialogues, request, timeout)
+        return stream(self._evaluations.EvaluateDialogues, request, timeout)
 
     def evaluate_graphs(
         self, request: EvaluateGraphsRequest, *, timeout: float | None = None
@@ -228,7 +224,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluateGraphs, request, timeout)
+        return stream(self._evaluations.EvaluateGraphs, request, timeout)
 
     def evaluate_texts(
         self, request: EvaluateTextsRequest, *, timeout: float | None = None
@@ -242,7 +238,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.EvaluateTexts, request, timeout)
+        return stream(self._evaluations.EvaluateTexts, request, timeout)
 
     async def estimate_run(
         self, spec: RunSpec, *, pilot_sample_count: int = 0, timeout: float | None = None
@@ -295,12 +291,8 @@ class DramaturgClient:
         Raises:
             ServiceError: The gateway failed.
         """
-        try:
-            response = await self._judges.ListJudges(
-                ListJudgesRequest(role=role, model_checked=model_checked), timeout=timeout
-            )
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        request = ListJudgesRequest(role=role, model_checked=model_checked)
+        response = await answer(self._judges.ListJudges(request, timeout=timeout))
         return response.judges
 
     async def check_judge(self, role: str, judge: str, *, timeout: float | None = None) -> Judge:
@@ -314,12 +306,8 @@ class DramaturgClient:
         Raises:
             ServiceError: The judge is not registered (ERROR_REASON_JUDGE_UNKNOWN), or the gateway failed.
         """
-        try:
-            response = await self._judges.CheckJudge(
-                CheckJudgeRequest(role=role, judge=judge), timeout=timeout
-            )
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        request = CheckJudgeRequest(role=role, judge=judge)
+        response = await answer(self._judges.CheckJudge(request, timeout=timeout))
         return response.judge
 
     async def register_judge(self, judge: JudgeRegistration, *, timeout: float | None = None) -> Judge:
@@ -334,7 +322,7 @@ class DramaturgClient:
                 the maximum of judges is reached; the gateway keeps none; or the gateway failed.
         """
         request = RegisterJudgeRequest(judge=judge)
-        response = await _answer(self._judges.RegisterJudge(request, timeout=timeout))
+        response = await answer(self._judges.RegisterJudge(request, timeout=timeout))
         return response.judge
 
     async def update_judge(
@@ -352,7 +340,7 @@ class DramaturgClient:
             ServiceError: As of ``register_judge``; NOT_FOUND if the tenant has no such judge.
         """
         request = UpdateJudgeRequest(judge=judge, update_mask=FieldMask(paths=fields))
-        response = await _answer(self._judges.UpdateJudge(request, timeout=timeout))
+        response = await answer(self._judges.UpdateJudge(request, timeout=timeout))
         return response.judge
 
     async def remove_judge(self, role: str, judge: str, *, timeout: float | None = None) -> None:
@@ -367,7 +355,7 @@ class DramaturgClient:
             ServiceError: NOT_FOUND if the tenant has no such judge, or the gateway failed.
         """
         request = RemoveJudgeRequest(role=role, judge=judge)
-        await _answer(self._judges.RemoveJudge(request, timeout=timeout))
+        await answer(self._judges.RemoveJudge(request, timeout=timeout))
 
     async def certify_judge(
         self, role: str, judge: str, certificate: JudgeCertificate, *, timeout: float | None = None
@@ -385,7 +373,7 @@ class DramaturgClient:
                 states; the judge does not answer; the gateway has no store; or the gateway failed.
         """
         request = CertifyJudgeRequest(role=role, judge=judge, certificate=certificate)
-        response = await _answer(self._judges.CertifyJudge(request, timeout=timeout))
+        response = await answer(self._judges.CertifyJudge(request, timeout=timeout))
         return response.judge
 
     async def monitor_judge(
@@ -405,7 +393,7 @@ class DramaturgClient:
                 FAILED_PRECONDITION if it has not ended; or the gateway failed.
         """
         request = MonitorJudgeRequest(role=role, judge=judge, monitor=monitor)
-        response = await _answer(self._judges.MonitorJudge(request, timeout=timeout))
+        response = await answer(self._judges.MonitorJudge(request, timeout=timeout))
         return response.judge
 
     async def model_waits(self, *, timeout: float | None = None) -> Sequence[str]:
@@ -417,10 +405,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The gateway failed.
         """
-        try:
-            response = await self._judges.ListModelWaits(ListModelWaitsRequest(), timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        response = await answer(self._judges.ListModelWaits(ListModelWaitsRequest(), timeout=timeout))
         return response.waits
 
     async def close(self) -> None:
@@ -461,25 +446,6 @@ async def final_result(events: AsyncGenerator[Any], happened: Callable[[Any], ob
         error_reason_pb2.ERROR_REASON_UNSPECIFIED,
         "the gateway ended the evaluation without a result",
     )
-
-
-async def _answer(call: Awaitable[Response]) -> Response:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
-
-
-async def _events(method: Callable[..., Any], request: Any, timeout: float | None) -> AsyncGenerator[Any]:
-    """The events of a call, which starts with the first event and is cancelled on close."""
-    call = method(request, timeout=timeout)
-    try:
-        async for event in call:
-            yield event
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
-    finally:
-        call.cancel()
 
 
 def _batches(samples: Iterable[RunSample], options: SummaryOptions | None) -> Iterator[SummarizeRequest]:

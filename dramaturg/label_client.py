@@ -123,7 +123,7 @@ class LabelClient:
     ) -> AsyncGenerator[bytes]:
         """Yields the labels as one file, in pieces."""
         request = pb.ExportLabelsRequest(label_set_id=label_set_id, sheet=sheet, format=form)
-        async with aclosing(stream(self._stub.ExportLabels(request, timeout=math.inf))) as pieces:
+        async with aclosing(stream(self._stub.ExportLabels, request, math.inf)) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 

@@ -182,7 +182,7 @@ class RunClient:
         while True:
             request = pb.WatchRunRequest(run_id=run_id, cursor=cursor)
             try:
-                async with aclosing(stream(self._stub.WatchRun(request, timeout=math.inf))) as events:
+                async with aclosing(stream(self._stub.WatchRun, request, math.inf)) as events:
                     async for event in events:
                         cursor, pause = max(cursor, event.cursor), 0.0
                         yield event
@@ -268,7 +268,7 @@ class RunClient:
     ) -> AsyncGenerator[bytes]:
         """Yields the judgements of a run as one file, in pieces."""
         request = pb.ExportResultsRequest(run_id=run_id, format=form, filter=where)
-        async with aclosing(stream(self._stub.ExportResults(request, timeout=math.inf))) as pieces:
+        async with aclosing(stream(self._stub.ExportResults, request, math.inf)) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 
@@ -280,7 +280,7 @@ class RunClient:
             sample_limit: The most samples in full. 0: the default of the server.
         """
         request = pb.GetReportRequest(run_id=run_id, sample_limit=sample_limit)
-        async with aclosing(stream(self._stub.GetReport(request, timeout=math.inf))) as pieces:
+        async with aclosing(stream(self._stub.GetReport, request, math.inf)) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 
@@ -293,8 +293,12 @@ async def answer(call: Awaitable[Response]) -> Response:
         raise from_rpc_error(error) from error
 
 
-async def stream(call: Any) -> AsyncGenerator[Any]:
-    """The responses of a streaming call, which is cancelled when the generator is closed."""
+async def stream(method: Callable[..., Any], request: Any, timeout: float | None) -> AsyncGenerator[Any]:
+    """Yields the responses of a streaming call; its failure is a ``ServiceError``.
+
+    The call starts with the first response that is asked for. It is cancelled when the generator is closed.
+    """
+    call = method(request, timeout=timeout)
     try:
         async for response in call:
             yield response

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import grpc
 import typer
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
@@ -17,7 +16,7 @@ from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import tell_next
 from dramaturg.client import ServiceError
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.run_client import answer
 from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(invoke_without_command=True)
@@ -125,12 +124,8 @@ def _run(work: Any, target: str | None) -> Any:
 
 async def _list(target: str | None) -> pb.ListModelsResponse:
     async with service_channel("generation", target) as channel:
-        try:
-            return await GenerationServiceStub(channel).ListModels(
-                pb.ListModelsRequest(), timeout=LIST_TIMEOUT
-            )
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        stub = GenerationServiceStub(channel)
+        return await answer(stub.ListModels(pb.ListModelsRequest(), timeout=LIST_TIMEOUT))
 
 
 async def check_provider(
@@ -149,10 +144,7 @@ async def check_provider(
     """
     async with service_channel("generation", target) as channel:
         request = pb.CheckProviderRequest(model=model, features=features)
-        try:
-            return (await GenerationServiceStub(channel).CheckProvider(request, timeout=timeout)).check
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+        return (await answer(GenerationServiceStub(channel).CheckProvider(request, timeout=timeout))).check
 
 
 def _print(checked: pb.ProviderCheck) -> None:
