@@ -1,6 +1,9 @@
-"""The kind ``decisions`` of ``dramaturg eval``."""
+"""The kind ``decisions`` of ``dramaturg eval``, and how rows are evaluated that models answer."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.cli.evaluate.options import KindOptions
@@ -12,25 +15,31 @@ USED = ("model", "judge", "group_by")
 """The options of the kind."""
 
 
-def evaluate(own: KindOptions, job: Job) -> None:
-    """Evaluates decisions. Errors are those of ``evaluate_file``.
+def evaluate(
+    own: KindOptions,
+    job: Job,
+    request: type[Any] = EvaluateDecisionsRequest,
+    roles: Sequence[str] = ("author", "alignment"),
+) -> None:
+    """Evaluates decisions, or rows of another kind with ``models`` and ``judges`` alone.
+
+    Errors are those of ``evaluate_file``.
+
+    Args:
+        own: The options of the kind.
+        job: The options of every kind.
+        request: The type of a row.
+        roles: The roles that are called.
 
     Raises:
         ValueError: A judge is malformed.
     """
     judges = parse_judges(own.judge or ())
 
-    def apply(request: EvaluateDecisionsRequest) -> None:
-        set_judges(request.judges, judges, {})
+    def apply(row: Any) -> None:
+        set_judges(row.judges, judges, {})
         if own.model:
-            request.models[:] = own.model
+            row.models[:] = own.model
 
-    evaluate_file(
-        job,
-        Evaluation(
-            request=EvaluateDecisionsRequest,
-            roles=("author", "alignment"),
-            apply=apply,
-            options=summary_options(own.group_by),
-        ),
-    )
+    options = summary_options(own.group_by)
+    evaluate_file(job, Evaluation(request=request, roles=roles, apply=apply, options=options))
