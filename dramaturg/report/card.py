@@ -10,7 +10,7 @@ from functools import cache
 from html import escape
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.tokens import declarations
+from dramaturg.report.tokens import MARKS, declarations
 from dramaturg.report.views.common import view
 from dramaturg.report.views.model import Block, JudgementView, ProvenanceView, StepView, SubjectView
 
@@ -26,7 +26,6 @@ _STYLE = """
 .dramaturg-card .pass { color: var(--pass); } .dramaturg-card .fail { color: var(--fail); }
 .dramaturg-card .abstain { color: var(--abstain); }
 """
-_MARKS = {"pass": "\u25a0", "fail": "\u2501", "abstain": "\u25a1"}
 
 
 def card(sample: RunSample) -> str:
@@ -74,7 +73,7 @@ def _name(subject: SubjectView) -> str:
 
 
 def _badge(one: JudgementView) -> str:
-    words = " ".join(filter(None, (_MARKS.get(one.outcome, ""), one.label, one.reason)))
+    words = " ".join(filter(None, (MARKS.get(one.outcome, ""), one.label, one.reason)))
     return f"<span class='{escape(one.outcome)}'>{escape(words)}</span>"
 
 

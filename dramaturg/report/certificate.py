@@ -35,7 +35,6 @@ th, td { text-align: left; vertical-align: top; padding: var(--gap-1) var(--gap-
 }
 """
 _STYLES = {"within": "pass", "may replace": "pass", "outside": "fail"}
-_MARKS = {"pass": "\u25a0", "fail": "\u2501", "abstain": "\u25a1"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _FOOT = (
     "Within: both bounds lie within the tolerance. Outside: both lie beyond it. Not shown: these cases do not"
@@ -63,7 +62,7 @@ class PropertyRow:
     @property
     def mark(self) -> str:
         """A mark of the conclusion that does not need colour."""
-        return _MARKS[self.style]
+        return tokens.MARKS[self.style]
 
 
 def property_rows(certificate: JudgeCertificate) -> Sequence[PropertyRow]:

@@ -36,6 +36,9 @@ SERIES: Sequence[tuple[str, str]] = (
 )
 """The colours of models, groups and other series, in the order of their use. Marks differ too."""
 
+MARKS: Mapping[str, str] = {"pass": "\u25a0", "fail": "\u2501", "abstain": "\u25a1"}
+"""The mark that says each outcome without colour."""
+
 _MEASURES = """\
   --text-small: 12.5px; --text-note: 13.5px; --text: 15px;
   --text-large: 19px; --text-lead: 20px; --text-title: 26px;
