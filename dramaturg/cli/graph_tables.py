@@ -22,6 +22,7 @@ from dramaturg.cli.terminal import Terminal
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.files import FileError
 from dramaturg.graphs.scores import FileScores, Loaded
+from dramaturg.results.names import value_name
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.graphs import averages_entry, measures_entry
 from dramaturg.tables.model import Table, columns
@@ -95,8 +96,8 @@ def scores_entry(scores: FileScores) -> dict[str, Any]:
         "blank_references": scores.blank,
         "notes": scores.notes,
         "choices": {
-            "empty_rule": pb.EmptyRule.Name(response.empty_rule).removeprefix("EMPTY_RULE_").lower(),
-            "orientation": pb.Orientation.Name(response.orientation).removeprefix("ORIENTATION_").lower(),
+            "empty_rule": value_name(pb.EmptyRule, response.empty_rule).lower(),
+            "orientation": value_name(pb.Orientation, response.orientation).lower(),
             "reduce": response.reduce,
         },
     }
@@ -214,7 +215,7 @@ def _problems(report: pb.GraphReport) -> list[str]:
 
 def print_distance(console: Terminal, response: pb.MeasureEditDistanceResponse) -> None:
     """Prints a distance with its edits, and how far it is proven."""
-    mode = pb.DistanceMode.Name(response.mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
+    mode = value_name(pb.DistanceMode, response.mode).lower().replace("_", "-")
     distance = f"distance {response.distance} ({mode})"
     if not response.proven:
         distance = f"distance between {response.lower_bound} and {response.upper_bound} ({mode}, not proven)"

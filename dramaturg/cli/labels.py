@@ -30,6 +30,7 @@ from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table
+from dramaturg.results.names import value_name
 from dramaturg.summaries.estimates import agreement
 from dramaturg.tables.model import Table, columns
 
@@ -285,11 +286,11 @@ def _describe(label_set: LabelSet) -> dict[str, Any]:
         "id": label_set.id,
         "name": label_set.display_name,
         "run": label_set.run_id,
-        "task": LabelTask.Name(label_set.task).removeprefix("LABEL_TASK_").lower(),
+        "task": value_name(LabelTask, label_set.task).lower(),
         "items": label_set.item_count,
         "population": label_set.population_count,
         "seed": label_set.seed,
-        "draw": LabelDraw.Name(label_set.draw or LABEL_DRAW_UNIFORM).removeprefix("LABEL_DRAW_").lower(),
+        "draw": value_name(LabelDraw, label_set.draw or LABEL_DRAW_UNIFORM).lower(),
         "created": label_set.create_time.ToDatetime().isoformat(timespec="seconds") + "Z",
         "annotators": {one.annotator: one.labelled_count for one in label_set.annotators},
         "agreement": [agreement(group) for group in label_set.agreement],

@@ -16,6 +16,7 @@ from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import tell_next
 from dramaturg.client import ServiceError
+from dramaturg.results.names import value_name
 from dramaturg.run_client import answer
 from dramaturg.tables.model import Table, columns
 
@@ -181,11 +182,11 @@ def _figure(value: float | None, form: str) -> str:
 
 
 def _feature(found: pb.FeatureCheck) -> str:
-    return pb.ProviderFeature.Name(found.feature).removeprefix("PROVIDER_FEATURE_").lower().replace("_", " ")
+    return value_name(pb.ProviderFeature, found.feature).lower().replace("_", " ")
 
 
 def _status(found: pb.FeatureCheck) -> str:
-    return pb.FeatureStatus.Name(found.status).removeprefix("FEATURE_STATUS_").lower().replace("_", " ")
+    return value_name(pb.FeatureStatus, found.status).lower().replace("_", " ")
 
 
 def _seconds(found: pb.FeatureCheck) -> float | None:

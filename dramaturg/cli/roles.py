@@ -18,13 +18,14 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.cli.options import AsJson, Target
-from dramaturg.cli.output_files import check_writable
+from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import counted, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import role_shortage
+from dramaturg.results.names import value_name
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Table, columns
@@ -115,11 +116,7 @@ def roles(
     wish = Wish("" if objective == "none" else objective, coarse, fine, eps, model, timeout)
     found = run(_find_all(texts, wish, target, concurrency))
     described = [{"id": text.id, **MessageToDict(known)} for text, known in zip(texts, found, strict=True)]
-    try:
-        lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in described)
-        out.write_text(lines, encoding="utf-8")
-    except OSError as error:
-        fail(f"{out}: {error.strerror or error}")
+    write_json_lines(out, described)
     failed = sum(bool(known.failure) for known in found)
     if as_json:
         summary = {"texts": len(texts), "failed_texts": failed, "roles": sum(len(k.roles) for k in found)}
@@ -194,7 +191,7 @@ def _print(texts: Sequence[Text], found: Sequence[RolesKnown]) -> None:
     table = Table("", columns("text", "origin", "type", "description"), heads=4)
     for text, known in zip(texts, found, strict=True):
         for role in known.roles:
-            origin = RoleOrigin.Name(role.origin).removeprefix("ROLE_ORIGIN_").removeprefix("SUBJECTIVE_")
+            origin = value_name(RoleOrigin, role.origin).removeprefix("SUBJECTIVE_")
             table.add_row(text.id, origin.lower(), role.type, role.description)
         if known.failure:
             table.add_row(text.id, "", "", known.failure, style="yellow")

@@ -11,6 +11,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.files import FileError, RecordError, Row, read_record, read_rows, read_text
+from dramaturg.results.names import value_name
 
 
 def find_cycle(graph: ScriptGraph) -> Sequence[str]:
@@ -86,8 +87,7 @@ async def load_row(path: Path, row: Row, service: rpc.GraphServiceAsyncStub) -> 
 async def _of_text(graph_id: str, text: str, service: rpc.GraphServiceAsyncStub) -> Loaded:
     parsed = await service.ParseGraph(pb.ParseGraphRequest(text=text))
     notes = [
-        f"{pb.RepairKind.Name(repair.kind).removeprefix('REPAIR_KIND_').lower()} at {repair.position}: "
-        f"{repair.text!r}"
+        f"{value_name(pb.RepairKind, repair.kind).lower()} at {repair.position}: {repair.text!r}"
         for repair in parsed.repairs
     ]
     if parsed.repair_count > len(notes):

@@ -46,6 +46,7 @@ from dramaturg.meta_evaluation.material import (
     TURN,
     Case,
 )
+from dramaturg.results.names import reason_name
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
 PANEL_ROLES = tuple(role.name for role in (CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE, RUBRIC_JUDGE))
@@ -349,7 +350,7 @@ def _compared(case: Case, compared: pairs_pb.ComparePairResponse) -> CaseAnswer:
 def _judgement(
     case: Case, item: str, reported: bool | None, reason: AbstainReason.ValueType, error: str = ""
 ) -> Judgement:
-    named = error or (AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_") if reason else "")
+    named = error or reason_name(reason)
     return Judgement(
         case=case.id,
         item=item,

@@ -22,7 +22,6 @@ from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServic
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_EITHER, Decision
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_STORY, ChooseOptionRequest
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import NextUserTurnRequest, NextUserTurnResponse
 from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
@@ -65,6 +64,7 @@ from dramaturg.meta_evaluation.material import (
     utterances_of,
 )
 from dramaturg.meta_evaluation.rules import RULES
+from dramaturg.results.names import reason_name
 
 STEPS, EVENTS, COARSE, FINE, NEW = "steps", "event-count", "coarse-count", "fine-count", "new"
 """Items of writers: a list of steps, the number of events and of roles asked for, a message that is new."""
@@ -263,7 +263,7 @@ def _read_graph(request: WriteScriptGraphRequest, response: WriteScriptGraphResp
     events = response.graph.events
     items = {EVENTS} if len(events) == request.event_count else ()
     text = "\n".join(event.text for event in events)
-    return Written(text, frozenset(items), _reason(response.abstain_reason))
+    return Written(text, frozenset(items), reason_name(response.abstain_reason))
 
 
 def _read_edges(request: PredictEdgesRequest, response: PredictEdgesResponse) -> Written:
@@ -275,13 +275,13 @@ def _read_edges(request: PredictEdgesRequest, response: PredictEdgesResponse) ->
     items = frozenset(
         _event_pair(*pair) for pair in _ordered([edge for edge in edges if known.issuperset(edge)])
     )
-    return Written("", items, _reason(response.abstain_reason))
+    return Written("", items, reason_name(response.abstain_reason))
 
 
 def _read_user_turn(request: NextUserTurnRequest, response: NextUserTurnResponse) -> Written:
     said = response.utterance.text
     is_new = said.casefold() not in {one.text.casefold() for one in request.utterances}
-    return Written(said, frozenset({NEW} if is_new else ()), _reason(response.abstain_reason))
+    return Written(said, frozenset({NEW} if is_new else ()), reason_name(response.abstain_reason))
 
 
 _METHODS: Mapping[type, tuple[Callable[[grpc.aio.Channel], Any], Callable[[Any, Any], Written]]] = {
@@ -308,10 +308,6 @@ def _event_pair(first: str, second: str) -> str:
 
 def _failure(text: str) -> str:
     return "NO_ANSWER" if text else ""
-
-
-def _reason(reason: AbstainReason.ValueType) -> str:
-    return AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_") if reason else ""
 
 
 SET_FILE = Path(__file__).parent / "bench_set.json"

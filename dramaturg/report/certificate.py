@@ -14,6 +14,7 @@ from dramaturg.api.evaluation.v1.judge_certificate_pb2 import (
     PropertyConclusion,
 )
 from dramaturg.report import tokens
+from dramaturg.results.names import value_name
 
 _STYLE = """
 body { font: var(--text)/1.45 var(--sans); color: var(--ink); background: var(--paper);
@@ -124,7 +125,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def _conclusion(number: PropertyConclusion.ValueType) -> str:
-    return PropertyConclusion.Name(number).removeprefix("PROPERTY_CONCLUSION_").lower().replace("_", " ")
+    return value_name(PropertyConclusion, number).lower().replace("_", " ")
 
 
 def _row(one: Mapping[str, Any]) -> PropertyRow:

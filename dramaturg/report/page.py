@@ -37,6 +37,7 @@ from dramaturg.report.views.common import abbreviated, view
 from dramaturg.report.views.model import SampleView, SubjectView
 from dramaturg.results.coverage import NOT_ASKED, coverage
 from dramaturg.results.files import read_results
+from dramaturg.results.frames import compact_json
 from dramaturg.tables import lead, sections
 from dramaturg.tables.common import standing
 from dramaturg.tables.model import ABSENT, Section, Table, format_cost, named, percent, samples_link
@@ -129,7 +130,7 @@ class SampleIndex:
             "blockSize": BLOCK_SIZE,
             "samples": self._samples,
         }
-        return _dump(index).replace("<", "\\u003c")
+        return compact_json(index).replace("<", "\\u003c")
 
     def _list(self, numbers: Iterable[int]) -> int:
         return self._lists.number(tuple(numbers))
@@ -154,7 +155,7 @@ def blocks(samples: Iterable[SampleView], index: SampleIndex) -> Iterator[str]:
     lines: list[str] = []
     for shown in samples:
         index.add(shown)
-        lines.append(_dump(_without_defaults(asdict(shown))))
+        lines.append(compact_json(_without_defaults(asdict(shown))))
         if len(lines) == BLOCK_SIZE:
             yield pack("\n".join(lines))
             lines = []
@@ -173,10 +174,6 @@ def _without_defaults(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_defaults(one) for one in value]
     return value
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 SAMPLES_SHOWN = 20_000

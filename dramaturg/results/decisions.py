@@ -17,6 +17,7 @@ from dramaturg.results.kind import (
     set_abstention,
     set_provenance,
 )
+from dramaturg.results.names import value_name
 
 SOURCE_TAG, SOURCE = "source", "choice75"
 """The tag that every row of the released data has, and its value."""
@@ -34,7 +35,7 @@ def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
         )
         set_provenance(row, choice.provenance)
         if choice.choice:
-            row.label = Choice.Name(choice.choice).removeprefix("CHOICE_")
+            row.label = value_name(Choice, choice.choice)
         if choice.HasField("correct"):
             row.value = float(choice.correct)
             row.failure_reason = choice.failure_reason
@@ -45,7 +46,7 @@ def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
 
 
 def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
-    name = DecisionPrompt.Name(prompt).removeprefix("DECISION_PROMPT_").lower()
+    name = value_name(DecisionPrompt, prompt).lower()
     return f"{name}, swapped" if swapped else name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,7 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.kinds import KINDS
 from dramaturg.results.coverage import failure_name, status_name
-from dramaturg.results.frames import ResultRow, arrow_table, pandas_frame
+from dramaturg.results.frames import ResultRow, arrow_table, compact_json, pandas_frame
 from dramaturg.results.rows import flatten
 
 if TYPE_CHECKING:
@@ -147,11 +146,11 @@ class ResultFiles:
         """
         results, errors = self._files
         if sample.state == run_pb2.SAMPLE_STATE_FAILED:
-            errors.write(f"{_dump(_failure(sample, line))}\n")
+            errors.write(f"{compact_json(_failure(sample, line))}\n")
             return
         kind = sample.WhichOneof("result")
         assert kind is not None
-        results.write(f"{_dump(MessageToDict(getattr(sample, kind)))}\n")
+        results.write(f"{compact_json(MessageToDict(getattr(sample, kind)))}\n")
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +182,3 @@ def _failure(sample: RunSample, line: int) -> dict[str, Any]:
         "message": error.message,
         "violations": [{"field": error.field, "description": error.message}] if error.field else [],
     }
-
-
-def _dump(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

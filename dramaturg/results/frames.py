@@ -38,9 +38,11 @@ COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
     "role": lambda result: result.role,
     "judge": lambda result: result.judge,
     "rationale": lambda result: result.rationale,
-    "findings": lambda result: compact_json([MessageToDict(finding) for finding in result.findings] or None),
-    "provenance": lambda result: compact_json(
-        MessageToDict(result.provenance) if result.HasField("provenance") else None
+    "findings": lambda result: (
+        compact_json([MessageToDict(finding) for finding in result.findings]) if result.findings else None
+    ),
+    "provenance": lambda result: (
+        compact_json(MessageToDict(result.provenance)) if result.HasField("provenance") else None
     ),
 }
 """The columns of a table of judgements before those of tags, with their values. None: absent."""
@@ -74,9 +76,9 @@ def arrow_schema(pyarrow: Any, tags: Sequence[str]) -> Any:
     return pyarrow.schema([(name, numbers.get(name, pyarrow.string())) for name in header(tags)])
 
 
-def compact_json(value: Any) -> str | None:
-    """JSON without spaces. None: None."""
-    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def compact_json(value: Any) -> str:
+    """JSON without spaces between values."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 _FIELDS = RunResult.DESCRIPTOR.fields_by_name

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, Scripts
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
-from dramaturg.results.names import abstention_name
+from dramaturg.results.names import abstention_name, value_name
 
 _WINS = {
     # Of the first text; the second has one minus it.
@@ -77,7 +77,7 @@ def comparison_rows(
             set_abstention(row, _reason(comparison))
         else:
             row.value = won if index == 0 else 1.0 - won
-            row.rationale = f"prefers {Preference.Name(comparison.preference).removeprefix('PREFERENCE_')}"
+            row.rationale = f"prefers {value_name(Preference, comparison.preference)}"
         if len(comparison.votes) == 1:  # the rationales of several voters stay in the sample
             vote = comparison.votes[0]
             rationales = dict.fromkeys(ballot.rationale for ballot in vote.ballots if ballot.rationale)

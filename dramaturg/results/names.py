@@ -12,9 +12,25 @@ UNSPECIFIED = "UNSPECIFIED"
 """The reason of an abstention that states none."""
 
 
+def value_name(enum: Any, number: int) -> str:
+    """The name of an enum's value without the prefix of the enum, e.g. "RUNNING"; "UNSPECIFIED" for 0.
+
+    A number that this version does not define follows the last word of the prefix, e.g. "STATE_99".
+    """
+    values = enum.DESCRIPTOR.values_by_number
+    prefix = values[0].name.removesuffix(UNSPECIFIED)
+    known = values.get(number)
+    return f"{prefix.split('_')[-2]}_{number}" if known is None else str(known.name).removeprefix(prefix)
+
+
+def stated_name(enum: Any, number: int) -> str:
+    """``value_name``, but empty for 0."""
+    return value_name(enum, number) if number else ""
+
+
 def outcome_name(outcome: int) -> str:
     """The name of an Outcome without its prefix, e.g. "PASS"; empty for 0."""
-    return _name(Outcome, outcome, "OUTCOME_")
+    return stated_name(Outcome, outcome)
 
 
 def reason_name(abstain_reason: int) -> str:
@@ -22,7 +38,7 @@ def reason_name(abstain_reason: int) -> str:
 
     A number that this version does not define is shown as "REASON_<number>".
     """
-    return _name(AbstainReason, abstain_reason, "ABSTAIN_REASON_")
+    return stated_name(AbstainReason, abstain_reason)
 
 
 def abstention_name(abstain_reason: int) -> str:
@@ -35,26 +51,19 @@ def finding_name(kind: int) -> str:
 
     A number that this version does not define is shown as "KIND_<number>".
     """
-    return _name(FindingKind, kind, "FINDING_KIND_")
+    return stated_name(FindingKind, kind)
 
 
 def severity_name(severity: int) -> str:
     """The name of a severity in lower case, e.g. "major"; empty where it is unspecified."""
-    return _name(Severity, severity, "SEVERITY_").lower() if severity else ""
+    return stated_name(Severity, severity).lower()
 
 
 def shadow_miss_name(miss: int) -> str:
     """The name of a ShadowMiss without its prefix, e.g. "QUEUE_FULL"; empty for 0."""
-    return _name(ShadowMiss, miss, "SHADOW_MISS_")
+    return stated_name(ShadowMiss, miss)
 
 
 def preference_name(preference: int) -> str:
     """The name of a Preference without its prefix, e.g. "FIRST"; empty for 0."""
-    return _name(Preference, preference, "PREFERENCE_")
-
-
-def _name(enum: Any, number: int, prefix: str) -> str:
-    if not number:
-        return ""
-    known = enum.DESCRIPTOR.values_by_number.get(number)
-    return f"{prefix.split('_')[-2]}_{number}" if known is None else str(known.name).removeprefix(prefix)
+    return stated_name(Preference, preference)

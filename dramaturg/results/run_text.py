@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunOutcome, RunProgress, RunState
+from dramaturg.results.names import stated_name, value_name
 from dramaturg.results.quantities import consumption, duration
 
 IDLE_SECONDS = 30.0
@@ -13,16 +14,12 @@ IDLE_SECONDS = 30.0
 
 def state_name(state: int) -> str:
     """A state as it is shown, such as "RUNNING"; one that is not known here by number."""
-    known = RunState.DESCRIPTOR.values_by_number.get(state)
-    return f"STATE_{state}" if known is None else str(known.name).removeprefix("RUN_STATE_")
+    return value_name(RunState, state)
 
 
 def outcome_name(outcome: int) -> str:
     """An outcome as it is shown, such as "LOW_COVERAGE"; empty where there is none."""
-    known = RunOutcome.DESCRIPTOR.values_by_number.get(outcome)
-    if known is None:
-        return f"OUTCOME_{outcome}"
-    return str(known.name).removeprefix("RUN_OUTCOME_") if outcome else ""
+    return stated_name(RunOutcome, outcome)
 
 
 def kind_name(run: Run) -> str:

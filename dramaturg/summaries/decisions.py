@@ -10,7 +10,7 @@ from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.results.decisions import SOURCE, SOURCE_TAG
-from dramaturg.results.names import abstention_name, reason_name
+from dramaturg.results.names import abstention_name, reason_name, value_name
 from dramaturg.summaries.decision_accuracy import PositionBias
 from dramaturg.summaries.samples import SampleAggregator
 
@@ -33,7 +33,7 @@ def choice_name(choice: int) -> str:
     """A choice as it is shown, such as "option-1". Empty: an abstention."""
     if not choice:
         return ""
-    return Choice.Name(Choice.ValueType(choice)).removeprefix("CHOICE_").lower().replace("_", "-")
+    return value_name(Choice, choice).lower().replace("_", "-")
 
 
 class DecisionsAggregator(SampleAggregator[DecisionResult]):
@@ -81,5 +81,5 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
 
 
 def _setup(choice: ModelChoice) -> Setup:
-    prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
+    prompt = value_name(DecisionPrompt, choice.prompt).lower()
     return Setup(choice.model, prompt, "swapped" if choice.options_swapped else "as-given")

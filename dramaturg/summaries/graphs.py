@@ -23,7 +23,7 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
     ScoreSummary,
 )
 from dramaturg.results.means import SumAccumulator
-from dramaturg.results.names import abstention_name, reason_name
+from dramaturg.results.names import abstention_name, reason_name, value_name
 
 TEXT = "text"
 """The matching of events by equal texts or ids."""
@@ -135,17 +135,17 @@ def averages_entry(summary: ScoreSummary) -> dict[str, dict[str, float] | None]:
 
 def task_name(task: GraphTask.ValueType) -> str:
     """A task as it is shown, for example "predict-edges"."""
-    return GraphTask.Name(task).removeprefix("GRAPH_TASK_").lower().replace("_", "-")
+    return value_name(GraphTask, task).lower().replace("_", "-")
 
 
 def _mode_name(mode: DistanceMode.ValueType) -> str:
-    return DistanceMode.Name(mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
+    return value_name(DistanceMode, mode).lower().replace("_", "-")
 
 
 def _matching_name(matching: EventMatching.ValueType) -> str:
     if matching == EVENT_MATCHING_UNSPECIFIED:  # events of the reference, equal by id
         return TEXT
-    return EventMatching.Name(matching).removeprefix("EVENT_MATCHING_").lower()
+    return value_name(EventMatching, matching).lower()
 
 
 def _distances(measured: MeasuredGraph) -> Iterator[tuple[str, MeasureEditDistanceResponse]]:

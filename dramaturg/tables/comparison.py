@@ -19,6 +19,7 @@ from dramaturg.api.alignment.v1.compare_pb2 import (
     RunComparison,
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.results.names import value_name
 from dramaturg.results.setups import setup_changes, setups_of
 from dramaturg.tables.common import SIGNIFICANT
 from dramaturg.tables.model import (
@@ -275,7 +276,7 @@ def differences(response: CompareRunsResponse, *, shares: bool, gated: bool = Fa
 
 def policy_name(policy: AbstentionPolicy.ValueType) -> str:
     """A policy as it is shown, such as "worst-case"."""
-    return AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_").lower().replace("_", "-")
+    return value_name(AbstentionPolicy, policy).lower().replace("_", "-")
 
 
 def _difference(part: PolicyComparison, reach: float, show: Callable[[float | None], str]) -> Cell:

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.results.groups import by_grouping
+from dramaturg.results.names import value_name
 from dramaturg.summaries.text_metrics import variant
 from dramaturg.tables.common import ranking_lead
 from dramaturg.tables.model import (
@@ -245,7 +246,7 @@ def _folded(name: str, count: int) -> str:
 
 
 def _origin(one: RoleFigures) -> str:
-    name = RoleOrigin.Name(one.role.origin).removeprefix("ROLE_ORIGIN_").lower().replace("_", ", ")
+    name = value_name(RoleOrigin, one.role.origin).lower().replace("_", ", ")
     return "not stated" if name == "unspecified" else name
 
 

@@ -19,6 +19,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.output_files import write_json_lines
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import estimated, named, number, print_tables
 from dramaturg.cli.terminal import Terminal, tell_next
@@ -82,10 +83,7 @@ def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag
         }
         for one in response.majorities
     )
-    try:
-        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
+    write_json_lines(file, rows)
 
 
 def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Sequence[Table]:

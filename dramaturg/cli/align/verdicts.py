@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from dramaturg.api.alignment.v1 import aggregation_pb2 as pb
 from dramaturg.cli.align.options import WHOLE, Asked, File, Resampled, interval_methods, shown
 from dramaturg.cli.align.table import MORE_THAN_HALF, Majority, Rows, TieLabel, add_annotations, read_labels
 from dramaturg.cli.options import takes_groups
+from dramaturg.cli.output_files import write_json_lines
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import number
 from dramaturg.datasets.json_lines import LineError
@@ -61,12 +61,7 @@ def aggregate(
         if one.majority
     ]
     if out is not None:
-        try:
-            out.write_text(
-                "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items), encoding="utf-8"
-            )
-        except OSError as error:
-            fail(f"{out}: {error.strerror or error}")
+        write_json_lines(out, items)
     annotators = [
         {
             "annotator": one.annotator,

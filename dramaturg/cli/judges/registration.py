@@ -30,6 +30,7 @@ from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.report.certificate import certificate_outcome
 from dramaturg.results.drift import monitor_text
+from dramaturg.results.names import value_name
 from dramaturg.tables.model import Table, columns
 
 TIMEOUT = 60.0
@@ -187,7 +188,7 @@ def _panel_text(panel: JudgePanel) -> str:
 
 
 def _rule(panel: JudgePanel) -> str:
-    return PanelRule.Name(panel.rule).removeprefix("PANEL_RULE_").lower().replace("_", "-")
+    return value_name(PanelRule, panel.rule).lower().replace("_", "-")
 
 
 def _model(judge: Judge) -> str:
@@ -212,7 +213,7 @@ def _model_error(judge: Judge) -> str:
 
 
 def _health(judge: Judge) -> str:
-    return JudgeHealth.Name(judge.health).removeprefix("JUDGE_HEALTH_")
+    return value_name(JudgeHealth, judge.health)
 
 
 app = typer.Typer()

@@ -21,6 +21,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import tell_next
 from dramaturg.client import DramaturgClient
+from dramaturg.results.names import value_name
 from dramaturg.tables.model import Table, columns
 
 app = typer.Typer(
@@ -111,8 +112,8 @@ def _describe(dataset: UploadedDataset) -> dict[str, Any]:
     return {
         "id": dataset.id,
         "name": dataset.display_name,
-        "format": DatasetFormat.Name(dataset.format).removeprefix("DATASET_FORMAT_").lower(),
-        "state": DatasetState.Name(dataset.state).removeprefix("DATASET_STATE_").lower(),
+        "format": value_name(DatasetFormat, dataset.format).lower(),
+        "state": value_name(DatasetState, dataset.state).lower(),
         "bytes": dataset.byte_count,
         "received_bytes": dataset.received_byte_count,
         "created": dataset.create_time.ToDatetime().isoformat(timespec="seconds") + "Z",

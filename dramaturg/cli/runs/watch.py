@@ -29,6 +29,7 @@ from dramaturg.cli.platform import INTERRUPTED, PARTIAL, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.terminal import BAR_WIDTH, Terminal, echo, printable, tell_next
 from dramaturg.client import ServiceError
+from dramaturg.results.names import value_name
 from dramaturg.results.run_text import (
     describe_hindrance,
     describe_progress,
@@ -187,7 +188,7 @@ def describe(run: Run) -> dict[str, Any]:
         "last_advance_time": _time(progress.last_advance_time),
         "dataset": {
             "uri": run.dataset.uri,
-            "format": DatasetFormat.Name(run.dataset.format).removeprefix("DATASET_FORMAT_"),
+            "format": value_name(DatasetFormat, run.dataset.format),
             "sha256": run.dataset.sha256,
             "bytes": run.dataset.byte_count,
             "rows": run.dataset.row_count,

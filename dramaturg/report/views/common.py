@@ -17,7 +17,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.kinds import sample_kind
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView, SampleView
 from dramaturg.results.coverage import status_name
-from dramaturg.results.names import reason_name, severity_name
+from dramaturg.results.names import reason_name, severity_name, value_name
 from dramaturg.tables.model import format_cost
 
 
@@ -141,12 +141,6 @@ def abstention(measure: str, abstain_reason: int, judge: str = "", rationale: st
     )
 
 
-def preference_name(preference: int) -> str:
-    """The name of a Preference without its prefix, e.g. "FIRST"."""
-    known = Preference.DESCRIPTOR.values_by_number.get(preference)
-    return str(known.name).removeprefix("PREFERENCE_") if known else f"PREFERENCE_{preference}"
-
-
 def votes(comparison: ComparePairResponse) -> list[str]:
     """The ballots of every role as text."""
     lines = []
@@ -155,7 +149,7 @@ def votes(comparison: ComparePairResponse) -> list[str]:
         for ballot in vote.ballots:
             rationale = f" - {ballot.rationale}" if ballot.rationale else ""
             order = "second text shown first" if ballot.order == 3 else "first text shown first"
-            lines.append(truncate(f"{name}{preference_name(ballot.preference)} ({order}){rationale}"))
+            lines.append(truncate(f"{name}{value_name(Preference, ballot.preference)} ({order}){rationale}"))
         if vote.inconsistent:
             lines.append(f"{name}the two orders disagree: counted as a tie")
     return lines

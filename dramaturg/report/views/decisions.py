@@ -7,7 +7,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoic
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
-from dramaturg.results.names import reason_name
+from dramaturg.results.names import reason_name, value_name
 from dramaturg.tables.model import words
 
 
@@ -38,11 +38,11 @@ def _disagreement(result: DecisionResult) -> str:
 
 
 def _choice(choice: int) -> str:
-    return Choice.Name(Choice.ValueType(choice)).removeprefix("CHOICE_")
+    return value_name(Choice, choice)
 
 
 def _chosen(choice: ModelChoice) -> SubjectView:
-    prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
+    prompt = value_name(DecisionPrompt, choice.prompt).lower()
     measure = f"correct/{prompt}{', swapped' if choice.options_swapped else ''}"
     if choice.abstain_reason:
         judgement = abstention(measure, choice.abstain_reason)

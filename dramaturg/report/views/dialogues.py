@@ -13,17 +13,17 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ScriptSubset,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Preference
 from dramaturg.report.views.common import (
     abstention,
     confidence,
     number,
-    preference_name,
     provenances,
     truncate,
     votes,
 )
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
-from dramaturg.results.names import reason_name
+from dramaturg.results.names import reason_name, value_name
 
 _CHALLENGING = {
     ScriptSubset.SCRIPT_SUBSET_FIRST_CHALLENGE,
@@ -34,7 +34,7 @@ _CHALLENGING = {
 def view(index: int, result: DialogueResult) -> SampleView:
     """The test script and the reply of each model."""
     script = result.script
-    subset = ScriptSubset.Name(script.subset).removeprefix("SCRIPT_SUBSET_").lower()
+    subset = value_name(ScriptSubset, script.subset).lower()
     return SampleView(
         index=index,
         title=script.task.name,
@@ -115,7 +115,7 @@ def _comparison(item: ReplyComparison) -> JudgementView:
     if comparison.preference == pair_judge_service_pb2.PREFERENCE_ABSTAIN:
         reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]
         return abstention(measure, reasons[0] if reasons else 0, item.judge)
-    label = {1: "WIN", 2: "LOSE"}.get(comparison.preference, preference_name(comparison.preference))
+    label = {1: "WIN", 2: "LOSE"}.get(comparison.preference, value_name(Preference, comparison.preference))
     return JudgementView(
         measure,
         "number",

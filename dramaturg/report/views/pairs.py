@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Preference
 from dramaturg.report.views.common import (
     abstention,
     confidence,
     number,
-    preference_name,
     provenances,
     truncate,
     votes,
 )
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.results.names import value_name
 from dramaturg.results.pairs import COUNT_TAG
 from dramaturg.tables.model import words
 
@@ -60,7 +61,7 @@ def _texts(result: PairResult) -> Iterator[Block]:
 
 def _preferred(result: PairResult, preference: int) -> str:
     """A preference with the system of the text, e.g. "first (gpt)"."""
-    name = words(preference_name(preference))
+    name = words(value_name(Preference, preference))
     system = {"first": result.first_model, "second": result.second_model}.get(name, "")
     return f"{name} ({system})" if system else name
 
@@ -109,7 +110,7 @@ def _comparison(item: PairComparison, count: str) -> SubjectView:
         judgement = JudgementView(
             measure=measure,
             outcome="number",
-            label=preference_name(comparison.preference),
+            label=value_name(Preference, comparison.preference),
             judge=item.judge,
             confidence=confidence(comparison),
             rationale="" if share is None else f"share of the votes for the first text: {number(share)}",
