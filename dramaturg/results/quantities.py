@@ -1,4 +1,4 @@
-"""Costs, token counts and durations as text."""
+"""Costs, token counts and durations as text; consumption as numbers."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def usage_summary(usage: Usage) -> dict[str, int | float | None]:
+    """The consumption, every member as a number; an unknown cost is None."""
+    known = {field.name for field, _ in usage.ListFields()}
+    return {
+        field.name: None if field.has_presence and field.name not in known else getattr(usage, field.name)
+        for field in usage.DESCRIPTOR.fields
+    }

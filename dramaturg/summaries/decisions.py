@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import NamedTuple
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem
@@ -10,9 +10,8 @@ from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.results.decisions import SOURCE, SOURCE_TAG
-from dramaturg.results.names import abstention_name, reason_name, value_name
+from dramaturg.results.names import reason_name, value_name
 from dramaturg.summaries.decision_accuracy import PositionBias
-from dramaturg.summaries.samples import SampleAggregator
 
 KEPT_TAGS = ("format", "level")
 """The tags by which accuracy is broken down (Choice-75, Table 3)."""
@@ -36,13 +35,11 @@ def choice_name(choice: int) -> str:
     return value_name(Choice, choice).lower().replace("_", "-")
 
 
-class DecisionsAggregator(SampleAggregator[DecisionResult]):
+class DecisionsAggregator:
     """The choices of an evaluation. It keeps a label for each, no text."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.choices = 0
-        self.abstentions: Counter[str] = Counter()
         self.unscored = 0
         self.items: defaultdict[Setup, list[LabelledItem]] = defaultdict(list)
         self.bias: defaultdict[tuple[str, str], PositionBias] = defaultdict(PositionBias)
@@ -51,7 +48,6 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
 
     def add(self, result: DecisionResult) -> None:
         """Counts a decision."""
-        super().add(result)
         gold = choice_name(result.gold)
         tags = {tag: result.tags[tag] for tag in KEPT_TAGS if tag in result.tags}
         if result.tags.get(SOURCE_TAG) != SOURCE:
@@ -61,8 +57,6 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
             self.choices += 1
             setup = _setup(choice)
             orders[setup.model, setup.prompt][choice.options_swapped] = choice.choice
-            if not choice.choice and not choice.failure_reason:
-                self.abstentions[abstention_name(choice.abstain_reason)] += 1
             if gold:
                 self.items[setup].append(
                     LabelledItem(

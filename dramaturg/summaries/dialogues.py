@@ -1,18 +1,17 @@
-"""Collects ratings, comparisons and scores of replies."""
+"""Collects ratings and comparisons of replies, and their scores for attributes (SimulBench, Table 3)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1 import dialogues_pb2
-from dramaturg.api.evaluation.v1.dialogues_pb2 import (
-    DialogueResult,
-    DialogueScript,
-)
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, DialogueScript, ReplyScore
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.results.dialogues import reply_ratings
+from dramaturg.results.means import Mean, mean_of
 from dramaturg.results.names import abstention_name
 from dramaturg.summaries.ratings import (
     FIRST,
@@ -26,8 +25,6 @@ from dramaturg.summaries.ratings import (
     aced_scripts,
     pair_counts,
 )
-from dramaturg.summaries.reply_scores import ReplyScoreAggregator
-from dramaturg.summaries.samples import SampleAggregator
 
 SUBSET_NAMES = {
     dialogues_pb2.SCRIPT_SUBSET_LAST_ONLY: LAST_ONLY,
@@ -40,6 +37,8 @@ KIND_NAMES = {
     dialogue_pb2.SIMULATION_KIND_STATEFUL: STATEFUL,
 }
 """The kinds of simulation as tags and tables name them."""
+HIGH_SCORE = 0.5
+"""A score above it says that the attribute is likelier there than not."""
 
 _OUTCOMES = {
     pair_judge_service_pb2.PREFERENCE_FIRST: "win",
@@ -48,7 +47,7 @@ _OUTCOMES = {
 }
 
 
-class DialoguesAggregator(SampleAggregator[DialogueResult]):
+class DialoguesAggregator:
     """The judgements of an evaluation of replies. It keeps numbers, no text.
 
     Args:
@@ -56,7 +55,7 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
     """
 
     def __init__(self, *, keep_aced: bool = False) -> None:
-        super().__init__()
+        self._scripts = 0
         self.keep_aced = keep_aced
         self.unusable_replies: Counter[tuple[str, str]] = Counter()
         """By model and reason."""
@@ -70,8 +69,8 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
     def add(self, result: DialogueResult) -> None:
         """Counts a script."""
         # Two scripts without an id are still two scripts.
-        script = describe_script(result.script, result.script.id or f"#{self.samples}")
-        super().add(result)
+        script = describe_script(result.script, result.script.id or f"#{self._scripts}")
+        self._scripts += 1
         unusable = {reply.model for reply in result.replies if reply.abstain_reason}
         for reply in result.replies:
             if reason := reply.abstain_reason or reply.failure_reason:
@@ -118,3 +117,71 @@ def describe_script(script: DialogueScript, name: str) -> Script:
     return Script(
         name, script.task.name, SUBSET_NAMES.get(script.subset, ""), KIND_NAMES.get(script.task.kind, "")
     )
+
+
+class AttributeScore(NamedTuple):
+    """How one model's replies score for one attribute, all scripts taken together."""
+
+    model: str
+    """The model that replied."""
+    judge: str
+    """The registered name of the scorer."""
+    attribute: str
+    """What it scores. Empty where it never said."""
+    mean: Mean
+    """The mean over the replies that were scored, in [0, 1]."""
+    high: int
+    """How many of those are above ``HIGH_SCORE``."""
+    abstentions: Mapping[str, int]
+    """The replies that were not scored, by reason: those that could not be had among them."""
+
+    @property
+    def replies(self) -> int:
+        """How many replies there are."""
+        return self.mean.n + sum(self.abstentions.values())
+
+    @property
+    def coverage(self) -> float:
+        """The share of replies that were scored."""
+        return self.mean.n / self.replies
+
+    @property
+    def high_share(self) -> float | None:
+        """The share of scored replies above ``HIGH_SCORE``. None: none was scored."""
+        return self.high / self.mean.n if self.mean.n else None
+
+
+class ReplyScoreAggregator:
+    """Collects scores by model and scorer. It keeps numbers, no text."""
+
+    def __init__(self) -> None:
+        self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._abstentions: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._attributes: dict[str, str] = {}
+
+    def add(self, scores: Iterable[ReplyScore]) -> None:
+        """Counts the scores of one script's replies."""
+        for one in scores:
+            key = one.model, one.judge
+            abstentions = self._abstentions[key]
+            if one.attribute:
+                # A failed score does not state its attribute; the scorer's other scores do.
+                self._attributes.setdefault(one.judge, one.attribute)
+            if one.score.HasField("value"):
+                self._values[key].append(one.score.value)
+            else:
+                abstentions[abstention_name(one.score.abstain_reason)] += 1
+
+    def figures(self) -> Sequence[AttributeScore]:
+        """The figures, in the order met."""
+        return [
+            AttributeScore(
+                model,
+                judge,
+                self._attributes.get(judge, ""),
+                mean_of(values := self._values[model, judge], 0.0, 1.0),
+                sum(value > HIGH_SCORE for value in values),
+                abstentions,
+            )
+            for (model, judge), abstentions in self._abstentions.items()
+        ]

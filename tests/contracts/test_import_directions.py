@@ -111,7 +111,8 @@ STATISTICS = (
     "dramaturg.summaries.decisions",
     "dramaturg.summaries.detection",
     "dramaturg.summaries.ratings",
-    "dramaturg.summaries.reply_scores",
+    "dramaturg.summaries.dialogues.DialoguesAggregator",
+    "dramaturg.summaries.dialogues.ReplyScoreAggregator",
 )
 """What computes figures of results. Other modules of summaries hold names, tags and requests of services."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +34,6 @@ from dramaturg.datasets.json_lines import LineError
 from dramaturg.formats.rubric import PanelWeightsError, read_weights, weight_of, write_weights
 from dramaturg.results.files import read_results
 from dramaturg.summaries.labels import AmbiguousLabelsError, LabelJoin
-from dramaturg.summaries.panel_weights import weight_of_accuracy
 from dramaturg.tables.model import SHARES, Column, Table, columns, estimate_cell, percent_of
 
 weights_app = typer.Typer()
@@ -170,6 +170,24 @@ def _votes(results: Path) -> Iterator[tuple[str, _Vote]]:
                         yield assessed.role, vote
 
 
+_LEAST_WEIGHT = 0.01
+"""The weight of a judge that is right no more often than not. Weights are positive."""
+
+
+def _weight_of_accuracy(correct: float, count: int) -> float:
+    """The weight of a judge that was right on some of its items: the logarithm of its odds.
+
+    For judges that err independently these weights make the weighted majority the most probable verdict
+    (Nitzan and Paroush 1982). The accuracy is (correct + 1) / (count + 2), which is never 0 or 1.
+
+    Args:
+        correct: The number of items on which it was right; an estimate may be a fraction.
+        count: The number of its items.
+    """
+    accuracy = (correct + 1) / (count + 2)
+    return max(_LEAST_WEIGHT, math.log(accuracy / (1 - accuracy)))
+
+
 def _measured(votes: list[_Vote], join: LabelJoin, asked: Asked) -> list[_Weight]:
     request = accuracy_pb2.MeasureAccuracyRequest(
         groupings=[accuracy_pb2.Grouping(tags=[_JUDGE])],
@@ -193,7 +211,7 @@ def _measured(votes: list[_Vote], join: LabelJoin, asked: Asked) -> list[_Weight
             one.item_count,
             one.accuracy,
             one.accuracy.value,
-            weight_of_accuracy(one.correct_count, one.item_count),
+            _weight_of_accuracy(one.correct_count, one.item_count),
         )
         for one in response.groups
         if one.subset == "all"
@@ -218,7 +236,7 @@ def _estimated(votes: list[_Vote], asked: Asked) -> list[_Weight]:
             one.item_count,
             None,
             one.accuracy,
-            one.vote_weight * weight_of_accuracy(one.accuracy * one.item_count, one.item_count),
+            one.vote_weight * _weight_of_accuracy(one.accuracy * one.item_count, one.item_count),
         )
         for one in response.annotators
     ]

@@ -31,9 +31,9 @@ from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.cli.tables import interval, model_name, number, print_tables
 from dramaturg.cli.terminal import tell_next
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE
+from dramaturg.results.quantities import usage_summary
 from dramaturg.run_client import RunClient
 from dramaturg.summaries.estimates import agreement
-from dramaturg.summaries.samples import usage_summary
 from dramaturg.tables.model import ABSENT, Table, columns, percent_of
 
 app = typer.Typer()

@@ -30,6 +30,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.terminal import BAR_WIDTH, Terminal, echo, printable, tell_next
 from dramaturg.client import ServiceError
 from dramaturg.results.names import value_name
+from dramaturg.results.quantities import usage_summary
 from dramaturg.results.run_text import (
     describe_hindrance,
     describe_progress,
@@ -38,7 +39,6 @@ from dramaturg.results.run_text import (
     state_name,
 )
 from dramaturg.run_client import RunClient
-from dramaturg.summaries.samples import usage_summary
 
 LINE_SECONDS = 5.0
 """The least seconds between two lines where there is no terminal."""

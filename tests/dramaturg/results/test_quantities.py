@@ -1,11 +1,11 @@
-"""Amounts as text: costs, tokens and times."""
+"""Amounts as text, costs, tokens and times; consumption as numbers."""
 
 from __future__ import annotations
 
 import pytest
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.results.quantities import consumption, duration
+from dramaturg.results.quantities import consumption, duration, usage_summary
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ def test_a_cost_that_is_not_known_whole_is_a_bound(usage: Usage, text: str) -> N
 )
 def test_a_time_is_as_people_say_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_an_unknown_cost_is_no_number() -> None:
+    assert usage_summary(Usage())["cost_usd"] is None
+    assert usage_summary(Usage(cost_usd=0.0))["cost_usd"] == 0.0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import TextScore
-from dramaturg.summaries.reply_scores import ReplyScoreAggregator
+from dramaturg.summaries.dialogues import ReplyScoreAggregator
 
 TIMED_OUT = verdict_pb2.ABSTAIN_REASON_TIMED_OUT
 
