@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -92,16 +92,6 @@ class Change:
     perturbed_text: str = ""
     """Text after the change."""
 
-    @classmethod
-    def from_message(cls, message: StepChange) -> Change:
-        """Decodes a contract message."""
-        return cls(
-            message.original_index if message.HasField("original_index") else None,
-            message.perturbed_index if message.HasField("perturbed_index") else None,
-            message.original_text,
-            message.perturbed_text,
-        )
-
     def message(self) -> StepChange:
         """Encodes a contract message."""
         return StepChange(
@@ -143,45 +133,6 @@ def find_changes(original: Sequence[str], perturbed: Sequence[PlacedStep]) -> tu
         elif step.moved or step.text != original[step.origin]:
             changes.append(Change(step.origin, index, original[step.origin], step.text))
     return tuple(sorted(changes, key=_position))
-
-
-def apply_changes(original: Sequence[str], changes: Iterable[Change]) -> list[str]:
-    """Applies changes to the original steps.
-
-    Raises:
-        MismatchError: The changes belong to another script.
-    """
-    changes = list(changes)
-    removed = {one.original_index: one.original_text for one in changes if one.original_index is not None}
-    added = {one.perturbed_index: one.perturbed_text for one in changes if one.perturbed_index is not None}
-    return _rebuild(original, removed, added)
-
-
-def revert_changes(perturbed: Sequence[str], changes: Iterable[Change]) -> list[str]:
-    """Reverts changes of the perturbed steps.
-
-    Raises:
-        MismatchError: The changes belong to another script.
-    """
-    return apply_changes(
-        perturbed,
-        [
-            Change(one.perturbed_index, one.original_index, one.perturbed_text, one.original_text)
-            for one in changes
-        ],
-    )
-
-
-def _rebuild(steps: Sequence[str], removed: Mapping[int, str], added: Mapping[int, str]) -> list[str]:
-    for index, text in removed.items():
-        if index >= len(steps) or steps[index] != text:
-            raise MismatchError(f"step {index} is not {text!r}")
-    rebuilt = [text for index, text in enumerate(steps) if index not in removed]
-    for index, text in sorted(added.items()):
-        if index > len(rebuilt):
-            raise MismatchError(f"step {index} is out of range")
-        rebuilt.insert(index, text)
-    return rebuilt
 
 
 def _position(change: Change) -> tuple[int, int]:

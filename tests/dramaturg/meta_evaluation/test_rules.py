@@ -14,12 +14,11 @@ from dramaturg.meta_evaluation.rules import (
     Material,
     NotApplicableError,
     Perturbed,
-    apply_changes,
     perturb,
-    revert_changes,
     reword,
 )
 from dramaturg.meta_evaluation.vocabulary import Vocabulary
+from tests.support.step_changes import apply_changes, revert_changes
 
 STEPS = ["Fill the kettle.", "Boil the water.", "Put tea in a cup.", "Pour.", "Wait.", "Drink it."]
 STRANGERS = [["Open the bonnet.", "Check the oil."], ["Dig a hole.", "Plant the tree."]]

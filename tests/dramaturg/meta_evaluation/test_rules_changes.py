@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.meta_evaluation.rules import (
-    Change,
     MismatchError,
     PlacedStep,
-    apply_changes,
     find_changes,
-    revert_changes,
     untouched,
 )
+from tests.support.step_changes import apply_changes, read_change, revert_changes
 
 TEXTS = st.sampled_from(["boil", "pour", "wait", "pour ", "stir"])
 
@@ -40,7 +36,7 @@ def rewrites(draw: st.DrawFn) -> tuple[list[str], list[PlacedStep]]:
 @given(rewrites())
 def test_either_script_is_made_from_the_other(case: tuple[list[str], list[PlacedStep]]) -> None:
     original, placed = case
-    changes = [Change.from_message(change.message()) for change in find_changes(original, placed)]
+    changes = [read_change(change.message()) for change in find_changes(original, placed)]
     perturbed = [step.text for step in placed]
     assert apply_changes(original, changes) == perturbed
     assert revert_changes(perturbed, changes) == original
@@ -59,19 +55,6 @@ def test_only_what_changed_is_recorded(case: tuple[list[str], list[PlacedStep]])
 
 def test_nothing_changed_is_no_change() -> None:
     assert find_changes(["a", "b"], untouched(["a", "b"])) == ()
-
-
-@pytest.mark.parametrize(
-    ("steps", "change"),
-    [
-        (["a"], Change(0, None, "b")),
-        (["a"], Change(1, None, "a")),
-        (["a"], Change(None, 3, "", "b")),
-    ],
-)
-def test_changes_of_another_script_are_refused(steps: Sequence[str], change: Change) -> None:
-    with pytest.raises(MismatchError):
-        apply_changes(steps, [change])
 
 
 def test_a_step_cannot_stand_twice_or_wander_unsaid() -> None:

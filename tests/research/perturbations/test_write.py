@@ -15,8 +15,9 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Edge, Script, Step, Ta
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.cli.main import app
-from dramaturg.meta_evaluation.rules import RULES, Category, Change, revert_changes
+from dramaturg.meta_evaluation.rules import RULES, Category
 from tests.support.evaluations import gateway_in_a_thread
+from tests.support.step_changes import read_change, revert_changes
 
 
 def row(number: int, *candidates: Candidate, **fields: Any) -> EvaluateScriptsRequest:
@@ -76,7 +77,7 @@ def test_every_script_is_there_untouched_and_with_each_fault(tmp_path: Path) -> 
         request = rows[record["line"] - 1]
         original = untouched[str(record["source_line"]), record["candidate_id"]]
         perturbation = ParseDict(record["perturbation"], pb.Perturbation())
-        changes = [Change.from_message(change) for change in perturbation.changes]
+        changes = [read_change(change) for change in perturbation.changes]
         assert texts(request) != texts(original)
         assert revert_changes(texts(request), changes) == texts(original)
         # Labels of the original are none of the variant.

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.script_pb2 import Edge, Script, Step, Task
 from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.meta_evaluation.rules import Change, apply_changes, find_changes, revert_changes
+from dramaturg.meta_evaluation.rules import find_changes
 from dramaturg.service.errors import from_rpc_error
 from services.generation.authoring.scripts import Action, EditsForm
 from tests.support.generation import generation_service
 from tests.support.openai_server import Answer, Body, OpenAIServer
+from tests.support.step_changes import apply_changes, read_change, revert_changes
 
 TASK = Task(goal="Make tea without a kettle", constraints=["without a kettle"])
 STEPS = ["Boil water in a pot.", "Put tea in a cup.", "Pour.", "Wait."]
@@ -64,7 +65,7 @@ async def test_just_what_the_model_names_is_changed(category: Any, answer: Body,
     made = response.perturbation
     assert (made.category, made.operation, made.intent) == (category, "model", "It breaks.")
     assert len(made.changes) == 1
-    assert revert_changes(steps, [Change.from_message(change) for change in made.changes]) == STEPS
+    assert revert_changes(steps, [read_change(change) for change in made.changes]) == STEPS
     question = body["messages"][-1]["content"]
     assert "Step 3: Pour." in question
     assert "Constraint 1: without a kettle" in question
