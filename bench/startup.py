@@ -29,7 +29,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "examples" / "scripts" / "tasks.jsonl"
 BASE = "python -c pass"
-HELP, VERSION, SAMPLE = "dramaturg --help", "dramaturg version", "one offline sample"
+HELP, VERSION, SAMPLE = "dramaturg --help", "dramaturg --version", "one offline sample"
 PACKAGE, CLIENT = "import dramaturg", "import dramaturg.client"
 HARNESS = "import dramaturg.integrations.judge"
 CONFIGURATION = ("DRAMATURG_", "OPENAI_", "OTEL_", "MODEL")
@@ -57,7 +57,7 @@ def commands(folder: Path) -> Mapping[str, Sequence[str]]:
         PACKAGE: (sys.executable, "-c", PACKAGE),
         CLIENT: (sys.executable, "-c", CLIENT),
         HARNESS: (sys.executable, "-c", HARNESS),
-        VERSION: (*dramaturg, "version"),
+        VERSION: (*dramaturg, "--version"),
         HELP: (*dramaturg, "--help"),
         SAMPLE: (*dramaturg, "eval", "--kind", "scripts", str(row), "--out", str(folder / "out"), "--json"),
     }

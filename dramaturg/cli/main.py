@@ -107,7 +107,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        version()
+        from importlib import metadata
+
+        typer.echo(f"dramaturg {metadata.version('dramaturg')}")
         raise typer.Exit
 
 
@@ -121,14 +123,6 @@ def dramaturg(
     """Evaluates what language models write."""
     # The option's callback has printed the version.
     del show_version
-
-
-@app.command("version", hidden=True)
-def version() -> None:
-    """Prints the version."""
-    from importlib import metadata
-
-    typer.echo(f"dramaturg {metadata.version('dramaturg')}")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from tests.support.command_line import ROOT
 MEASURED = {
     "python -c pass",
     "dramaturg --help",
-    "dramaturg version",
+    "dramaturg --version",
     "one offline sample",
     "import dramaturg",
     "import dramaturg.integrations.judge",

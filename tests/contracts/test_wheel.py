@@ -146,7 +146,7 @@ def test_client_judges_and_fakes_work_without_extras(wheel: zipfile.ZipFile, tmp
     site = site_of(wheel, tmp_path)
     done = run(site, str(ROOT / ".ci" / "wheel_check.py"))
     assert done.returncode == 0, done.stderr
-    done = run(site, "-m", "dramaturg", "version")
+    done = run(site, "-m", "dramaturg", "--version")
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'dramaturg[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -164,7 +164,7 @@ def test_harnesses_cost_those_nothing_who_do_not_use_them(wheel: zipfile.ZipFile
 
 def test_the_extra_adds_the_command_line(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     site = site_of(wheel, tmp_path, "cli")
-    assert run(site, "-m", "dramaturg", "version").stdout.strip().endswith(described(wheel)["Version"])
+    assert run(site, "-m", "dramaturg", "--version").stdout.strip().endswith(described(wheel)["Version"])
     done = run(site, "-m", "dramaturg", "--help")
     assert done.returncode == 0, done.stderr
     assert re.search(r"\beval\b", done.stdout)
