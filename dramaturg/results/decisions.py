@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
-from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.results.kind import (
@@ -28,8 +28,8 @@ def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
     for choice in result.choices:
         row = RunResult(
             model=choice.model,
-            candidate_id=_variant(choice.prompt, choice.options_swapped),
-            measure=f"correct/{_variant(choice.prompt, choice.options_swapped)}",
+            candidate_id=variant_name(choice),
+            measure=f"correct/{variant_name(choice)}",
             rationale=choice.text,
             role="author",
         )
@@ -45,9 +45,10 @@ def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
         yield row
 
 
-def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
-    name = value_name(DecisionPrompt, prompt).lower()
-    return f"{name}, swapped" if swapped else name
+def variant_name(choice: ModelChoice) -> str:
+    """How a decision was put to a model, e.g. "story, swapped"."""
+    name = value_name(DecisionPrompt, choice.prompt).lower()
+    return f"{name}, swapped" if choice.options_swapped else name
 
 
 def _judgements(result: DecisionResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:

@@ -141,6 +141,12 @@ def row_judgement(sample: str, subject: str, aspect: str, row: RunResult) -> Jud
     return Judgement(sample, subject, row.model, aspect, value, row.abstain_reason, confidence, label)
 
 
+def candidate_judgements(result: Any, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    """The judgements of a task's candidates, by measure."""
+    for row in rows:
+        yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
+
+
 class JudgeAnswer(NamedTuple):
     """A judgement of one judge, also as a member of a panel."""
 

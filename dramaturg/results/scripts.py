@@ -14,10 +14,9 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 from dramaturg.results.kind import (
     Comparability,
     JudgeAnswer,
-    Judgement,
     ResultKind,
     assessment_answers,
-    row_judgement,
+    candidate_judgements,
 )
 
 
@@ -69,11 +68,6 @@ def _groups(result: ScriptsResult) -> Iterator[tuple[str, str]]:
         yield "steps", str(len(candidate.script.steps))
 
 
-def _judgements(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
-    for row in rows:
-        yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
-
-
 def _answers(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
     del rows
     for one in result.candidates:
@@ -86,6 +80,6 @@ SCRIPTS = ResultKind(
     rows=_rows,
     ranking="By the share of verdicts that are PASS, over all criteria.",
     answers=_answers,
-    comparability=Comparability("passed", _judgements, labelled=True),
+    comparability=Comparability("passed", candidate_judgements, labelled=True),
     groups=_groups,
 )

@@ -13,10 +13,9 @@ from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.kind import (
     Comparability,
     JudgeAnswer,
-    Judgement,
     ResultKind,
     assessment_answers,
-    row_judgement,
+    candidate_judgements,
     set_abstention,
 )
 
@@ -92,11 +91,6 @@ def _groups(result: TextsResult) -> Iterator[tuple[str, str]]:
         yield "topic", result.task.topic
 
 
-def _judgements(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
-    for row in rows:
-        yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
-
-
 def _answers(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[JudgeAnswer]:
     del rows
     for one in result.texts:
@@ -111,7 +105,7 @@ TEXTS = ResultKind(
     answers=_answers,
     comparability=Comparability(
         "passed, or the place of the score on its scale from 0 to 1",
-        _judgements,
+        candidate_judgements,
         scale=(0.0, 1.0),
         labelled=True,
     ),

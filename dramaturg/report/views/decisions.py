@@ -7,6 +7,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoic
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
+from dramaturg.results.decisions import variant_name
 from dramaturg.results.names import reason_name, value_name
 from dramaturg.tables.model import words
 
@@ -16,7 +17,7 @@ def view(index: int, result: DecisionResult) -> SampleView:
     decision = result.decision
     facts = [("option 1", decision.option_1), ("option 2", decision.option_2)]
     if result.gold:
-        facts.append(("right choice", words(_choice(result.gold))))
+        facts.append(("right choice", words(value_name(Choice, result.gold))))
     return SampleView(
         index=index,
         title=decision.goal,
@@ -37,22 +38,20 @@ def _disagreement(result: DecisionResult) -> str:
     return "choices differ" if len(chosen) > 1 else ""
 
 
-def _choice(choice: int) -> str:
-    return value_name(Choice, choice)
-
-
 def _chosen(choice: ModelChoice) -> SubjectView:
     prompt = value_name(DecisionPrompt, choice.prompt).lower()
-    measure = f"correct/{prompt}{', swapped' if choice.options_swapped else ''}"
+    measure = f"correct/{variant_name(choice)}"
     if choice.abstain_reason:
         judgement = abstention(measure, choice.abstain_reason)
     elif choice.failure_reason:
         failed = "fail" if choice.HasField("correct") else "number"
         judgement = JudgementView(measure, failed, reason_name(choice.failure_reason))
     elif choice.HasField("correct"):
-        judgement = JudgementView(measure, "pass" if choice.correct else "fail", _choice(choice.choice))
+        judgement = JudgementView(
+            measure, "pass" if choice.correct else "fail", value_name(Choice, choice.choice)
+        )
     else:
-        judgement = JudgementView(measure, "number", _choice(choice.choice))
+        judgement = JudgementView(measure, "number", value_name(Choice, choice.choice))
     return SubjectView(
         title=prompt + (", option 2 shown first" if choice.options_swapped else ""),
         model=choice.model,
