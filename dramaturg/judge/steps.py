@@ -67,7 +67,6 @@ _BEFORE = re.compile(
     r"(?P<indent>[ \t\u3000]*)(?:>[ \t]*)*(?:[-*+•][ \t]+)?(?:#{1,6}[ \t]*)?(?P<bold>\*\*|__)?[ \t]*"
 )
 _BULLET = re.compile(r"(?P<indent>[ \t\u3000]*)(?:[*+•·●▪◦‣○■□➢➤✓✔–—-])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)")
-_RULE = re.compile(r"[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\Z")
 _TAB_WIDTH = 4
 # No year is a step number: four digits count only at the start of a line and next to the number before.
 _FOUR_DIGITS = 1000
@@ -157,9 +156,7 @@ def find_markers(text: str) -> list[Marker]:
 def find_bullets(text: str) -> list[Marker]:
     """Returns all bullets, in the order of the text."""
     found = (
-        _BULLET.match(text, start, end)
-        for start, end in _marker_lines(text)
-        if not _RULE.match(text, start, end)
+        _BULLET.match(text, start, end) for start, end in _marker_lines(text) if not is_ruler(text[start:end])
     )
     return [
         Marker(BULLET, 0, bullet.start(), bullet.end(), "", _width(bullet["indent"]))
