@@ -327,7 +327,7 @@ class _Checks:
                     reason=f"{one.role}={one.name} {reason}",
                     outcome=RUN_OUTCOME_JUDGE_CHANGED,
                 )
-                await self._engine.wake(run.id)
+                self._notifier.notify(run.id)
 
     def _asks(self, spec: RunSpec, one: MonitoredJudge) -> bool:
         """Whether a run asks the judge: by its name, in a panel, or as the default of its role."""

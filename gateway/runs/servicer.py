@@ -49,7 +49,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         engine: Executes runs.
         registry: The registered judges.
         access: The datasets that may be read.
-        notifier: Notifies streams in this process of changes.
+        notifier: Notifies the engine and the streams in this process of changes.
         preflight: Checks runs before they are created. None: they are not checked.
         waits: Returns the rate limits that model calls wait for. None: streams do not tell them.
         threads: The threads of long calls. None: new ones.

@@ -38,9 +38,6 @@ class IdleEngine:
     async def submit(self, run_id: str) -> None:
         pass
 
-    async def wake(self, run_id: str) -> None:
-        pass
-
 
 @dataclass
 class Consoled:

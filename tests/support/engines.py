@@ -37,6 +37,7 @@ class Runs:
 
     store: RunStore
     engine: RunEngine
+    notifier: ChangeNotifier
     settings: RunsSettings
 
     async def create(self, spec: RunSpec, rows: Iterable[Message] | bytes, *, run_id: str = "") -> str:
@@ -74,7 +75,7 @@ class Runs:
     async def change(self, run_id: str, to: Any) -> None:
         """Changes the state as RunService does, and notifies the engine."""
         assert self.store.runs.change_state(run_id, to, expected=ACTIVE) is not None
-        await self.engine.wake(run_id)
+        self.notifier.notify(run_id)
 
 
 def lines(rows: Iterable[Message]) -> bytes:
@@ -122,9 +123,10 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
         evaluations = Evaluations(registry, directory, timeouts, ProcessPool(0), ProcessPool(0))
         store = open_store(url)
         try:
-            engine = RunEngine(configured, store, evaluations, ChangeNotifier())
+            notifier = ChangeNotifier()
+            engine = RunEngine(configured, store, evaluations, notifier)
             async with engine.open():
-                yield Runs(store, engine, configured)
+                yield Runs(store, engine, notifier, configured)
         finally:
             store.close()
 

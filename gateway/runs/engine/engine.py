@@ -153,10 +153,6 @@ class RunEngine:
         else:
             self._lifecycle.wake()
 
-    async def wake(self, run_id: str) -> None:
-        """Applies a change of a run's state, limits or budget at once."""
-        self._notifier.notify(run_id)
-
     async def orchestrate(self, run_id: str, attempt: int) -> None:
         """Executes an attempt of a run. Called by the workflow."""
         task = asyncio.current_task()

@@ -131,13 +131,10 @@ def _expand(path: str) -> Iterator[str]:
 
 
 class Engine(Protocol):
-    """The engine as RunService uses it. The store holds the pending work; the engine is notified."""
+    """The engine as RunService uses it. The store holds the pending work."""
 
     async def submit(self, run_id: str) -> None:
         """Starts the current attempt of a run that was created or begun again. Idempotent."""
-
-    async def wake(self, run_id: str) -> None:
-        """Applies a change of a run's state, limits or budget."""
 
 
 class RunChanges:
@@ -148,7 +145,7 @@ class RunChanges:
         engine: Executes runs.
         caller: Calls the store.
         lookup: Reads runs again after concurrent changes.
-        notifier: Notifies on changes of runs.
+        notifier: Notifies the engine and the streams in this process of changes of runs.
     """
 
     def __init__(
@@ -191,7 +188,7 @@ class RunChanges:
             spec = updated_spec(run.spec, request, paths)
             updated = await self._caller.call(self._store.runs.update_spec, run.id, spec, expected=run.spec)
             if updated is not None:
-                await self._wake(run.id)
+                self._notifier.notify(run.id)
                 return updated
             # Another call changed the spec meanwhile.
             run = await self._lookup.find(run.id, run.tenant)
@@ -223,7 +220,7 @@ class RunChanges:
         )
         if changed is None:
             raise wrong_state(await self._lookup.find(run.id, run.tenant), wanted)
-        await self._wake(run.id)
+        self._notifier.notify(run.id)
         return changed
 
     async def begin_again(
@@ -277,10 +274,6 @@ class RunChanges:
             raise wrong_state(run, "has ended")
         await self._caller.call(self._store.runs.delete, run.id)
         self._notifier.notify(run.id)
-
-    async def _wake(self, run_id: str) -> None:
-        self._notifier.notify(run_id)
-        await self._engine.wake(run_id)
 
 
 def new_id() -> str:

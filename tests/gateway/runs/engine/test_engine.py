@@ -247,7 +247,7 @@ async def test_limits_are_followed_while_it_runs(store_url: str) -> None:
         spec = runs.get(run_id).spec
         spec.limits.max_concurrent_samples = 8
         runs.store.runs.update_spec(run_id, spec)
-        await runs.engine.wake(run_id)
+        runs.notifier.notify(run_id)
         gate.open.set()
         run = await runs.ended(run_id)
     assert run.counts.succeeded == 60

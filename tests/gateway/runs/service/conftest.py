@@ -38,13 +38,21 @@ class NotingEngine:
     """Does nothing, and knows what it was told."""
 
     submitted: list[str] = field(default_factory=list)
-    woken: list[str] = field(default_factory=list)
 
     async def submit(self, run_id: str) -> None:
         self.submitted.append(run_id)
 
-    async def wake(self, run_id: str) -> None:
-        self.woken.append(run_id)
+
+class NotingNotifier(ChangeNotifier):
+    """Knows which runs it notified of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notified: list[str] = []
+
+    def notify(self, run_id: str) -> None:
+        self.notified.append(run_id)
+        super().notify(run_id)
 
 
 @dataclass
@@ -54,7 +62,7 @@ class Service:
     stub: run_service_pb2_grpc.RunServiceAsyncStub
     store: RunStore
     engine: NotingEngine
-    notifier: ChangeNotifier
+    notifier: NotingNotifier
     folder: Path
 
     def run(self, state: RunState.ValueType, run_id: str = "run", samples: int = 3, **fields: Any) -> None:
@@ -78,7 +86,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     store, engine, notifier = (
         open_store(f"sqlite:///{tmp_path}/runs.sqlite3"),
         NotingEngine(),
-        ChangeNotifier(),
+        NotingNotifier(),
     )
     folder = tmp_path / "datasets"
     folder.mkdir()

@@ -229,7 +229,7 @@ async def test_the_engine_is_told_of_what_changed(service: Service) -> None:
     await service.stub.PauseRun(BY_RUN["PauseRun"])  # a second time nothing changes
     await service.stub.UpdateRun(BY_RUN["UpdateRun"])
     await service.stub.CancelRun(BY_RUN["CancelRun"])
-    assert service.engine.woken == ["run"] * 3
+    assert service.notifier.notified == ["run"] * 3
     await service.stub.RerunSamples(BY_RUN["RerunSamples"])
     assert service.engine.submitted == ["run"]
 
