@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
@@ -76,8 +75,3 @@ def _criterion(place: int, fields: Mapping[str, str]) -> RubricCriterion:
             raise invalid(f"criterion {place}", f"{line[:50]!r} is not of the form SCORE: MEANING")
         scale.anchors.add(value=int(score), meaning=meaning.strip())
     return RubricCriterion(id=name, description=about, scale=scale)
-
-
-def criterion_text(criterion: RubricCriterion) -> Any:
-    """What a criterion of a ready rubric asks, in a sentence."""
-    return criterion.passes or criterion.description

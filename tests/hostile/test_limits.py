@@ -23,14 +23,13 @@ from dramaturg.judge.roles import CRITIC
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings
 from gateway.runs.store import open_store
-from gateway.runs.store.samples import sample_rows
 from tests.hostile.judges import CONTRACT, hostile_judge
 from tests.hostile.test_requests import resident_mb
 from tests.support.fleet import report
 from tests.support.gateway import Fake, agents, gateway_client
 from tests.support.growth import GROWTH, NOISE_SECONDS
 from tests.support.pairs import events, request, serve_fakes
-from tests.support.runs import create, judged, rows
+from tests.support.runs import create, judged, rows, sample_rows
 from tests.support.stored_runs import address_of, gateway_address
 
 Call = Callable[[float], Awaitable[object]]

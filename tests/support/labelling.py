@@ -37,8 +37,8 @@ from dramaturg.judge.verdicts import of_units, passed
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
-from gateway.runs.store.samples import sample_rows
 from tests.support.browser import Tab
+from tests.support.runs import sample_rows
 
 KINDS = {
     "scripts": "scripts",

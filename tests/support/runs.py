@@ -40,9 +40,9 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     ScriptsResult,
 )
 from dramaturg.results.rows import flatten
-from gateway.runs.records import NewRun, NewSample, SampleOutcome
+from gateway.runs.records import NewRun, NewSample, SampleOutcome, SampleRow
 from gateway.runs.store import RunStore
-from gateway.runs.store.samples import sample_rows
+from gateway.runs.store.samples import sample_row
 
 TIMED_OUT = ABSTAIN_REASON_TIMED_OUT
 
@@ -59,6 +59,11 @@ def create(store: RunStore, run_id: str = "run", samples: int = 0, **fields: Any
     store.runs.create(NewRun(**{"id": run_id, "tenant": "", "spec": spec(), **fields}))
     if samples:
         store.samples.add(run_id, sample_rows(rows(range(samples))))
+
+
+def sample_rows(samples: Iterable[NewSample]) -> list[SampleRow]:
+    """The rows of the store of samples."""
+    return list(map(sample_row, samples))
 
 
 def rows(indices: Iterable[int]) -> list[NewSample]:

@@ -38,12 +38,11 @@ from gateway.app import App as Gateway
 from gateway.runs.records import SampleOutcome
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
-from gateway.runs.store.samples import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.graph.app import App as GraphApp
 from tests.support.evaluation_samples import KINDS, kind_of
-from tests.support.runs import create, rows
+from tests.support.runs import create, rows, sample_rows
 
 
 def outcome(sample: RunSample) -> SampleOutcome:

@@ -53,10 +53,6 @@ def sample_row(sample: NewSample) -> SampleRow:
     )
 
 
-def sample_rows(samples: Iterable[NewSample]) -> Sequence[SampleRow]:
-    return list(map(sample_row, samples))
-
-
 def row_groups(samples: Iterable[NewSample]) -> Iterator[Sequence[SampleRow]]:
     """The rows of samples, in groups of which a transaction adds one."""
     group: list[SampleRow] = []

@@ -24,13 +24,12 @@ from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from gateway.runs.store import open_store
-from gateway.runs.store.samples import sample_rows
 from tests.support.evaluation_samples import (
     DECISIONS,
     DIALOGUES,
     GRAPHS,
 )
-from tests.support.runs import create, rows
+from tests.support.runs import create, rows, sample_rows
 from tests.support.stored_runs import outcome
 
 

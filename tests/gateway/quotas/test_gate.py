@@ -55,12 +55,11 @@ from gateway.runs.datasets import DatasetAccess
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
-from gateway.runs.store.samples import sample_rows
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted
 from tests.support.auth import channel_of, holder, token_settings
 from tests.support.gateway import Fake, agents, all_pass, scripts_request
-from tests.support.runs import judged, rows
+from tests.support.runs import judged, rows, sample_rows
 
 ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
 

@@ -11,11 +11,12 @@ from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import IsolatedSampleReader
 from gateway.runs.datasets import SampleReader
 from gateway.runs.row_reader import read_rows
-from gateway.runs.store.samples import GROUP_SIZE, sample_rows
+from gateway.runs.store.samples import GROUP_SIZE
 from tests.gateway.runs.test_dataset_process import LIMITS, isolated, spec
 from tests.support.bombs import GOOD_LINE
 from tests.support.datasets import written
 from tests.support.engines import script_rows
+from tests.support.runs import sample_rows
 
 
 @pytest.mark.parametrize("form", Format)

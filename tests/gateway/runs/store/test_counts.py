@@ -41,8 +41,7 @@ from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from gateway.runs.records import RunRecord, SampleOutcome
 from gateway.runs.store import RunStore, open_store
-from gateway.runs.store.samples import sample_rows
-from tests.support.runs import create, failed, invalid_row, judged, rows
+from tests.support.runs import create, failed, invalid_row, judged, rows, sample_rows
 
 ROOT = Path(__file__).resolve().parents[4]
 

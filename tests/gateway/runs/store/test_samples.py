@@ -21,8 +21,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
 )
 from gateway.runs.records import Counts
 from gateway.runs.store import RunStore
-from gateway.runs.store.samples import sample_rows
-from tests.support.runs import TIMED_OUT, create, failed, invalid_row, judged, rows, spec
+from tests.support.runs import TIMED_OUT, create, failed, invalid_row, judged, rows, sample_rows, spec
 
 
 def counts(store: RunStore) -> Counts:

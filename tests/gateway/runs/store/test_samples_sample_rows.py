@@ -16,9 +16,8 @@ from gateway.runs.store.samples import (
     encode_rows,
     row_groups,
     sample_row,
-    sample_rows,
 )
-from tests.support.runs import invalid_row, rows
+from tests.support.runs import invalid_row, rows, sample_rows
 
 TEXTS = st.text(max_size=20)
 VALID = st.builds(

@@ -17,9 +17,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RUN_STATE_R
 from dramaturg.database import StoreError
 from dramaturg.database.database import create_engine
 from gateway.runs.store import open_store
-from gateway.runs.store.samples import sample_rows
 from gateway.runs.store.tables import SCHEMA
-from tests.support.runs import create, judged, rows
+from tests.support.runs import create, judged, rows, sample_rows
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -32,10 +32,9 @@ from dramaturg.database.database import Database, Repository, create_engine, met
 from dramaturg.testing import until
 from gateway.runs.records import Incident, MonitoredJudge, NewDataset, NewRun, SeenJudge, Spending
 from gateway.runs.store import RunStore, open_store, runs
-from gateway.runs.store.samples import sample_rows
 from tests.gateway.runs.store.test_datasets import new as new_dataset
 from tests.gateway.runs.store.test_labels import new as new_label_set
-from tests.support.runs import create, invalid_row, judged, lost_acknowledgements, rows, spec
+from tests.support.runs import create, invalid_row, judged, lost_acknowledgements, rows, sample_rows, spec
 
 MICROSECONDS = 1_700_000_000_000_000
 NOW = datetime.fromtimestamp(MICROSECONDS / 1e6, UTC)
