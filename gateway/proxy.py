@@ -155,7 +155,7 @@ async def _pass_stream(
 @asynccontextmanager
 async def _calling(judge: Judge) -> AsyncIterator[None]:
     """Holds a slot of a judge that may be called; raises the errors of its service as they are."""
-    async with judge.gate.call(current().tenant):
+    with await judge.turns.take(current().tenant):
         await _admit(judge)
         try:
             yield

@@ -272,10 +272,18 @@ class ThreadPool:
 
 
 class Turn:
-    """A slot that a tenant holds."""
+    """A slot that a tenant holds, until ``end`` or the end of a ``with`` block."""
+
+    __slots__ = ("_release",)
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         """Returns the slot; has no effect the second time."""
@@ -299,6 +307,11 @@ class TenantTurns:
         self._per_tenant = per_tenant
         self._shares: dict[str, FairShare] = {}
         self._calls: Counter[str] = Counter()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a slot is held or awaited."""
+        return bool(self._calls)
 
     @property
     def has_waiting(self) -> bool:

@@ -200,8 +200,11 @@ async def _in_slot(
     Attempts of a judge that has retries share the timeout of the call.
     """
     try:
-        async with asyncio.timeout(left) as limit, judge.gate.call(scope.tenant):
-            with scope.pending.call(f"{judge.role.name} {judge.name!r}"):
+        async with asyncio.timeout(left) as limit:
+            with (
+                await judge.turns.take(scope.tenant),
+                scope.pending.call(f"{judge.role.name} {judge.name!r}"),
+            ):
                 for attempt in itertools.count(1):
                     if (refused := await refusal(judge, scope.identities)) is not None:
                         return refused

@@ -119,7 +119,7 @@ class JudgeDirectory:
         now = time.monotonic()
         if now >= self._waits_until:
             self._waits_until = now + WAITS_SECONDS
-            by_target = {judge.target: judge for judge in judges if judge.gate.is_busy}
+            by_target = {judge.target: judge for judge in judges if judge.turns.is_busy}
             found = await gather_all([self._ask_waits(judge) for judge in by_target.values()])
             # Judges of one generation service report the same waits a moment apart.
             waits = {wait.partition(",")[0]: wait for answers in found for wait in answers}

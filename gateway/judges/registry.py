@@ -1,4 +1,4 @@
-"""The configured judges and their channels."""
+"""The configured judges, their channels and the limits of their calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -17,10 +17,11 @@ from dramaturg.judge.roles import ROLES, JudgeRole, Role, role_table
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
-from gateway.judges.call_gate import CallGate, JudgeRetries, ShadowQueue
+from dramaturg.service.threads import TenantTurns
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity import JudgeIdentity, deviation
 from gateway.judges.quarantine import Quarantine, QuarantineRules
+from gateway.judges.retries import JudgeRetries
 from gateway.settings import JudgeEntry, JudgeTables
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,29 @@ RETIREMENT_SECONDS = 900.0
 
 _JudgeKey = tuple[str | None, str, str, str]
 _ChannelKey = tuple[str, str]
+
+
+class ShadowQueue:
+    """Counts the candidates that wait for a shadow or are in its calls.
+
+    Args:
+        size: The most candidates.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held = 0
+
+    @contextmanager
+    def hold(self, candidates: int) -> Iterator[bool]:
+        """Holds places within a ``with`` block. Yields whether there are as many; else none is held."""
+        fits = self._held + candidates <= self._size
+        held = candidates if fits else 0
+        self._held += held
+        try:
+            yield fits
+        finally:
+            self._held -= held
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +72,8 @@ class Judge:
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
     channel: grpc.aio.Channel = field(repr=False)
     """The open channel to the judge."""
-    gate: CallGate = field(repr=False)
-    """Limits the concurrent calls. Gates are separate, so a hanging judge does not delay others."""
+    turns: TenantTurns = field(repr=False)
+    """Limits the concurrent calls. Each judge has its own, so a hanging one does not delay others."""
     identity: JudgeIdentity = field(repr=False)
     """Fetches and caches its identity."""
     entry: JudgeEntry = field(repr=False)
@@ -295,9 +319,10 @@ class JudgePool:
         ):
             return kept
         channel = self._channel(entry)
-        gate = identity = None
+        calls = entry.max_concurrent_calls or self._calls_per_judge
+        turns = identity = None
         if kept is not None and kept.entry.max_concurrent_calls == entry.max_concurrent_calls:
-            gate = kept.gate
+            turns = kept.turns
         if kept is not None and kept.channel is channel and kept.role.contract == role.contract:
             identity = kept.identity
         judge = self._made[key] = Judge(
@@ -306,7 +331,7 @@ class JudgePool:
             target=entry.target,
             default=default,
             channel=channel,
-            gate=gate or CallGate(entry.max_concurrent_calls or self._calls_per_judge),
+            turns=turns or TenantTurns(calls, calls),
             identity=identity
             or JudgeIdentity(channel, role.contract, ttl=self._identity_ttl, timeout=self._identity_timeout),
             entry=entry,

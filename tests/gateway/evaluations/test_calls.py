@@ -12,10 +12,10 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, Embed
 from dramaturg.embedding import SMALL_BATCH
 from dramaturg.judge.roles import CRITIC, EMBEDDING
 from dramaturg.service.channel import open_channel
+from dramaturg.service.threads import TenantTurns
 from dramaturg.testing import serve
 from gateway.evaluations.calls import call_judge, embed_by
 from gateway.evaluations.scope import EvaluationScope, Timeouts
-from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -31,7 +31,7 @@ async def test_a_failure_is_noted_with_the_judge_that_it_is_of() -> None:
         "nowhere:1",
         default=True,
         channel=channel,
-        gate=CallGate(1),
+        turns=TenantTurns(1, 1),
         identity=JudgeIdentity(channel, CRITIC.contract),
         entry=JudgeEntry(role="critic", name="strict", target="nowhere:1"),
     )
@@ -65,7 +65,7 @@ async def test_only_a_failure_that_is_not_recovered_is_noted() -> None:
             server.target,
             default=True,
             channel=channel,
-            gate=CallGate(1),
+            turns=TenantTurns(1, 1),
             identity=JudgeIdentity(channel, EMBEDDING.contract),
             entry=JudgeEntry(role="embedding", name="slow", target=server.target),
         )

@@ -16,8 +16,8 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.verdicts import abstained, failed, finding, is_unit_sound, of_units, passed, scored
+from dramaturg.service.threads import TenantTurns
 from gateway.evaluations.panels import decide
-from gateway.judges.call_gate import CallGate
 from gateway.judges.identity import JudgeIdentity
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -120,7 +120,7 @@ def seats(rule: PanelRule, quorum: int | None, weights: Sequence[float]) -> Sequ
         "",
         default=False,
         channel=channel,
-        gate=CallGate(1),
+        turns=TenantTurns(1, 1),
         entry=entry,
         identity=JudgeIdentity(channel, ""),
     )

@@ -15,7 +15,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeRespon
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import FakeJudge, serve, serve_gateway
-from gateway.judges.call_gate import MAX_TOKENS, JudgeRetries
+from gateway.judges.retries import MAX_TOKENS, JudgeRetries
 from gateway.settings import JudgeEntry, RetryTable
 from tests.support.gateway import agents, all_pass, criteria_of, evaluate_result, scripts_request
 

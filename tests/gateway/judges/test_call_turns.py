@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
+from dramaturg.service.threads import TenantTurns
 from dramaturg.testing import until
 from gateway.judges import registry
-from gateway.judges.call_gate import CallGate
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
 from tests.support.gateway import Fake, agents, all_pass, scripts_request
@@ -25,10 +25,10 @@ TENANTS = "abc"
 
 
 class Calls:
-    """Calls through a gate, which end when they are told to. Knows in which order they got in."""
+    """Calls that take turns, which end when they are told to. Knows in which order they got in."""
 
     def __init__(self, limit: int) -> None:
-        self.gate = CallGate(limit)
+        self.turns = TenantTurns(limit, limit)
         self.waiting: list[tuple[str, int]] = []
         self.inside: list[tuple[str, int]] = []
         self.tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -63,7 +63,7 @@ class Calls:
             await asyncio.sleep(0)
 
     async def _make(self, call: tuple[str, int]) -> None:
-        async with self.gate.call(call[0]):
+        with await self.turns.take(call[0]):
             if call in self.waiting:
                 self.waiting.remove(call)
             self.inside.append(call)
@@ -134,7 +134,7 @@ def test_no_more_than_the_limit_are_inside_nobody_is_forgotten_and_waits_are_bou
             together = asyncio.Barrier(limit)
 
             async def enter() -> None:
-                async with calls.gate.call("z"):
+                with await calls.turns.take("z"):
                     await together.wait()
 
             for _ in range(limit):
@@ -197,18 +197,17 @@ class SlowCritic:
 async def test_a_tenant_that_floods_a_slow_judge_holds_up_no_other(
     places: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    critic, executed, gates = SlowCritic(), Counter[str](), list[CallGate]()
+    critic, executed, turns = SlowCritic(), Counter[str](), list[TenantTurns]()
 
-    class KnownGate(CallGate):
-        def __init__(self, calls: int) -> None:
-            super().__init__(calls)
-            gates.append(self)
+    class KnownTurns(TenantTurns):
+        def __init__(self, size: int, per_tenant: int) -> None:
+            super().__init__(size, per_tenant)
+            turns.append(self)
 
-    monkeypatch.setattr(registry, "CallGate", KnownGate)
+    monkeypatch.setattr(registry, "TenantTurns", KnownTurns)
 
     def stand_in_line() -> bool:
-        lines = [gate._lines for gate in gates if {"many", "one"} <= gate._lines.keys()]
-        return any(each["many"].calls > places and each["one"].calls == 4 for each in lines)
+        return any(each._calls["many"] > places and each._calls["one"] == 4 for each in turns)
 
     async def execute(request: Any) -> Any:
         executed[request.task.topic] += request.candidate.id == "c0"
