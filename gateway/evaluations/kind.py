@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, MutableSequence, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted, JudgeSelection
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import Role
 from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
 from gateway.evaluations.checks import check_distinct
-from gateway.evaluations.scope import EvaluationScope, Timeouts
-from gateway.evaluations.streams import Evaluation
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
+from gateway.evaluations.streams import Evaluation, Plan
 from gateway.evaluations.summary import KindSummary
-from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge, Registry
-from gateway.processes.pool import ProcessPool
 
 WRITTEN_CHARACTERS = 1000
 """The supposed length of a text that a model is to write, where the row has no similar one."""
@@ -103,24 +100,6 @@ def set_seed(options: JudgeOptions, spec: RunSpec) -> None:
     options.sampling.seed = spec.seed
 
 
-@dataclass(frozen=True)
-class EvaluationContext:
-    """The judges of a gateway, which all evaluations share."""
-
-    registry: Registry
-    directory: JudgeDirectory
-    timeouts: Timeouts
-    parsers: ProcessPool
-    """The processes that parse long candidates."""
-
-
-class Plan(Protocol):
-    """What a valid request asks for, and of which judges."""
-
-    def accepted(self) -> EvaluationAccepted:
-        """The first event of the evaluation."""
-
-
 class EvaluationKind(ABC):
     """A kind of evaluation: one method of EvaluationService."""
 
@@ -130,17 +109,20 @@ class EvaluationKind(ABC):
     """The type of its request."""
     items: ClassVar[Sequence[str]] = ()
     """The fields of the request whose elements count against quotas. Empty: a request is one item."""
+    planner: ClassVar[staticmethod[[Any, Registry], Plan]]
+    """Plans a request with the registered judges, as ``plan`` does."""
+    evaluation: ClassVar[type[Evaluation[Any]]]
+    """Evaluates a plan of the planner."""
 
-    @abstractmethod
     def plan(self, request: Any, context: EvaluationContext) -> Plan:
         """Plans the evaluation of a request that is within the contract's limits.
 
         Raises:
             ServiceError: The request is invalid; the codes are those of the method's contract.
         """
+        return self.planner(request, context.registry)
 
-    @abstractmethod
-    def begin(self, request: Any, context: EvaluationContext, scope: EvaluationScope) -> Evaluation:
+    def begin(self, request: Any, context: EvaluationContext, scope: EvaluationScope) -> Evaluation[Any]:
         """Plans a request, and prepares its evaluation.
 
         Args:
@@ -151,6 +133,7 @@ class EvaluationKind(ABC):
         Raises:
             ServiceError: As of ``plan``.
         """
+        return self.evaluation(self.plan(request, context), context, scope)
 
 
 class RunKind(EvaluationKind):

@@ -14,9 +14,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from gateway.evaluations.kind import EvaluationContext, EvaluationKind, RunKind
+from gateway.evaluations.kind import EvaluationKind, RunKind
 from gateway.evaluations.repeats import check_repeats
-from gateway.evaluations.scope import EvaluationScope, Timeouts
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope, Timeouts
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
 from gateway.judges.directory import JudgeDirectory
@@ -75,7 +75,7 @@ class Evaluations:
         self.processes = processes
         self.context = EvaluationContext(registry, directory, timeouts, parsers)
 
-    def begin(self, request: Any, scope: EvaluationScope) -> Evaluation:
+    def begin(self, request: Any, scope: EvaluationScope) -> Evaluation[Any]:
         """Plans a request that is within the contract's limits, and prepares its evaluation.
 
         Args:

@@ -20,6 +20,9 @@ from dramaturg.service.auth.caller import current
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import TRANSIENT, Failure, never_asked
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import Registry
+from gateway.processes.pool import ProcessPool
 from gateway.settings import VersionPolicy
 
 _PENDING = {
@@ -81,6 +84,17 @@ class Timeouts:
     """The timeout of the gold answer; at most half of the time left."""
     reserve: float
     """The time reserved for sending the result; at most a tenth of the time left."""
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """The judges of a gateway, which all evaluations share."""
+
+    registry: Registry
+    directory: JudgeDirectory
+    timeouts: Timeouts
+    parsers: ProcessPool
+    """The processes that parse long candidates."""
 
 
 class SeenIdentity(NamedTuple):

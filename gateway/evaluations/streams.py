@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter as CounterDict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
 from opentelemetry.util.types import AttributeValue
@@ -29,7 +29,7 @@ from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
 from gateway.evaluations.judge_answers import limit_result
-from gateway.evaluations.scope import waits_for_batch
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope, waits_for_batch
 
 RESULT = "gen_ai.evaluation.result"
 
@@ -183,17 +183,32 @@ class Emit(Protocol):
         """Publishes the event under its field name in the stream's message."""
 
 
-class Evaluation(ABC):
+class Plan(Protocol):
+    """What a valid request asks for, and of which judges."""
+
+    def accepted(self) -> EvaluationAccepted:
+        """The first event of the evaluation."""
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+class Evaluation(ABC, Generic[AnyPlan]):
     """A planned evaluation. A subclass implements ``work``; this class streams and counts it.
 
     Args:
-        response: Makes a message of the method's stream from an event by name.
-        accepted: Makes the event of the plan.
+        plan: The plan.
+        context: The judges of the gateway.
+        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, response: Callable[..., Any], accepted: Callable[[], EvaluationAccepted]) -> None:
-        self._response = response
-        self._accepted = accepted
+    response_type: ClassVar[type[Any]]
+    """The message of the method's stream, which has a member for each event."""
+
+    def __init__(self, plan: AnyPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        self._plan = plan
+        self._context = context
+        self._scope = scope
 
     @abstractmethod
     async def work(self, emit: Emit) -> Any:
@@ -220,8 +235,8 @@ class Evaluation(ABC):
         Raises:
             Exception: The error of ``work``, after the events before it.
         """
-        response = self._response
-        yield response(accepted=self._accepted())
+        response = self.response_type
+        yield response(accepted=self._plan.accepted())
         events: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(self.work(lambda **event: events.put_nowait(response(**event))))
         # Also after a failure, so that consumers waiting for an event receive it.

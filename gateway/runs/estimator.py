@@ -28,10 +28,10 @@ from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import total_usage
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.threads import IsStopped, gather_all, until_cancelled
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls
+from gateway.evaluations.kind import PlannedCalls
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.repeats import check_repeats, repeat_count
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.judges.registry import Judge
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess

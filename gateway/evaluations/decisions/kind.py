@@ -43,8 +43,8 @@ from dramaturg.summaries.decisions import DecisionsAggregator
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
+from gateway.evaluations.scope import EvaluationContext
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.summary import KindFigures, KindSummary
@@ -190,18 +190,10 @@ def _check_demonstrations(request: EvaluateDecisionsRequest) -> Iterator[Violati
             yield Violation(path, "repeats the decision itself and reveals its choice")
 
 
-class DecisionsEvaluation(Evaluation):
-    """The evaluation of one decision. A model that cannot be asked abstains; the others are not affected.
+class DecisionsEvaluation(Evaluation[DecisionsPlan]):
+    """The evaluation of one decision. A model that cannot be asked abstains; the others are not affected."""
 
-    Args:
-        plan: The plan of the evaluation.
-        scope: What the calls of the evaluation share.
-    """
-
-    def __init__(self, plan: DecisionsPlan, scope: EvaluationScope) -> None:
-        super().__init__(EvaluateDecisionsResponse, plan.accepted)
-        self._plan = plan
-        self._scope = scope
+    response_type = EvaluateDecisionsResponse
 
     async def work(self, emit: Emit) -> DecisionResult:
         request = self._plan.request
@@ -258,19 +250,13 @@ def _normalize(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
 class DecisionsKind(RunKind):
     method = "EvaluateDecisions"
     request_type = EvaluateDecisionsRequest
+    planner = staticmethod(plan_decisions)
+    evaluation = DecisionsEvaluation
     items = ("models",)
     name = "decisions"
     results = DECISIONS
     summary = DecisionsKindSummary()
     roles = (AUTHOR,)
-
-    def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsPlan:
-        return plan_decisions(request, context.registry)
-
-    def begin(
-        self, request: EvaluateDecisionsRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> DecisionsEvaluation:
-        return DecisionsEvaluation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: EvaluateDecisionsRequest, spec: RunSpec, context: EvaluationContext

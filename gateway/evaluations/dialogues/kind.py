@@ -49,9 +49,9 @@ from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.dialogues.plan import DialoguesPlan, plan_dialogues
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary
 from gateway.evaluations.failures import Failure, is_model_failure
-from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
+from gateway.evaluations.kind import WRITTEN_CHARACTERS, PlannedCalls, RunKind, text_length
 from gateway.evaluations.repeats import combine_comparisons, combine_ratings, repeated
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import JudgeAssignment, counted_shadows
@@ -163,21 +163,17 @@ def normalize_comparison(
 Replies = Mapping[str, asyncio.Task[ModelReply]]
 
 
-class DialoguesEvaluation(Evaluation):
+class DialoguesEvaluation(Evaluation[DialoguesPlan]):
     """The evaluation of one test script.
 
     A rating or score waits for its reply, a comparison for its two replies. A failure affects no other
     judgement. Judges are not told the authors of the replies.
-
-    Args:
-        plan: The plan of the evaluation.
-        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: DialoguesPlan, scope: EvaluationScope) -> None:
-        super().__init__(EvaluateDialoguesResponse, plan.accepted)
-        self._plan = plan
-        self._scope = scope
+    response_type = EvaluateDialoguesResponse
+
+    def __init__(self, plan: DialoguesPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
         self._shadows = ShadowCalls(plan.shadows, scope)
 
     async def work(self, emit: Emit) -> DialogueResult:
@@ -352,19 +348,13 @@ async def _take(given: GivenReply, emit: Emit) -> ModelReply:
 class DialoguesKind(RunKind):
     method = "EvaluateDialogues"
     request_type = EvaluateDialoguesRequest
+    planner = staticmethod(plan_dialogues)
+    evaluation = DialoguesEvaluation
     items = ("models", "replies", "pairs")
     name = "dialogues"
     results = DIALOGUES
     summary = DialoguesKindSummary()
     roles = (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER)
-
-    def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesPlan:
-        return plan_dialogues(request, context.registry)
-
-    def begin(
-        self, request: EvaluateDialoguesRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> DialoguesEvaluation:
-        return DialoguesEvaluation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: EvaluateDialoguesRequest, spec: RunSpec, context: EvaluationContext

@@ -33,12 +33,11 @@ from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, tas
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs
 from gateway.evaluations.graphs.predictions import GraphMaker
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.summary import KindFigures, KindSummary
-from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
 
 MAX_SCORES = 200_000
@@ -129,20 +128,14 @@ def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:
     )
 
 
-class GraphsEvaluation(Evaluation):
-    """The evaluation of one script. A model that fails abstains; the others are not affected.
+class GraphsEvaluation(Evaluation[GraphsPlan]):
+    """The evaluation of one script. A model that fails abstains; the others are not affected."""
 
-    Args:
-        plan: The plan of the evaluation.
-        directory: The identities of judges.
-        scope: What the calls of the evaluation share.
-    """
+    response_type = EvaluateGraphsResponse
 
-    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
-        super().__init__(EvaluateGraphsResponse, plan.accepted)
-        self._plan = plan
-        self._scope = scope
-        self._measurer = GraphMeasurer(plan, directory, scope)
+    def __init__(self, plan: GraphsPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
+        self._measurer = GraphMeasurer(plan, context.directory, scope)
 
     async def work(self, emit: Emit) -> GraphsResult:
         graphs = await gather_all(
@@ -190,19 +183,13 @@ _LOGPROBS = "it is supposed that models give log-probabilities, so that each pai
 class GraphsKind(RunKind):
     method = "EvaluateGraphs"
     request_type = EvaluateGraphsRequest
+    planner = staticmethod(plan_graphs)
+    evaluation = GraphsEvaluation
     items = ("models", "graphs")
     name = "graphs"
     results = GRAPHS
     summary = GraphsKindSummary()
     roles = (AUTHOR, EDGES, GRAPH, EMBEDDING, RUBRIC_JUDGE)
-
-    def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsPlan:
-        return plan_graphs(request, context.registry)
-
-    def begin(
-        self, request: EvaluateGraphsRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> GraphsEvaluation:
-        return GraphsEvaluation(self.plan(request, context), context.directory, scope)
 
     def planned_calls(
         self, request: EvaluateGraphsRequest, spec: RunSpec, context: EvaluationContext

@@ -34,7 +34,7 @@ from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.calls import ask, call_judge, judge_options
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
+from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
 from gateway.evaluations.pairs.plan import (
     BY_FIXED_ROLES,
     BY_ONE_JUDGE,
@@ -45,10 +45,9 @@ from gateway.evaluations.pairs.plan import (
 from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.pairs.summary import PairsKindSummary
 from gateway.evaluations.repeats import combine_comparisons, repeated
-from gateway.evaluations.scope import BatchWait, EvaluationScope
+from gateway.evaluations.scope import BatchWait, EvaluationContext, EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment, counted_shadows
 
 
@@ -183,23 +182,17 @@ def _abstain(
     )
 
 
-class PairsEvaluation(Evaluation):
+class PairsEvaluation(Evaluation[PairsPlan]):
     """The comparison of one pair.
 
     The baselines need no generated roles and start at once. A judge that fails abstains; the others are not
     affected.
-
-    Args:
-        plan: The plan of the evaluation.
-        directory: The identities of the judges.
-        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: PairsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
-        super().__init__(EvaluatePairsResponse, plan.accepted)
-        self._plan = plan
-        self._directory = directory
-        self._scope = scope
+    response_type = EvaluatePairsResponse
+
+    def __init__(self, plan: PairsPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
         self._shadows = ShadowCalls(plan.shadows, scope)
         self._roles_wait: BatchWait | None = scope.batch and BatchWait(scope.batch.until)
 
@@ -242,7 +235,7 @@ class PairsEvaluation(Evaluation):
             return PairComparison(method=method, judge=assignment.judge.name)
 
         async def compare(judge: JudgeAssignment, scope: EvaluationScope) -> pb.ComparePairResponse:
-            request, identity = self._plan.request, await self._directory.identity(judge.judge)
+            request, identity = self._plan.request, await self._context.directory.identity(judge.judge)
             return await repeated(
                 judge,
                 request.options,
@@ -302,18 +295,12 @@ GENERATED_ROLE_CHARACTERS = 120
 class PairsKind(RunKind):
     method = "EvaluatePairs"
     request_type = EvaluatePairsRequest
+    planner = staticmethod(plan_pairs)
+    evaluation = PairsEvaluation
     name = "pairs"
     results = PAIRS
     summary = PairsKindSummary()
     roles = (ROLES_FINDER, PAIR_JUDGE, ALIGNMENT)
-
-    def plan(self, request: EvaluatePairsRequest, context: EvaluationContext) -> PairsPlan:
-        return plan_pairs(request, context.registry)
-
-    def begin(
-        self, request: EvaluatePairsRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> PairsEvaluation:
-        return PairsEvaluation(self.plan(request, context), context.directory, scope)
 
     def planned_calls(
         self, request: EvaluatePairsRequest, spec: RunSpec, context: EvaluationContext

@@ -39,8 +39,8 @@ from dramaturg.service.threads import gather_all
 from gateway.evaluations.calls import ask, embed_by, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure, is_model_failure
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
+from gateway.evaluations.scope import EvaluationContext
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.summary import KindFigures, KindSummary
@@ -248,18 +248,10 @@ def _check_form(request: WriteScenariosRequest) -> Iterator[Violation]:
             yield Violation(path, "is required for SCENARIO_FORM_HARD_VERB_PHRASE")
 
 
-class ScenarioWriting(Evaluation):
-    """Writes the scenarios of one brief. A scenario that is not written abstains; the others are kept.
+class ScenarioWriting(Evaluation[ScenariosPlan]):
+    """Writes the scenarios of one brief. A scenario that is not written abstains; the others are kept."""
 
-    Args:
-        plan: The plan of the evaluation.
-        scope: What the calls of the evaluation share.
-    """
-
-    def __init__(self, plan: ScenariosPlan, scope: EvaluationScope) -> None:
-        super().__init__(WriteScenariosResponse, plan.accepted)
-        self._plan = plan
-        self._scope = scope
+    response_type = WriteScenariosResponse
 
     async def work(self, emit: Emit) -> ScenariosResult:
         request = self._plan.request
@@ -346,19 +338,13 @@ def _normalize(written: WrittenScenario, answer: WriteScenarioResponse) -> None:
 class ScenariosKind(RunKind):
     method = "WriteScenarios"
     request_type = WriteScenariosRequest
+    planner = staticmethod(plan_scenarios)
+    evaluation = ScenarioWriting
     items = ("models",)
     name = "scenarios"
     results = SCENARIOS
     summary = ScenariosKindSummary()
     roles = (AUTHOR, EMBEDDING)
-
-    def plan(self, request: WriteScenariosRequest, context: EvaluationContext) -> ScenariosPlan:
-        return plan_scenarios(request, context.registry)
-
-    def begin(
-        self, request: WriteScenariosRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> ScenarioWriting:
-        return ScenarioWriting(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: WriteScenariosRequest, spec: RunSpec, context: EvaluationContext

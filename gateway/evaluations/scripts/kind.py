@@ -44,9 +44,9 @@ from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor, ReferencePendingError
 from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
+from gateway.evaluations.kind import WRITTEN_CHARACTERS, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.scripts.authorship import (
     add_scripts,
     placeholders,
@@ -57,11 +57,9 @@ from gateway.evaluations.scripts.plan import ScriptsPlan, plan_scripts
 from gateway.evaluations.scripts.reading import read_candidates
 from gateway.evaluations.scripts.summary import ScriptsKindSummary
 from gateway.evaluations.shadows import ShadowCalls
-from gateway.evaluations.streams import Emit, Evaluation, Judgement
+from gateway.evaluations.streams import Emit, Evaluation, Judgement, Plan
 from gateway.evaluations.verdict_normalization import expected_criteria, requested_criteria
-from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment, counted_shadows
-from gateway.processes.pool import ProcessPool
 
 
 async def find_gold_answer(
@@ -145,27 +143,17 @@ FindGoldAnswer = Callable[[], Awaitable[GoldAnswer | None]]
 """Waits for the gold answer; None where none is wanted."""
 
 
-class ScriptsEvaluation(Evaluation):
+class ScriptsEvaluation(Evaluation[ScriptsPlan]):
     """The evaluation of one task's candidates.
 
     Judges that compare with the gold answer wait for it; the others start at once. A judge that fails makes
     its own criteria abstain and does not affect others. Judges do not learn which model wrote a candidate.
-
-    Args:
-        plan: The request and its judges.
-        directory: The identities of judges.
-        scope: What the calls of the evaluation share.
-        parsers: The processes that parse long candidates.
     """
 
-    def __init__(
-        self, plan: ScriptsPlan, directory: JudgeDirectory, scope: EvaluationScope, parsers: ProcessPool
-    ) -> None:
-        super().__init__(EvaluateScriptsResponse, plan.accepted)
-        self._plan = plan
-        self._directory = directory
-        self._scope = scope
-        self._parsers = parsers
+    response_type = EvaluateScriptsResponse
+
+    def __init__(self, plan: ScriptsPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
         self._given = plan.request
         self._readings: Sequence[ParsedCandidate] = ()
         self._shadows = ShadowCalls(plan.shadows, scope)
@@ -189,7 +177,9 @@ class ScriptsEvaluation(Evaluation):
         )
 
     async def _evaluate(self, emit: Emit) -> ScriptsResult:
-        readings = await read_candidates(self._plan.request.candidates, self._parsers, self._scope.tenant)
+        readings = await read_candidates(
+            self._plan.request.candidates, self._context.parsers, self._scope.tenant
+        )
         judged = [place for place, one in enumerate(readings) if one.reading != verdict_pb2.READING_EMPTY]
         if len(judged) < len(readings):
             self._leave_out_empty(judged)
@@ -230,7 +220,7 @@ class ScriptsEvaluation(Evaluation):
             encode_candidate(candidate, read)
             for candidate, read in zip(request.candidates, self._readings, strict=True)
         ]
-        assessor = Assessor(request.task, candidates, request, self._directory)
+        assessor = Assessor(request.task, candidates, request, self._context.directory)
 
         async def find_reference(role: JudgeRole, identity: Identity | None) -> Script | None:
             if not (role.compares or (identity is not None and USES_REFERENCE in identity.capabilities)):
@@ -322,20 +312,14 @@ class ScriptsEvaluation(Evaluation):
 class ScriptsKind(RunKind):
     method = "EvaluateScripts"
     request_type = EvaluateScriptsRequest
+    planner = staticmethod(plan_scripts)
+    evaluation = ScriptsEvaluation
     items = ("candidates",)
     name = "scripts"
     results = SCRIPTS
     summary = ScriptsKindSummary()
     roles = (AUTHOR, SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)
     accepts_configured_roles = True
-
-    def plan(self, request: EvaluateScriptsRequest, context: EvaluationContext) -> ScriptsPlan:
-        return plan_scripts(request, context.registry)
-
-    def begin(
-        self, request: EvaluateScriptsRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> ScriptsEvaluation:
-        return ScriptsEvaluation(self.plan(request, context), context.directory, scope, context.parsers)
 
     def written_fields(self, spec: RunSpec) -> Sequence[str]:
         return ("candidates",) if spec.models else ()
@@ -353,9 +337,7 @@ class ScriptsKind(RunKind):
             if options.gold_answer_source != GOLD_ANSWER_SOURCE_GIVEN:
                 request.ClearField("gold_answer")
 
-    def plan_row(
-        self, request: EvaluateScriptsRequest, spec: RunSpec, context: EvaluationContext
-    ) -> ScriptsPlan:
+    def plan_row(self, request: EvaluateScriptsRequest, spec: RunSpec, context: EvaluationContext) -> Plan:
         if not spec.models:
             return self.plan(request, context)
         planned = EvaluateScriptsRequest()

@@ -57,8 +57,8 @@ from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.judge_answers import CORRECTIONS
 from gateway.evaluations.judge_comparisons import ComparedJudgement
-from gateway.evaluations.kind import WRITTEN_CHARACTERS, EvaluationContext, PlannedCalls, RunKind, text_length
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.kind import WRITTEN_CHARACTERS, PlannedCalls, RunKind, text_length
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
@@ -263,18 +263,13 @@ def _normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-class Simulation(Evaluation):
-    """Simulates one dialogue. A failure ends the dialogue with its reason; earlier turns are kept.
+class Simulation(Evaluation[SimulationPlan]):
+    """Simulates one dialogue. A failure ends the dialogue with its reason; earlier turns are kept."""
 
-    Args:
-        plan: The plan of the evaluation.
-        scope: What the calls of the evaluation share.
-    """
+    response_type = SimulateDialogueResponse
 
-    def __init__(self, plan: SimulationPlan, scope: EvaluationScope) -> None:
-        super().__init__(SimulateDialogueResponse, plan.accepted)
-        self._plan = plan
-        self._scope = scope
+    def __init__(self, plan: SimulationPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
         self._author = AuthoringServiceStub(plan.author.judge.channel)
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
@@ -445,18 +440,12 @@ _ALL_TURNS = "every dialogue is counted with all its turns; one that fails has f
 class SimulationsKind(RunKind):
     method = "SimulateDialogue"
     request_type = SimulateDialogueRequest
+    planner = staticmethod(plan_simulation)
+    evaluation = Simulation
     name = "simulations"
     results = SIMULATIONS
     summary = SimulationsKindSummary()
     roles = (AUTHOR, CHALLENGE_JUDGE)
-
-    def plan(self, request: SimulateDialogueRequest, context: EvaluationContext) -> SimulationPlan:
-        return plan_simulation(request, context.registry)
-
-    def begin(
-        self, request: SimulateDialogueRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> Simulation:
-        return Simulation(self.plan(request, context), scope)
 
     def planned_calls(
         self, request: SimulateDialogueRequest, spec: RunSpec, context: EvaluationContext

@@ -42,9 +42,9 @@ from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.checks import check_distinct, check_rubric
 from gateway.evaluations.judge_comparisons import ComparedItem
-from gateway.evaluations.kind import EvaluationContext, PlannedCalls, RunKind, text_length
+from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
-from gateway.evaluations.scope import EvaluationScope
+from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation, Judgement
@@ -57,7 +57,6 @@ from gateway.evaluations.verdict_figures import (
     VerdictCounter,
 )
 from gateway.evaluations.verdict_normalization import requested_criteria
-from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 from gateway.judges.selection import (
     JudgeAssignment,
@@ -263,23 +262,17 @@ def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
     return TextsPlan(request, assignments, select_shadows(request.shadows, assignments, registry))
 
 
-class TextsEvaluation(Evaluation):
+class TextsEvaluation(Evaluation[TextsPlan]):
     """The evaluation of the texts of one task.
 
     A judge that fails makes its own verdicts abstain and does not affect others. Judges do not learn which
     model wrote a text.
-
-    Args:
-        plan: The request and its judges.
-        directory: The identities of judges.
-        scope: What the calls of the evaluation share.
     """
 
-    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, scope: EvaluationScope) -> None:
-        super().__init__(EvaluateTextsResponse, plan.accepted)
-        self._plan = plan
-        self._directory = directory
-        self._scope = scope
+    response_type = EvaluateTextsResponse
+
+    def __init__(self, plan: TextsPlan, context: EvaluationContext, scope: EvaluationScope) -> None:
+        super().__init__(plan, context, scope)
         self._shadows = ShadowCalls(plan.shadows, scope)
 
     @staticmethod
@@ -313,7 +306,7 @@ class TextsEvaluation(Evaluation):
         ]
         assessed: Mapping[str, Assessed] = {}
         if candidates:
-            assessor = Assessor(request.task, candidates, request, self._directory)
+            assessor = Assessor(request.task, candidates, request, self._context.directory)
             self._shadows.start(
                 [one.id for one in candidates],
                 lambda shadow, scope, emit: assessor.assess(
@@ -375,19 +368,13 @@ class TextsEvaluation(Evaluation):
 class TextsKind(RunKind):
     method = "EvaluateTexts"
     request_type = EvaluateTextsRequest
+    planner = staticmethod(plan_texts)
+    evaluation = TextsEvaluation
     items = ("texts",)
     name = "texts"
     results = TEXTS
     summary = TextsKindSummary()
     roles = ROLES
-
-    def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsPlan:
-        return plan_texts(request, context.registry)
-
-    def begin(
-        self, request: EvaluateTextsRequest, context: EvaluationContext, scope: EvaluationScope
-    ) -> TextsEvaluation:
-        return TextsEvaluation(self.plan(request, context), context.directory, scope)
 
     def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
         if models:

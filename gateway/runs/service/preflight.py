@@ -24,9 +24,9 @@ from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.threads import IsStopped, gather_all, until_cancelled
-from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.repeats import check_repeats
+from gateway.evaluations.scope import EvaluationContext
 from gateway.judges.registry import Judge
 from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessLimits
 from gateway.runs.dataset_access import DatasetAccess

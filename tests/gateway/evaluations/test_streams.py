@@ -34,11 +34,22 @@ from tests.support.telemetry import counted
 RESULT = ScriptsResult(task=Task(goal="Make tea"))
 
 
-class Told(Evaluation):
+class OneAssessment:
+    """A plan of one assessment."""
+
+    def accepted(self) -> EvaluationAccepted:
+        """See ``Plan.accepted``."""
+        return EvaluationAccepted(assessment_count=1)
+
+
+class Told(Evaluation[OneAssessment]):
     """Tells of one assessment, then breaks or has a result."""
 
+    response_type = EvaluateScriptsResponse
+
     def __init__(self, error: Exception | None = None) -> None:
-        super().__init__(EvaluateScriptsResponse, lambda: EvaluationAccepted(assessment_count=1))
+        none: Any = None  # it asks no judge
+        super().__init__(OneAssessment(), none, none)
         self._error = error
 
     async def work(self, emit: Emit) -> ScriptsResult:
