@@ -23,9 +23,10 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDi
 from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.report.page import environment, stylesheet
+from dramaturg.run_client import answer, stream
 from dramaturg.service.auth.caller import Caller
 from dramaturg.service.auth.settings import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
-from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.threads import TenantThreads
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -140,20 +141,11 @@ class Calls:
         self._metadata = tuple(metadata)
 
     async def __call__(self, method: Callable[..., Awaitable[Response]], request: Any) -> Response:
-        try:
-            return await method(request, metadata=self._metadata, timeout=CALL_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+        return await answer(method(request, metadata=self._metadata, timeout=CALL_SECONDS))
 
-    async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any]:
-        call = method(request, metadata=self._metadata)
-        try:
-            async for response in call:
-                yield response
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
-        finally:
-            call.cancel()
+    def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any]:
+        """The responses of a streaming call, which begins at once. Close it."""
+        return stream(method(request, metadata=self._metadata))
 
 
 @dataclass(frozen=True)

@@ -178,14 +178,7 @@ class JudgeAgreement:
         requests = self.requests()
         found: dict[str, MeasureAgreementResponse] = {}
         for name, request in requests.items():
-            response = statistics.alignment("MeasureAgreement", request)
-            if response is None:
-                raise ServiceError(
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
-                    statistics.problems[0],
-                )
-            found[name] = response
+            found[name] = statistics.required_alignment("MeasureAgreement", request)
         single = sum(len(item.decided()) < _LEAST_JUDGES for item in self._items.values())
         return MeasureJudgeAgreementResponse(
             verdicts=found.get("verdicts"),

@@ -13,11 +13,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dramaturg.api.alignment.v1 import alignment_service_pb2
 from dramaturg.api.alignment.v1.ranking_pb2 import RankedItem, RankSystemsRequest, RankSystemsResponse
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry, RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.roles.v1 import role_service_pb2
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.errors import ServiceError, from_rpc_error
 from gateway.processes.process import Ask
 
 if TYPE_CHECKING:  # its module takes long to load, also in processes that compute summaries
@@ -44,6 +45,18 @@ class Statistics:
     def alignment(self, method: str, request: Any) -> Any:
         """The response of AlignmentService; None after a failure, which is noted as a problem."""
         return self._call("alignment", _ALIGNMENT, method, request)
+
+    def required_alignment(self, method: str, request: Any) -> Any:
+        """The response of AlignmentService.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION: there is none, for the first problem met.
+        """
+        response = self.alignment(method, request)
+        if response is None:
+            reason = error_reason_pb2.ERROR_REASON_ROLE_UNBOUND
+            raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, reason, self.problems[0])
+        return response
 
     def graph(self, method: str, request: Any) -> Any:
         """The response of GraphService; None after a failure, which is noted as a problem."""

@@ -15,7 +15,7 @@ from dramaturg.service.context import Metadata
 from dramaturg.service.errors import ServiceError
 from gateway.http.bodies import Codec, envelope
 from gateway.http.forwarding import CallError, Exchange, from_service_error
-from gateway.http.headers import to_base64, to_headers
+from gateway.http.headers import begin, to_base64, to_headers
 
 VERSION = "Connect-Protocol-Version"
 _END = 2
@@ -77,28 +77,22 @@ async def answer_stream(
     answer: web.StreamResponse | None = None
     end: dict[str, Any] = {}
 
-    async def begin(initial: Metadata) -> web.StreamResponse:
-        headers = [*extra.items(), *to_headers(initial), ("Content-Type", content_type)]
-        begun = web.StreamResponse(headers=headers)
-        await begun.prepare(request)
-        return begun
-
     trailing: Metadata = ()
     try:
         async for response in exchange.responses():
             if answer is None:
-                answer = await begin(await exchange.initial_metadata())
+                answer = await begin(request, await exchange.initial_metadata(), content_type, extra)
             await answer.write(envelope(0, await codec.encode(response)))
         trailing = await exchange.trailing_metadata()
     except CallError as error:
         trailing = error.trailing
         end["error"] = error_json(error)
         if answer is None:
-            answer = await begin(error.initial)
+            answer = await begin(request, error.initial, content_type, extra)
     except ServiceError as error:  # a response that JSON cannot state
         end["error"] = error_json(from_service_error(error, exchange.request_id))
     if answer is None:
-        answer = await begin(await exchange.initial_metadata())
+        answer = await begin(request, await exchange.initial_metadata(), content_type, extra)
     if metadata := _end_metadata(trailing):
         end["metadata"] = metadata
     await answer.write(envelope(_END, json.dumps(end).encode()))

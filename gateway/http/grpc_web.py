@@ -11,7 +11,7 @@ from aiohttp import web
 from dramaturg.service.context import Metadata
 from gateway.http.bodies import envelope
 from gateway.http.forwarding import CallError, Exchange
-from gateway.http.headers import DETAILS_METADATA, to_base64, to_headers
+from gateway.http.headers import DETAILS_METADATA, begin, to_base64, to_headers
 
 _TRAILERS = 0x80
 _UNESCAPED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -29,27 +29,20 @@ async def answer_call(
         content_type: That of the request.
         extra: Further headers of the answer.
     """
-
-    async def begin(initial: Metadata) -> web.StreamResponse:
-        headers = [*extra.items(), *to_headers(initial), ("Content-Type", content_type)]
-        begun = web.StreamResponse(headers=headers)
-        await begun.prepare(request)
-        return begun
-
     answer: web.StreamResponse | None = None
     error: CallError | None = None
     try:
         async for response in exchange.responses():
             if answer is None:
-                answer = await begin(await exchange.initial_metadata())
+                answer = await begin(request, await exchange.initial_metadata(), content_type, extra)
             await answer.write(_encoded(envelope(0, response), content_type))
         trailing = await exchange.trailing_metadata()
         if answer is None:
-            answer = await begin(await exchange.initial_metadata())
+            answer = await begin(request, await exchange.initial_metadata(), content_type, extra)
     except CallError as raised:
         error, trailing = raised, raised.trailing
         if answer is None:
-            answer = await begin(error.initial)
+            answer = await begin(request, error.initial, content_type, extra)
     await answer.write(_encoded(_end(error, trailing), content_type))
     await answer.write_eof()
     return answer

@@ -7,6 +7,8 @@ import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from aiohttp import web
+
 from dramaturg.service.context import PEER_METADATA, Metadata
 from dramaturg.service.errors import invalid
 
@@ -78,6 +80,16 @@ def to_headers(metadata: Metadata | None, prefix: str = "") -> Sequence[tuple[st
         for key, value in metadata or ()
         if key != DETAILS_METADATA
     ]
+
+
+async def begin(
+    request: web.BaseRequest, initial: Metadata, content_type: str, extra: Mapping[str, str]
+) -> web.StreamResponse:
+    """Begins the answer to a request, with the first metadata of its call and further headers."""
+    headers = [*extra.items(), *to_headers(initial), ("Content-Type", content_type)]
+    answer = web.StreamResponse(headers=headers)
+    await answer.prepare(request)
+    return answer
 
 
 def peer_address(peername: object) -> str:

@@ -33,13 +33,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_RUNNING,
     RunSample,
     RunSpec,
-    RunState,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.results.drift import drift_text
 from dramaturg.results.names import outcome_name
+from dramaturg.results.run_text import state_name
 from dramaturg.service.auth.caller import current, on_behalf_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.telemetry.instruments import Counter
@@ -275,7 +275,7 @@ class _Checks:
         if run is None:
             return DriftCheck(error="the run of the anchors was deleted")
         if run.counts.left:
-            state = RunState.Name(run.state).removeprefix("RUN_STATE_")
+            state = state_name(run.state)
             return DriftCheck(error=f"the run ended as {state} before its end: {run.state_reason}")
         try:
             found = await self._processes.result(one.tenant, no_answer, check_drift, one, self._store)

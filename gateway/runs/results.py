@@ -8,12 +8,13 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.datasets.spreadsheet import csv_record
 from dramaturg.report.page import SAMPLES_SHOWN, Heading, render
 from dramaturg.results.frames import arrow_schema, compact_json, header, table_row
+from dramaturg.results.run_text import state_name
 from gateway.runs.records import ACTIVE, RunRecord
 
 PIECE_BYTES = 256 << 10
@@ -162,7 +163,7 @@ def write_report(
 
 
 def _heading(run: RunRecord) -> Heading:
-    state = RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+    state = state_name(run.state).lower()
     facts = [
         ("run", run.id),
         ("state", f"{state}: {run.state_reason}" if run.state_reason else state),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import grpc
-
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
-from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.results.setups import setup_changes
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import invalid
 from dramaturg.summaries.comparison import (
     CRITERION,
     SAMPLE,
@@ -48,14 +45,7 @@ def compare_runs(
     except RunsError as error:
         raise invalid("run_ids", str(error)) from error
     compared.MergeFrom(_choices(request))
-    statistics = Statistics(ask)
-    response = statistics.alignment("CompareRuns", compared)
-    if response is None:
-        raise ServiceError(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
-            statistics.problems[0],
-        )
+    response = Statistics(ask).required_alignment("CompareRuns", compared)
     flips = list(outcome_flips(runs))
     made = pb.CompareRunsResponse(
         comparison=response,

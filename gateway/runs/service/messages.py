@@ -9,7 +9,8 @@ import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, Run, RunProgress, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, Run, RunProgress
+from dramaturg.results.run_text import state_name
 from dramaturg.service.errors import ServiceError
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.store import RunStore
@@ -162,7 +163,7 @@ def wrong_state(run: RunRecord, wanted: str) -> ServiceError:
         run: The run.
         wanted: The required condition, for example "has ended".
     """
-    state = RunState.Name(run.state).removeprefix("RUN_STATE_")
+    state = state_name(run.state)
     return ServiceError(
         grpc.StatusCode.FAILED_PRECONDITION,
         error_reason_pb2.ERROR_REASON_RUN_STATE,
