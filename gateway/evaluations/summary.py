@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.provenance_pb2 import Usage
@@ -61,6 +61,9 @@ class KindFigures(ABC):
 class KindSummary(ABC):
     """How samples of a kind are summarised."""
 
+    figures_type: ClassVar[type[KindFigures]]
+    """The figures of one group, which depend on no option unless ``figures`` is overridden."""
+
     def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
         """The candidates and texts of a sample that judges are compared on."""
         del sample
@@ -80,9 +83,10 @@ class KindSummary(ABC):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], Any]]:
         """The parts of a sample that are grouped apart, each with its tags."""
 
-    @abstractmethod
     def figures(self, options: SummaryOptions) -> KindFigures:
         """New figures of one group."""
+        del options
+        return self.figures_type()
 
 
 class Summarizer:

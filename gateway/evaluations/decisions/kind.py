@@ -24,7 +24,6 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     DecisionFigures,
     OptionOrderFigures,
     Summary,
-    SummaryOptions,
 )
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
@@ -58,15 +57,6 @@ _ORDERS = {
     decisions_pb2.OPTION_ORDER_SWAPPED: (True,),
     decisions_pb2.OPTION_ORDER_BOTH: (False, True),
 }
-
-
-class DecisionsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DecisionResult]]:
-        yield sample.tags, sample.decision
-
-    def figures(self, options: SummaryOptions) -> DecisionsFigures:
-        del options
-        return DecisionsFigures()
 
 
 class DecisionsFigures(KindFigures):
@@ -115,6 +105,13 @@ class DecisionsFigures(KindFigures):
                     first_presented_share=bias.first_shown_share,
                 )
             )
+
+
+class DecisionsKindSummary(KindSummary):
+    figures_type = DecisionsFigures
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DecisionResult]]:
+        yield sample.tags, sample.decision
 
 
 class Question(NamedTuple):

@@ -21,7 +21,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     MeasuredGraph,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
-from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
 from dramaturg.api.generation.v1.edge_service_pb2 import EDGE_METHOD_PAIRWISE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
 from dramaturg.judge.provenance import total_usage
@@ -45,15 +45,6 @@ MAX_SCORES = 200_000
 _SAMPLE = "sample"
 _COUNTS = (0.0, inf)
 """The ends of the scale of edits."""
-
-
-class GraphsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], GraphsResult]]:
-        yield {**sample.graphs.tags, **sample.tags}, sample.graphs
-
-    def figures(self, options: SummaryOptions) -> GraphsFigures:
-        del options
-        return GraphsFigures()
 
 
 class GraphsFigures(KindFigures):
@@ -110,6 +101,13 @@ class GraphsFigures(KindFigures):
         request = ScoreEdgesRequest(scored=scores, omit_scores=True, cluster_tag=_SAMPLE)
         response = statistics.graph("ScoreEdges", request)
         return None if response is None else response.summary
+
+
+class GraphsKindSummary(KindSummary):
+    figures_type = GraphsFigures
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], GraphsResult]]:
+        yield {**sample.graphs.tags, **sample.tags}, sample.graphs
 
 
 def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:

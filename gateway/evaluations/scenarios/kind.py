@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1.scenarios_pb2 import (
     WriteScenariosResponse,
     WrittenScenario,
 )
-from dramaturg.api.evaluation.v1.summary_pb2 import ScenarioFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import ScenarioFigures, Summary
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     SCENARIO_FORM_HARD_VERB_PHRASE,
     SCENARIO_FORM_USER_PROFILE,
@@ -62,15 +62,6 @@ DEFAULT_THRESHOLD = 0.9
 _ROLES = (AUTHOR, EMBEDDING)
 NO_SERVICE = "no service of the role 'embedding' is registered"
 """The reason for which meanings are not compared, if there is no embedding service."""
-
-
-class ScenariosKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], ScenariosResult]]:
-        yield {**sample.scenarios.tags, **sample.tags}, sample.scenarios
-
-    def figures(self, options: SummaryOptions) -> ScenarioCounts:
-        del options
-        return ScenarioCounts()
 
 
 @dataclass
@@ -145,6 +136,13 @@ class ScenarioCounts(KindFigures):
                 usable_rate_highest=(counts.usable + counts.abstentions.total()) / counts.scenarios,
             )
             summary.scenarios.figures.append(figures)
+
+
+class ScenariosKindSummary(KindSummary):
+    figures_type = ScenarioCounts
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], ScenariosResult]]:
+        yield {**sample.scenarios.tags, **sample.tags}, sample.scenarios
 
 
 class RequestedScenario(NamedTuple):

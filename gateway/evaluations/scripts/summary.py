@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, GoldAnswerFigures
-from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.gold_answers import count, describe_missing, missing_reason
 from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
@@ -30,35 +30,6 @@ class JudgedCandidate(NamedTuple):
     tags: Mapping[str, str]
     missing_gold_answer: str | None = None
     """See ``dramaturg.results.gold_answers.missing_reason``."""
-
-
-class ScriptsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedCandidate]]:
-        task, tags = sample.scripts.task, {**sample.scripts.tags, **sample.tags}
-        missing = missing_reason(sample.scripts)
-        for candidate in sample.scripts.candidates:
-            own = {TOPIC: task.topic, STEPS: str(len(candidate.script.steps)), **sample.tags}
-            yield own, JudgedCandidate(candidate, task.id, tags, missing)
-
-    def model_of(self, part: JudgedCandidate) -> str:
-        return part.candidate.model
-
-    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
-        result = sample.scripts
-        for one in result.candidates:
-            yield ComparedItem(
-                task=(result.task.id, result.task.goal),
-                candidate_id=one.candidate_id,
-                model=one.model,
-                verdicts=one.verdicts,
-                assessments=one.assessments,
-                shadows=one.shadows,
-                scales={},
-            )
-
-    def figures(self, options: SummaryOptions) -> ScriptsFigures:
-        del options
-        return ScriptsFigures()
 
 
 class ScriptsFigures(KindFigures):
@@ -116,6 +87,33 @@ class ScriptsFigures(KindFigures):
         )
         request = self._perturbed.detection_request()
         found.faults.extend(fault_figures(_groups(request, statistics), alarms))
+
+
+class ScriptsKindSummary(KindSummary):
+    figures_type = ScriptsFigures
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedCandidate]]:
+        task, tags = sample.scripts.task, {**sample.scripts.tags, **sample.tags}
+        missing = missing_reason(sample.scripts)
+        for candidate in sample.scripts.candidates:
+            own = {TOPIC: task.topic, STEPS: str(len(candidate.script.steps)), **sample.tags}
+            yield own, JudgedCandidate(candidate, task.id, tags, missing)
+
+    def model_of(self, part: JudgedCandidate) -> str:
+        return part.candidate.model
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        result = sample.scripts
+        for one in result.candidates:
+            yield ComparedItem(
+                task=(result.task.id, result.task.goal),
+                candidate_id=one.candidate_id,
+                model=one.model,
+                verdicts=one.verdicts,
+                assessments=one.assessments,
+                shadows=one.shadows,
+                scales={},
+            )
 
 
 def _groups(request: MeasureAccuracyRequest, statistics: Statistics) -> Sequence[AccuracyGroup]:

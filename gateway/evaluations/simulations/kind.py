@@ -31,7 +31,6 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     SimulatedScripts,
     SimulationFigures,
     Summary,
-    SummaryOptions,
 )
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     NextUserTurnRequest,
@@ -84,26 +83,6 @@ _ROLES = (AUTHOR, CHALLENGE_JUDGE)
 _LONGEST_NAME = 180
 
 
-class SimulationsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], SimulatedDialogue]]:
-        yield {**sample.simulation.tags, **sample.tags}, sample.simulation
-
-    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
-        result = sample.simulation
-        first = FindChallengingTurnResponse(
-            turn=result.challenging_turn if result.HasField("challenging_turn") else None,
-            abstain_reason=result.challenge_abstain_reason,
-            provenance=result.challenge_provenance,
-        )
-        task = result.task.id, result.task.description
-        for shadow in result.shadows:
-            yield ComparedJudgement(task, "", "", "challenging-turn", first, shadow)
-
-    def figures(self, options: SummaryOptions) -> DialogueCounts:
-        del options
-        return DialogueCounts()
-
-
 class DialogueCounts(KindFigures):
     """Counts of dialogues and of their test scripts."""
 
@@ -151,6 +130,24 @@ class DialogueCounts(KindFigures):
             ],
         )
         summary.simulations.figures.append(figures)
+
+
+class SimulationsKindSummary(KindSummary):
+    figures_type = DialogueCounts
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], SimulatedDialogue]]:
+        yield {**sample.simulation.tags, **sample.tags}, sample.simulation
+
+    def compared_judgements(self, sample: RunSample) -> Iterator[ComparedJudgement]:
+        result = sample.simulation
+        first = FindChallengingTurnResponse(
+            turn=result.challenging_turn if result.HasField("challenging_turn") else None,
+            abstain_reason=result.challenge_abstain_reason,
+            provenance=result.challenge_provenance,
+        )
+        task = result.task.id, result.task.description
+        for shadow in result.shadows:
+            yield ComparedJudgement(task, "", "", "challenging-turn", first, shadow)
 
 
 @dataclass(frozen=True)

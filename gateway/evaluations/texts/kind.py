@@ -19,7 +19,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
-from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
     EvaluateTextsRequest,
@@ -81,32 +81,6 @@ class JudgedText(NamedTuple):
 
 def _scales(result: TextsResult) -> Mapping[str, CriterionScale]:
     return {one.id: one.scale for one in result.criteria if one.HasField("scale")}
-
-
-class TextsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedText]]:
-        result = sample.texts
-        scales = _scales(result)
-        for text in result.texts:
-            yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
-
-    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
-        result = sample.texts
-        scales = _scales(result)
-        for one in result.texts:
-            yield ComparedItem(
-                task=(result.task.id, result.task.goal),
-                candidate_id=one.text_id,
-                model=one.model,
-                verdicts=one.verdicts,
-                assessments=one.assessments,
-                shadows=one.shadows,
-                scales=scales,
-            )
-
-    def figures(self, options: SummaryOptions) -> TextsFigures:
-        del options
-        return TextsFigures()
 
 
 @dataclass
@@ -193,6 +167,30 @@ class TextsFigures(KindFigures):
             )
             counted.repeats.write(figures)
             yield figures
+
+
+class TextsKindSummary(KindSummary):
+    figures_type = TextsFigures
+
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedText]]:
+        result = sample.texts
+        scales = _scales(result)
+        for text in result.texts:
+            yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        result = sample.texts
+        scales = _scales(result)
+        for one in result.texts:
+            yield ComparedItem(
+                task=(result.task.id, result.task.goal),
+                candidate_id=one.text_id,
+                model=one.model,
+                verdicts=one.verdicts,
+                assessments=one.assessments,
+                shadows=one.shadows,
+                scales=scales,
+            )
 
 
 @dataclass(frozen=True)
