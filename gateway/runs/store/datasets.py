@@ -6,7 +6,7 @@ Times are those of the store, so that gateways whose clocks differ agree on expi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,7 @@ from dramaturg.database.database import Repository, inserting, reading, writing
 from gateway.runs.records import DatasetRecord, NewDataset
 from gateway.runs.store.codec import pack, unpack
 from gateway.runs.store.errors import DatasetOffsetError, DatasetQuotaError
-from gateway.runs.store.tables import dataset_chunks, datasets
+from gateway.runs.store.tables import dataset_chunks, datasets, time_of
 
 _CHUNKS_PER_DELETE = 50
 _TENANT_LOCK = 0x64617461
@@ -52,7 +52,7 @@ class Datasets(Repository):
             kept = connection.execute(query.where(_of_tenant(new.tenant))).scalar_one()
             if kept + new.byte_count > quota_bytes:
                 raise DatasetQuotaError
-        now = _time(clock)
+        now = time_of(clock)
         connection.execute(
             datasets.insert().values(
                 tenant=new.tenant,
@@ -103,7 +103,7 @@ class Datasets(Repository):
             dataset_chunks.insert().values(dataset=row.number, position=position, content=pack(content))
         )
         own = datasets.update().where(datasets.c.number == row.number)
-        connection.execute(own.values(received=end, update_time=_time(clock)))
+        connection.execute(own.values(received=end, update_time=time_of(clock)))
         return _find(connection, dataset_id, tenant)
 
     @writing
@@ -111,7 +111,7 @@ class Datasets(Repository):
         """Records that the content has the SHA-256. Returns the dataset; None if it does not exist."""
         clock = self._database.now(connection)
         connection.execute(
-            datasets.update().where(_is(dataset_id, tenant)).values(ready=True, update_time=_time(clock))
+            datasets.update().where(_is(dataset_id, tenant)).values(ready=True, update_time=time_of(clock))
         )
         return _find(connection, dataset_id, tenant)
 
@@ -159,7 +159,7 @@ class Datasets(Repository):
         clock = self._database.now(connection)
         wanted: sa.ColumnElement[bool] = datasets.c.id.is_(None)
         if expiry_seconds is not None:
-            expired = datasets.c.update_time < _time(clock) - timedelta(seconds=expiry_seconds)
+            expired = datasets.c.update_time < time_of(clock) - timedelta(seconds=expiry_seconds)
             wanted |= datasets.c.ready.is_(False) & expired
         query = sa.select(datasets.c.number).where(wanted).order_by(datasets.c.number).limit(1)
         number = connection.execute(query.with_for_update(skip_locked=True)).scalar_one_or_none()
@@ -192,10 +192,6 @@ def _is(dataset_id: str, tenant: str) -> sa.ColumnElement[bool]:
 
 def _of_tenant(tenant: str) -> sa.ColumnElement[bool]:
     return (datasets.c.tenant == tenant) & datasets.c.id.is_not(None)
-
-
-def _time(clock: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
 
 
 def _record(row: sa.Row[*tuple[Any, ...]]) -> DatasetRecord:

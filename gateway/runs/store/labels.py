@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +12,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelSet
 from dramaturg.database.database import Repository, inserting, reading, writing
 from gateway.runs.records import Label, LabelSetRecord, NewLabelItem, NewLabelSet
 from gateway.runs.store.codec import pack_message, unpack_message
-from gateway.runs.store.tables import item_labels, label_items, label_sets, sanitize
+from gateway.runs.store.tables import item_labels, label_items, label_sets, sanitize, time_of
 
 _LOCK = 0x6C61626C
 
@@ -42,7 +41,7 @@ class LabelSets(Repository):
             "tenant": new.tenant,
             "request_id": new.request_id or None,
             "description": new.description.SerializeToString(),
-            "create_time": _time(self._database.now(connection)),
+            "create_time": time_of(self._database.now(connection)),
         }
         inserted = connection.execute(label_sets.insert().values(row).returning(label_sets.c.number))
         number = inserted.scalar_one()
@@ -143,7 +142,7 @@ class LabelSets(Repository):
         if connection.execute(others).scalar_one() >= most_annotators:
             return False
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        values = {"label": label, "note": note, "update_time": _time(self._database.now(connection))}
+        values = {"label": label, "note": note, "update_time": time_of(self._database.now(connection))}
         new = insert(item_labels).values(label_set=number, position=position, annotator=annotator, **values)
         keys = ("label_set", "position", "annotator")
         connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
@@ -168,10 +167,6 @@ class LabelSets(Repository):
         for table in (item_labels, label_items):
             connection.execute(table.delete().where(table.c.label_set == number))
         connection.execute(label_sets.delete().where(label_sets.c.number == number))
-
-
-def _time(clock: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock)
 
 
 def _with_id(connection: sa.Connection, label_set_id: str, tenant: str) -> LabelSetRecord | None:

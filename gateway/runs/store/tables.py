@@ -33,7 +33,12 @@ class UtcTimestamp(sa.TypeDecorator[datetime]):
 
     def process_result_value(self, value: int | None, dialect: Any) -> datetime | None:
         del dialect
-        return None if value is None else _EPOCH + value * _MICROSECOND
+        return None if value is None else time_of(value)
+
+
+def time_of(clock: int) -> datetime:
+    """The time in UTC of a clock in microseconds since 1970."""
+    return _EPOCH + clock * _MICROSECOND
 
 
 class SanitizedText(sa.TypeDecorator[str]):
