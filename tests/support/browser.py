@@ -86,6 +86,18 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
+def tab(url: str, **options: Any) -> Iterator[Tab]:
+    """A tab of a browser of its own, which requests addresses below ``url`` alone.
+
+    Args:
+        url: The address.
+        options: As of ``browser``.
+    """
+    with browser(**options) as opened:
+        yield Tab(opened.new_page(), url)
+
+
+@contextmanager
 def browser(
     *, width: int = 1280, scheme: Any = "light", scripts: bool = True, base_url: str | None = None
 ) -> Iterator[BrowserContext]:

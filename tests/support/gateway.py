@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +32,18 @@ Answer = Callable[[Any], Awaitable[Any]]
 
 GOLD_STEPS = ("Boil water.", "Pour it over the tea.")
 CALL = Usage(prompt_token_count=10, completion_token_count=2, provider_call_count=1)
+
+
+async def until_read(read: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 15) -> None:
+    """Reads until the expected value comes.
+
+    Raises:
+        AssertionError: It does not come in time.
+    """
+    begun = time.monotonic()
+    while (value := await read()) != expected:
+        assert time.monotonic() - begun < seconds, f"{value}, not {expected}"
+        await asyncio.sleep(0.02)
 
 
 def criteria_of(role: str) -> Sequence[str]:

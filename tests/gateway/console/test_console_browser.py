@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from gateway.runs.records import Incident
 from tests.dramaturg.report.many import many
 from tests.gateway.console.conftest import EVALUATOR, HOSTILE
-from tests.support.browser import AXE, Tab, browser
+from tests.support.browser import AXE, tab
 from tests.support.console import Consoled
 from tests.support.labelling import finished_run
 from tests.support.runs import TIMED_OUT, create, judged, spec
@@ -41,15 +39,9 @@ def finish(console: Consoled, index: int) -> None:
     )
 
 
-@contextmanager
-def tab(console: Consoled, **options: Any) -> Iterator[Tab]:
-    with browser(**options) as opened:
-        yield Tab(opened.new_page(), console.url)
-
-
 def test_progress_moves_without_a_reload(console: Consoled) -> None:
     running(console)
-    with tab(console) as seen:
+    with tab(console.url) as seen:
         seen.page.goto(f"{console.url}/console/runs/run-1")
         seen.page.evaluate("window.same = true")
         seen.page.focus("#action-pause")
@@ -62,7 +54,7 @@ def test_progress_moves_without_a_reload(console: Consoled) -> None:
 
 def test_the_state_is_changed_by_keyboard(console: Consoled) -> None:
     running(console)
-    with tab(console) as seen:
+    with tab(console.url) as seen:
         seen.page.goto(f"{console.url}/console/")
         seen.page.focus("#run-run-1")
         seen.page.keyboard.press("Enter")
@@ -83,7 +75,7 @@ def test_failures_and_budget_are_stated_in_words(console: Consoled) -> None:
     console.store.runs.report_incident(
         "run-1", 1, Incident("the provider 'openai' refused the key", 3, 5.0, None)
     )
-    with tab(console) as seen:
+    with tab(console.url) as seen:
         seen.page.goto(f"{console.url}/console/runs/run-1")
         assert "the provider 'openai' refused the key" in seen.page.inner_text("#hindrance")
         assert "10 of 100" in seen.page.inner_text("main")
@@ -91,7 +83,7 @@ def test_failures_and_budget_are_stated_in_words(console: Consoled) -> None:
 
 def test_the_page_of_a_run_is_its_report_also_while_it_goes_on(console: Consoled) -> None:
     running(console)
-    with tab(console) as seen:
+    with tab(console.url) as seen:
         seen.page.goto(f"{console.url}/console/runs/run-1")
         report = seen.page.frame_locator("iframe.report")
         report.locator("#status", has_text="1 samples").wait_for()
@@ -110,7 +102,7 @@ def test_the_page_of_a_run_is_its_report_also_while_it_goes_on(console: Consoled
 
 def test_the_theme_of_a_report_is_kept_by_the_console(served: Consoled) -> None:
     finished_run(served.store, many("scripts", 4))
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/runs/run")
         report = seen.page.frame_locator("iframe.report")
         report.locator("#theme").select_option("dark")
@@ -129,7 +121,7 @@ def test_the_theme_of_a_report_is_kept_by_the_console(served: Consoled) -> None:
 
 def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None:
     finished_run(served.store, many("scripts", 4))
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/runs/run")
         seen.page.locator("#export summary").press("Enter")
         with seen.page.expect_download() as download:
@@ -161,7 +153,7 @@ def test_a_run_is_exported_evaluated_again_and_deleted(served: Consoled) -> None
 def test_runs_are_found_and_two_are_compared_from_the_list(served: Consoled) -> None:
     for name in ("before", "after", "pairs"):
         finished_run(served.store, many("pair" if name == "pairs" else "scripts", 4), run_id=name, name=name)
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/")
         seen.until("document.querySelectorAll('td.result bdi').length === 3")
         row = seen.page.locator("tr", has=seen.page.locator("#run-after")).inner_text()
@@ -187,7 +179,7 @@ def test_runs_are_found_and_two_are_compared_from_the_list(served: Consoled) -> 
 
 def test_hostile_text_is_shown_as_text(console: Consoled) -> None:
     running(console, display_name=HOSTILE)
-    with tab(console) as seen:
+    with tab(console.url) as seen:
         for path in ("", "runs/run-1"):
             seen.page.goto(f"{console.url}/console/{path}")
             shown = seen.page.inner_text("main")
@@ -198,7 +190,7 @@ def test_hostile_text_is_shown_as_text(console: Consoled) -> None:
 
 
 def test_a_visitor_signs_in_and_out(guarded: Consoled) -> None:
-    with tab(guarded) as seen:
+    with tab(guarded.url) as seen:
         seen.page.goto(f"{guarded.url}/console/judges")
         seen.page.fill("input[name=token]", EVALUATOR.token)
         if AXE.is_file():
@@ -228,7 +220,7 @@ def test_two_runs_are_compared_with_what_changed_first(served: Consoled) -> None
     assert turned
     finished_run(served.store, before, run_id="before")
     finished_run(served.store, after, run_id="after")
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/runs/after")
         seen.page.get_by_role("link", name="Compare").press("Enter")
         seen.page.wait_for_url("**/compare")

@@ -6,8 +6,8 @@ import base64
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,13 @@ from gateway.settings import JudgeEntry
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.test_page_browser import hostile
 from tests.gateway.console.conftest import HOSTILE
-from tests.support.browser import AXE, Tab, browser
+from tests.support.browser import AXE, Tab, browser, tab
 from tests.support.console import Consoled, serve_console
 from tests.support.gateway import Fake
 from tests.support.labelling import agent_run, finished_run, press_keys
 from tests.support.pairs import FakeFinder, everyone, pair_judge, role_finder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_browser")]
-
-
-@contextmanager
-def tab(console: Consoled, **options: Any) -> Iterator[Tab]:
-    with browser(**options) as opened:
-        yield Tab(opened.new_page(), console.url)
 
 
 def create_set(console: Consoled, seen: Tab, items: int, run: str = "run") -> str:
@@ -68,7 +62,7 @@ def label(seen: Tab, address: str, annotator: str, keys: str) -> None:
 
 def test_two_annotators_label_by_keyboard_and_see_kappa(served: Consoled) -> None:
     finished_run(served.store, many("scripts", 10))
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/runs/run")
         seen.page.get_by_role("link", name="Label a sample").press("Enter")
         seen.page.wait_for_url("**/labels/new?run=run")
@@ -101,7 +95,7 @@ def test_agreement_moves_while_another_annotator_labels(served: Consoled) -> Non
 
 def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
     finished_run(served.store, many("dialogue", 4))
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         address = create_set(served, seen, 3)
         label(seen, address, "ann", "105")
         seen.page.goto(f"{address}/queue?annotator=ann&at=1")
@@ -122,7 +116,7 @@ def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
 
 def test_a_turn_is_judged_in_its_conversation_beside_its_images(served: Consoled) -> None:
     finished_run(served.store, [agent_run()])
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         asked: list[str] = []
         seen.page.on("request", lambda one: asked.append(one.url))
         address = create_set(served, seen, 5)
@@ -149,7 +143,7 @@ def test_a_turn_is_judged_in_its_conversation_beside_its_images(served: Consoled
 @pytest.mark.parametrize("kind", ["scripts", "dialogue"])
 def test_hostile_texts_are_labelled_as_text(served: Consoled, kind: str) -> None:
     finished_run(served.store, [hostile(kind)])
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         address = create_set(served, seen, 1)
         seen.page.goto(f"{address}/queue?annotator=%3Cb%20id%3Dinjected%3E")
         shown = seen.page.inner_text("main")
@@ -159,7 +153,7 @@ def test_hostile_texts_are_labelled_as_text(served: Consoled, kind: str) -> None
 
 
 def test_a_pasted_text_is_judged_with_reasons(served: Consoled) -> None:
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/evaluate")
         seen.page.fill("#field-text", f"Line one.\nIt ships {HOSTILE}")
         seen.page.fill("[name='criterion.0.id']", "Polite")
@@ -226,7 +220,7 @@ async def _with_judges_of_all(folder: Path) -> AsyncIterator[Consoled]:
 def test_the_example_of_a_form_is_judged_as_it_stands(
     tmp_path: Path, kind: str, role: str, said: str
 ) -> None:
-    with in_thread(_with_judges_of_all(tmp_path)) as console, tab(console) as seen:
+    with in_thread(_with_judges_of_all(tmp_path)) as console, tab(console.url) as seen:
         seen.page.goto(f"{console.url}/console/evaluate/{kind}")
         if role:
             seen.page.select_option(f"#judge-{role}", f"{role}=second")
@@ -244,7 +238,7 @@ def test_the_example_of_a_form_is_judged_as_it_stands(
 
 
 def test_what_a_judge_cannot_read_is_said_above_the_form(served: Consoled) -> None:
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/evaluate/rubric")
         seen.page.fill("#field-text", "Tomorrow.")
         seen.page.fill("[name='criterion.1.anchors']", "good: at all")
@@ -256,7 +250,7 @@ def test_what_a_judge_cannot_read_is_said_above_the_form(served: Consoled) -> No
 
 
 def test_a_conversation_is_judged_by_a_criterion_that_is_added(served: Consoled) -> None:
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/evaluate/conversation")
         seen.page.get_by_role("button", name="Add a criterion").press("Enter")
         seen.page.keyboard.type("polite")
@@ -278,7 +272,7 @@ def test_messages_with_calls_and_an_image_are_judged_and_shown(served: Consoled)
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "Rain."},
     ]
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/evaluate/conversation")
         for written, shown in (([*messages, {"content": "?"}], "[role=alert]"), (messages, "#result")):
             seen.page.fill("#field-conversation", json.dumps(written))
@@ -336,7 +330,7 @@ def test_decisions_graphs_and_scenarios_are_labelled_by_keyboard_alone(
     columns: Sequence[str],
 ) -> None:
     finished_run(served.store, many(kind, 4))
-    with tab(served) as seen:
+    with tab(served.url) as seen:
         seen.page.goto(f"{served.url}/console/runs/run")
         tab_to(seen, "a[href*='labels/new']")
         seen.page.keyboard.press("Enter")

@@ -6,7 +6,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from tests.gateway.console.conftest import EVALUATOR, HOSTILE, VIEWER
 from tests.gateway.console.test_console import Browserless
-from tests.support.browser import AXE, Tab, browser
+from tests.support.browser import AXE, Tab, tab
 from tests.support.command_line import ROOT
 from tests.support.console import Consoled, serve_whole_console
 
@@ -87,12 +87,6 @@ class Clicks:
         """Opens a list, and takes a value of it."""
         self._page.select_option(selector, value)
         self.count += 2
-
-
-@contextmanager
-def tab(url: str, **options: Any) -> Iterator[Tab]:
-    with browser(**options) as opened:
-        yield Tab(opened.new_page(), url)
 
 
 @pytest.mark.slow

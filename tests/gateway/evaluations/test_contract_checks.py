@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +13,15 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.client import DramaturgClient
 from gateway.evaluations.contract_checks import TASK
-from tests.support.gateway import Fake, agents, all_pass, evaluate_result, gateway_client, scripts_request
+from tests.support.gateway import (
+    Fake,
+    agents,
+    all_pass,
+    evaluate_result,
+    gateway_client,
+    scripts_request,
+    until_read,
+)
 
 RULES = {"quarantine_breaches": 3, "quarantine_check_seconds": 0.05}
 
@@ -58,13 +64,6 @@ async def health(client: DramaturgClient) -> JudgeHealth.ValueType:
     return (await client.list_judges("critic"))[0].health
 
 
-async def until(read: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 15) -> None:
-    begun = time.monotonic()
-    while (value := await read()) != expected:
-        assert time.monotonic() - begun < seconds, f"{value}, not {expected}"
-        await asyncio.sleep(0.02)
-
-
 def verdicts(result: ScriptsResult, role: str) -> list[Verdict]:
     assessments = result.candidates[0].assessments
     return next(list(one.assessment.verdicts) for one in assessments if one.role == role)
@@ -89,10 +88,10 @@ async def test_a_judge_that_breaks_its_contract_is_excluded_until_a_check_succee
             assert "is in quarantine: 3 of its last 3 answers broke the contract" in verdict.rationale
         assert {one.outcome for one in verdicts(result, "execute")} == {verdict_pb2.OUTCOME_PASS}
         # A check that fails keeps it out.
-        await until(lambda: asked(critic), True)
+        await until_read(lambda: asked(critic), True)
         assert await health(client) == JudgeHealth.JUDGE_HEALTH_QUARANTINED
         critic.cured = True
-        await until(lambda: health(client), JudgeHealth.JUDGE_HEALTH_SERVING)
+        await until_read(lambda: health(client), JudgeHealth.JUDGE_HEALTH_SERVING)
         result = await evaluate_result(client, scripts_request(1))
     assert {one.outcome for one in verdicts(result, "critic")} == {verdict_pb2.OUTCOME_PASS}
 

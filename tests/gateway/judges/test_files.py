@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,15 @@ from dramaturg.service.settings import SettingsError
 from dramaturg.testing import serve
 from gateway.judges.files import REJECTED, JudgeFiles, combine
 from gateway.settings import GatewaySettings, JudgeTables
-from tests.support.gateway import Fake, agents, all_pass, evaluate_result, gateway_client, scripts_request
+from tests.support.gateway import (
+    Fake,
+    agents,
+    all_pass,
+    evaluate_result,
+    gateway_client,
+    scripts_request,
+    until_read,
+)
 from tests.support.telemetry import Counts, counted
 
 POLL = {"judges_poll_seconds": 0.05}
@@ -34,14 +39,6 @@ async def listed(client: DramaturgClient) -> dict[tuple[str, str], bool]:
     return {(judge.role, judge.name): judge.default_for_role for judge in await client.list_judges()}
 
 
-async def until(read: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 10) -> None:
-    """Reads until the expected value comes."""
-    begun = time.monotonic()
-    while (value := await read()) != expected:
-        assert time.monotonic() - begun < seconds, f"{value}, not {expected}"
-        await asyncio.sleep(0.02)
-
-
 async def test_a_file_adds_a_judge_to_a_running_gateway_and_its_removal_takes_it_away(tmp_path: Path) -> None:
     asked = []
 
@@ -55,14 +52,14 @@ async def test_a_file_adds_a_judge_to_a_running_gateway_and_its_removal_takes_it
     ):
         before = await listed(client)
         (tmp_path / "other.toml").write_text(entry("critic", "other", other.target))
-        await until(lambda: listed(client), {**before, ("critic", "other"): False})
+        await until_read(lambda: listed(client), {**before, ("critic", "other"): False})
         selection = JudgeSelection(role="critic", judge="other")
         request = scripts_request(1, judges=[selection])
         result = await evaluate_result(client, request)
         assert len(asked) == 1
         assert result
         (tmp_path / "other.toml").unlink()
-        await until(lambda: listed(client), before)
+        await until_read(lambda: listed(client), before)
         with pytest.raises(ServiceError):
             await evaluate_result(client, request)
 
@@ -79,7 +76,7 @@ async def test_a_default_in_a_file_takes_the_requests_that_name_no_judge(tmp_pat
         gateway_client(*agents(), judges_dir=tmp_path, **POLL) as client,
     ):
         (tmp_path / "other.toml").write_text(entry("critic", "other", other.target, default=True))
-        await until(lambda: defaults(client), "other")
+        await until_read(lambda: defaults(client), "other")
         await evaluate_result(client, scripts_request(1))
     assert len(asked) == 1
 
@@ -101,14 +98,14 @@ async def test_an_unusable_file_changes_nothing_and_is_reported(
             usable = await listed(client)
             assert ("critic", "other") in usable
             file.write_text("[[judges]\n")
-            await until(lambda: rejected(counts), 1)
+            await until_read(lambda: rejected(counts), 1)
             assert await listed(client) == usable
             # Other files still count.
             (tmp_path / "third.toml").write_text(entry("critic", "third", "127.0.0.1:1"))
-            await until(lambda: listed(client), {**usable, ("critic", "third"): False})
+            await until_read(lambda: listed(client), {**usable, ("critic", "third"): False})
             assert f"{file} is not used" in caplog.text
             file.write_text(entry("critic", "renamed", "127.0.0.1:1"))
-            await until(lambda: rejected(counts), 0)
+            await until_read(lambda: rejected(counts), 0)
             assert ("critic", "renamed") in await listed(client)
             assert ("critic", "other") not in await listed(client)
 

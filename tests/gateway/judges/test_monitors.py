@@ -52,8 +52,9 @@ from dramaturg.service.settings import ChannelSettings
 from dramaturg.testing import FakeJudge, serve
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.store import RunStore, open_reader
-from tests.gateway.judges.test_registrations import ALICE, fields_of, gateway, token_of, until
+from tests.gateway.judges.test_registrations import ALICE, fields_of, gateway, token_of
 from tests.support.auth import token_settings
+from tests.support.gateway import until_read
 
 ROLE, NAME = "rubric-judge", "theirs"
 DAY = Duration(seconds=86400)
@@ -115,8 +116,16 @@ class Platform:
             found = await self.monitored()
             return found.last_check != before.last_check
 
-        await until(is_checked, True, 60)
+        await until_read(is_checked, True, 60)
         return found
+
+    async def until_checked(self) -> None:
+        """Waits for the first check."""
+
+        async def checks() -> int:
+            return (await self.monitored()).check_count
+
+        await until_read(checks, 1, 60)
 
     async def make_due(self) -> None:
         """Moves the next check to the present."""
@@ -128,7 +137,7 @@ class Platform:
             due.next_check_time.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
             return self.store.monitors.replace(stored, replace(stored, monitor=due))
 
-        await until(is_moved, True, 60)
+        await until_read(is_moved, True, 60)
 
 
 def row(index: int) -> str:
@@ -208,10 +217,7 @@ async def test_another_version_is_checked_at_once(store_url: str) -> None:
         on.contract.identity.version = "2.0.0"
         on.contract.identity.prompts["judge"] = "ab" * 32
 
-        async def is_checked() -> bool:
-            return (await on.monitored()).check_count == 1
-
-        await until(is_checked, True, 60)
+        await on.until_checked()
         found = (await on.monitored()).last_check
         assert found.identity_change == "version 1.0.0, now 2.0.0; prompt judge"
         assert not found.drifted
@@ -232,7 +238,7 @@ async def test_a_judge_that_drifted_is_in_quarantine_until_it_is_monitored_anew(
         async def is_excluded() -> bool:
             return (await health()).health == JUDGE_HEALTH_QUARANTINED
 
-        await until(is_excluded, True, 60)
+        await until_read(is_excluded, True, 60)
         assert "its monitor found drift" in (await health()).error
         assert (await health()).monitor.drift.changed_count == 4
         request = json_format.Parse(row(1), EvaluateTextsRequest())
@@ -259,7 +265,7 @@ async def test_runs_that_ask_a_judge_that_drifted_are_paused(store_url: str) -> 
         async def is_paused() -> bool:
             return (await on.client.runs.get(going.id)).state == RUN_STATE_PAUSED
 
-        await until(is_paused, True, 60)
+        await until_read(is_paused, True, 60)
         paused = await on.client.runs.get(going.id)
         assert paused.outcome == RUN_OUTCOME_JUDGE_CHANGED
         assert paused.state_reason.startswith("rubric-judge=theirs drifted: 4 of 12 candidates")
@@ -283,10 +289,7 @@ async def test_a_check_without_answers_is_an_error_and_no_drift(store_url: str) 
         on.mind.down = False
         await on.client.runs.resume(run_id)
 
-        async def is_checked() -> bool:
-            return (await on.monitored()).check_count == 1
-
-        await until(is_checked, True, 60)
+        await on.until_checked()
         assert 0 < (await on.monitored()).last_check.compared_count < 9
         await on.client.runs.delete(run_id)
         assert (await on.checked()).last_check.error == "the run of the anchors was deleted"
@@ -305,14 +308,10 @@ async def test_a_check_survives_its_gateway(store_url: str) -> None:
             async def is_begun() -> bool:
                 return (await on.client.runs.get((await on.monitored()).run_id)).attempt == 2
 
-            await until(is_begun, True, 60)
+            await until_read(is_begun, True, 60)
         mind.hold.set()
         async with opened(store_url, mind, contract) as on:
-
-            async def is_checked() -> bool:
-                return (await on.monitored()).check_count == 1
-
-            await until(is_checked, True, 60)
+            await on.until_checked()
             found = await on.monitored()
             assert (found.last_check.compared_count, found.last_check.p_value) == (4, 1.0)
 
@@ -395,12 +394,9 @@ async def test_a_monitor_that_cannot_be_read_holds_up_no_other(store_url: str) -
             (kept,) = (one for one in on.store.monitors.all() if one.name == NAME)
             return on.store.monitors.replace(kept, replace(kept, monitor=due))
 
-        await until(is_moved, True, 60)
+        await until_read(is_moved, True, 60)
 
-        async def is_checked() -> bool:
-            return (await on.monitored()).check_count == 1
-
-        await until(is_checked, True, 60)
+        await on.until_checked()
 
 
 async def test_a_tenant_excludes_no_judge_of_all(store_url: str, tmp_path: Path) -> None:

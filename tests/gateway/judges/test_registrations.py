@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,13 @@ from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.auth import Holder, holder, token_settings
 from tests.support.certificates import Authority
 from tests.support.engines import judges_of
-from tests.support.gateway import Fake, agents, evaluate_result, scripts_request
+from tests.support.gateway import (
+    Fake,
+    agents,
+    evaluate_result,
+    scripts_request,
+    until_read,
+)
 
 ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
 EVALUATOR = holder("team-a", "evaluator")
@@ -122,13 +127,6 @@ async def directory(store_url: str) -> AsyncIterator[str]:
             description="Judges.",
         )
         yield (await stack.enter_async_context(serve(contract, drain_grace_seconds=0.2))).target
-
-
-async def until(read: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 10) -> None:
-    begun = time.monotonic()
-    while (value := await read()) != expected:
-        assert time.monotonic() - begun < seconds, f"{value}, not {expected}"
-        await asyncio.sleep(0.02)
 
 
 async def names(client: DramaturgClient, role: str = "critic") -> list[str]:
@@ -211,15 +209,15 @@ async def test_every_gateway_of_a_store_sees_a_registered_judge(postgres_url: st
         DramaturgClient(second) as other,
     ):
         await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
-        await until(lambda: names(other), ["fake", "theirs"])
+        await until_read(lambda: names(other), ["fake", "theirs"])
         await other.update_judge(JudgeRegistration(role="critic", name="theirs", owner="b"))
 
         async def owner() -> str:
             return (await client.check_judge("critic", "theirs")).owner
 
-        await until(owner, "b")
+        await until_read(owner, "b")
         await other.remove_judge("critic", "theirs")
-        await until(lambda: names(client), ["fake"])
+        await until_read(lambda: names(client), ["fake"])
 
 
 async def test_a_registered_judge_is_kept_by_the_store(each_store_url: str) -> None:
@@ -472,7 +470,7 @@ async def test_a_judge_whose_file_comes_back_is_used_again(tmp_path: Path) -> No
             async def health() -> int:
                 return (await client.check_judge("critic", "a")).health
 
-            await until(health, JudgeHealth.JUDGE_HEALTH_SERVING)
+            await until_read(health, JudgeHealth.JUDGE_HEALTH_SERVING)
 
 
 async def test_a_member_of_a_panel_does_not_become_a_panel_nor_a_shadowed_judge_a_shadow(

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
 from dramaturg.results.rows import flatten
 from dramaturg.tables.texts import sections
+from tests.support.evaluation_samples import judged_text
 from tests.support.texts import CLEAR, POLITE, texts_client
 
 REFUSED = verdict_pb2.ABSTAIN_REASON_REFUSED
@@ -30,14 +30,6 @@ def sample(index: int, *texts: TextResult, level: str = "", **fields: Any) -> Ru
 
 def text(model: str, *verdicts: Verdict) -> TextResult:
     return TextResult(text_id=model, model=model, verdicts=verdicts)
-
-
-def panel(model: str, *judged: list[Verdict]) -> TextResult:
-    assessments = [
-        CandidateAssessment(role="rubric-judge", judge=f"j{index}", assessment=Assessment(verdicts=verdicts))
-        for index, verdicts in enumerate(judged)
-    ]
-    return TextResult(text_id=model, model=model, verdicts=judged[0], assessments=assessments)
 
 
 async def summarize(*samples: RunSample, tags: str = "") -> Summary:
@@ -130,10 +122,13 @@ async def test_the_agreement_of_repeats_has_its_mean_and_number() -> None:
 
 async def test_judges_of_a_panel_are_compared() -> None:
     summary = await summarize(
-        sample(0, panel("a", [passed("polite"), scored("clear", 5)], [failed("polite"), scored("clear", 2)])),
+        sample(
+            0,
+            judged_text("a", [passed("polite"), scored("clear", 5)], [failed("polite"), scored("clear", 2)]),
+        ),
         sample(
             1,
-            panel(
+            judged_text(
                 "a",
                 [passed("polite"), scored("clear", 4)],
                 [passed("polite"), abstained("clear", REFUSED)],
@@ -152,7 +147,7 @@ async def test_judges_of_a_panel_are_compared() -> None:
 async def test_a_score_off_its_scale_has_no_value(score: float) -> None:
     """Results of other origin are not checked before."""
     stray = Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED, score=score)
-    summary = await summarize(sample(0, panel("a", [stray], [scored("clear", 2)])))
+    summary = await summarize(sample(0, judged_text("a", [stray], [scored("clear", 2)])))
     (pooled,) = [one for one in summary.texts.scores if one.all_models]
     assert pooled.score_count == 0
     assert dict(pooled.abstentions_by_reason) == {"UNPARSABLE": 1}
