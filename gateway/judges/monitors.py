@@ -52,9 +52,10 @@ from gateway.quotas.gate import Quotas
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, MonitoredJudge, RunRecord
 from gateway.runs.service.changes import Engine
-from gateway.runs.service.messages import not_found, wrong_state
+from gateway.runs.service.messages import wrong_state
 from gateway.runs.service.results import all_samples, reads_store
 from gateway.runs.store import RunStore
+from gateway.runs.store_calls import not_found
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class JudgeMonitors:
             raise invalid_fields(violations)
         run = await self._registrations.call(store.runs.get, monitor.run_id, tenant)
         if run is None:
-            raise not_found(monitor.run_id)
+            raise not_found("run", monitor.run_id)
         if run.state in ACTIVE or run.counts.left:
             raise wrong_state(run, "has ended with a result for each sample")
         base = await self._processes.result(

@@ -110,6 +110,21 @@ class ServiceCaller:
             pass
 
 
+def not_found(what: str, name: str) -> ServiceError:
+    """The error of what does not exist or belongs to another tenant; callers cannot tell which.
+
+    Args:
+        what: What it is, for example "run".
+        name: Its id.
+    """
+    return ServiceError(
+        grpc.StatusCode.NOT_FOUND,
+        error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
+        f"{what} {name!r} does not exist",
+        metadata={"name": name},
+    )
+
+
 def store_unavailable(error: StoreError) -> ServiceError:
     """The error of a call that needs the store while it is unavailable; logs the reason."""
     # The address of the store and its message are for operators, not for callers.

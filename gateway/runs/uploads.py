@@ -18,6 +18,7 @@ from dramaturg.service.threads import IsStopped, StoppedError
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.records import DatasetRecord
 from gateway.runs.store import RunStore
+from gateway.runs.store_calls import not_found
 
 URI_PREFIX = "datasets/"
 """Stands before the id in the address of an uploaded dataset, in the manifest of a run."""
@@ -31,7 +32,7 @@ def ready_dataset(store: RunStore, dataset_id: str, tenant: str) -> DatasetRecor
     """
     found = store.datasets.get(dataset_id, tenant)
     if found is None:
-        raise dataset_not_found(dataset_id)
+        raise not_found("dataset", dataset_id)
     if not found.is_ready:
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,
@@ -41,16 +42,6 @@ def ready_dataset(store: RunStore, dataset_id: str, tenant: str) -> DatasetRecor
             metadata={"dataset_id": dataset_id, "received_byte_count": str(found.received)},
         )
     return found
-
-
-def dataset_not_found(dataset_id: str) -> ServiceError:
-    """The error of a dataset that does not exist or belongs to another tenant; callers cannot tell which."""
-    return ServiceError(
-        grpc.StatusCode.NOT_FOUND,
-        error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
-        f"dataset {dataset_id!r} does not exist",
-        metadata={"name": dataset_id},
-    )
 
 
 @contextmanager

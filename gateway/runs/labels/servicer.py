@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
 from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask
@@ -18,7 +17,7 @@ from dramaturg.judge import criteria
 from dramaturg.judge.conversations import unit_name
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.service.auth.caller import tenant_of
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import invalid
 from dramaturg.service.threads import TenantThreads
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.statistics import call_service
@@ -34,7 +33,7 @@ from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunR
 from gateway.runs.service.messages import RunLookup
 from gateway.runs.service.pages import fill_page, key_of, next_token, page_size
 from gateway.runs.store import RunStore
-from gateway.runs.store_calls import ServiceCaller
+from gateway.runs.store_calls import ServiceCaller, not_found
 
 _QUESTIONS = {
     criteria.NO_MISSING_STEPS: "Does the script have every step that the goal needs?",
@@ -260,12 +259,7 @@ class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
     async def _find(self, label_set_id: str, context: ServicerContext) -> LabelSetRecord:
         found = await self._caller.call(self._store.label_sets.get, label_set_id, tenant_of(context))
         if found is None:
-            raise ServiceError(
-                grpc.StatusCode.NOT_FOUND,
-                error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
-                f"label set {label_set_id!r} does not exist",
-                metadata={"name": label_set_id},
-            )
+            raise not_found("label set", label_set_id)
         return found
 
     def _draw(self, run: RunRecord, request: pb.CreateLabelSetRequest) -> NewLabelSet:

@@ -22,8 +22,7 @@ from gateway.runs.datasets import FORMAT_VALUES
 from gateway.runs.records import DatasetRecord, NewDataset
 from gateway.runs.service.pages import key_of, next_token, page_size
 from gateway.runs.store import DatasetOffsetError, DatasetQuotaError, RunStore
-from gateway.runs.store_calls import ServiceCaller
-from gateway.runs.uploads import dataset_not_found
+from gateway.runs.store_calls import ServiceCaller, not_found
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -156,7 +155,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
             raise invalid("dataset_id", "is required in the first message")
         found = await self._caller.call(self._store.datasets.get, dataset_id, tenant)
         if found is None:
-            raise dataset_not_found(dataset_id)
+            raise not_found("dataset", dataset_id)
         return found
 
     async def _append(self, dataset: DatasetRecord, content: bytes) -> DatasetRecord:
@@ -167,7 +166,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
         except DatasetOffsetError as error:
             raise _wrong_offset(dataset.id, error.received) from error
         if appended is None:
-            raise dataset_not_found(dataset.id)
+            raise not_found("dataset", dataset.id)
         return appended
 
     async def _complete(self, dataset: DatasetRecord) -> DatasetRecord:
@@ -182,7 +181,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
         try:
             await self._caller.exhaust(dataset.tenant, pieces())
         except KeyError:
-            raise dataset_not_found(dataset.id) from None
+            raise not_found("dataset", dataset.id) from None
         if digest.hexdigest() != dataset.id:
             await self._caller.call(self._store.datasets.delete, dataset.id, dataset.tenant)
             raise invalid(
@@ -190,7 +189,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
             )
         ready = await self._caller.call(self._store.datasets.set_ready, dataset.id, dataset.tenant)
         if ready is None:
-            raise dataset_not_found(dataset.id)
+            raise not_found("dataset", dataset.id)
         return ready
 
     def _describe(self, dataset: DatasetRecord) -> pb.UploadedDataset:

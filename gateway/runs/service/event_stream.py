@@ -11,9 +11,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, Event, RunRecord
-from gateway.runs.service.messages import describe, not_found, progress
+from gateway.runs.service.messages import describe, progress
 from gateway.runs.store import RunStore
-from gateway.runs.store_calls import ServiceCaller
+from gateway.runs.store_calls import ServiceCaller, not_found
 
 _POLL_SECONDS = 0.5
 _MAX_SILENT_SECONDS = 5.0
@@ -74,7 +74,7 @@ async def watch(
 def _first_step(run_id: str, tenant: str, cursor: int, store: RunStore) -> _Step | None:
     run = store.runs.get(run_id, tenant)
     if run is None:
-        raise not_found(run_id)
+        raise not_found("run", run_id)
     if run.state in ACTIVE:
         return _step(run_id, cursor, False, store)
     return _told(run, store.runs.events_after(run_id, 0, _MAX_EVENTS), cursor, False, store)

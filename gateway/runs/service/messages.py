@@ -14,7 +14,7 @@ from dramaturg.results.run_text import state_name
 from dramaturg.service.errors import ServiceError
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.store import RunStore
-from gateway.runs.store_calls import ServiceCaller
+from gateway.runs.store_calls import ServiceCaller, not_found
 
 RATE_SECONDS = 60.0
 """The period over which the throughput is measured."""
@@ -128,7 +128,7 @@ class RunLookup:
         """
         run = await self._caller.call(self._store.runs.get, run_id, tenant)
         if run is None:
-            raise not_found(run_id)
+            raise not_found("run", run_id)
         return run
 
     async def get(self, run_id: str, tenant: str) -> Run:
@@ -142,18 +142,8 @@ class RunLookup:
     def _get(self, run_id: str, tenant: str) -> Run:
         run = self._store.runs.get(run_id, tenant)
         if run is None:
-            raise not_found(run_id)
+            raise not_found("run", run_id)
         return describe_one(run, self._store)
-
-
-def not_found(run_id: str) -> ServiceError:
-    """The error of a run that does not exist or belongs to another tenant; callers cannot tell which."""
-    return ServiceError(
-        grpc.StatusCode.NOT_FOUND,
-        error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
-        f"run {run_id!r} does not exist",
-        metadata={"name": run_id},
-    )
 
 
 def wrong_state(run: RunRecord, wanted: str) -> ServiceError:
