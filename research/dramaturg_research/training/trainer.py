@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dramaturg_research.training.checkpoints import CheckpointMismatchError, Checkpoints
 from dramaturg_research.training.epochs import EpochBatches, JointBatches, PairBatches, require_window
 from dramaturg_research.training.evaluation import choose_threshold
-from dramaturg_research.training.optimizer import make_optimizer, training_step
 from dramaturg_research.training.progress import Progress
 from dramaturg_research.training.scripts import Script, ScriptFile, hold_out
 from services.edges.card import CardError, DataFacts, ModelCard, read_card, weights_digest
@@ -199,3 +198,44 @@ def training_versions() -> dict[str, str]:
             # E.g. dramaturg itself, run from a clone that is not installed.
             continue
     return versions
+
+
+_MAX_GRADIENT_NORM = 1.0
+
+
+def make_optimizer(encoder: EdgeEncoder, plan: TrainingPlan) -> Any:
+    """AdamW over the parameter groups of a model."""
+    import torch
+
+    groups = []
+    for module, rate in encoder.parameter_groups:
+        learnt = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        matrices = [parameter for parameter in learnt if parameter.ndim > 1]
+        vectors = [parameter for parameter in learnt if parameter.ndim <= 1]
+        groups += [
+            {"params": matrices, "weight_decay": plan.weight_decay, "rate": rate},
+            # No weight decay for biases and normalization scales.
+            {"params": vectors, "weight_decay": 0.0, "rate": rate},
+        ]
+    device = next(encoder.model.parameters()).device
+    return torch.optim.AdamW(groups, lr=plan.learning_rate, fused=device.type in {"cpu", "cuda"})
+
+
+def training_step(encoder: EdgeEncoder, optimizer: Any, loss: Any, rate: float) -> float:
+    """Runs one optimizer step and returns the batch's loss.
+
+    Args:
+        encoder: The encoder, in training mode.
+        optimizer: The result of ``make_optimizer``.
+        loss: A scalar tensor with gradients.
+        rate: The learning rate of this step.
+    """
+    import torch
+
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate"]
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(encoder.model.parameters(), _MAX_GRADIENT_NORM)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())

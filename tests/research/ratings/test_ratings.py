@@ -21,7 +21,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 )
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.cli.main import app
-from dramaturg_research.ratings.rating_sheet import COLUMNS
+from dramaturg_research.ratings.commands import COLUMNS
 
 
 def run(*arguments: object) -> Result:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import Grouping, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.graphs_pb2 import GRAPH_TASK_GENERATE, GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
@@ -34,7 +36,6 @@ from dramaturg_research.reproduction.proscript.sheets import (
     read_revisions,
 )
 from dramaturg_research.reproduction.proscript.tables import edit_cells
-from dramaturg_research.reproduction.shares import Counted, measure_shares
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -46,6 +47,7 @@ _PREFERENCES = ("better", "equal", "worse")
 _SHARE_DIGITS = 1
 _DIGITS = 2
 _BINS = {"0": 0, "1 to 3": 3, "4 to 6": 6, "7 to 9": 9, "10 to 12": 12, "13 and above": None}
+_GROUP, _CATEGORY, _UNIT = "group", "category", "unit"
 
 
 class _Votes(NamedTuple):
@@ -57,6 +59,15 @@ class _Votes(NamedTuple):
     """How often a script of the other approach is better, equal or worse."""
     note: str
     """The numbers of votes and pairs."""
+
+
+class _Item(NamedTuple):
+    """An item that has one category."""
+
+    group: str
+    category: str
+    unit: str = ""
+    """What it is of: items of one unit are not independent. Empty: a unit of its own."""
 
 
 async def _read_votes(service: GraphServiceAsyncStub, key_file: Path, sheets: Path) -> _Votes | None:
@@ -93,12 +104,12 @@ async def _add_figure_7(
     """Adds the majorities above those of the paper, which stand alone without votes."""
     results = (*_PREFERENCES, "undecided")
     majorities = [
-        Counted(other, name)
+        _Item(other, name)
         for other, one in (votes.counts.items() if votes is not None else ())
         for name in results
         for _ in range(getattr(one, name))
     ]
-    shares = await measure_shares(alignment, majorities, results)
+    shares = await _measure_shares(alignment, majorities, results)
     pairs_of = Counter(one.group for one in majorities)
     rows = [
         Row([words(other), count(pairs), *(percents(shares[other, one], _SHARE_DIGITS) for one in results)])
@@ -162,9 +173,9 @@ async def _add_revisions(
     if typed:
         made.tables.append(_examples(typed))
     made.tables.append(await _distribution(alignment, typed, approaches))
-    shares = await measure_shares(
+    shares = await _measure_shares(
         alignment,
-        [Counted(one.approach, _bin(one.measured.distance.distance), one.id) for one in revisions],
+        [_Item(one.approach, _bin(one.measured.distance.distance), one.id) for one in revisions],
         list(_BINS),
     )
     cells = {one: [percents(shares[one, name], _SHARE_DIGITS) for name in _BINS] for one in approaches}
@@ -260,12 +271,35 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+async def _measure_shares(
+    service: AlignmentServiceAsyncStub, items: Iterable[_Item], categories: Sequence[str]
+) -> Mapping[tuple[str, str], Estimate]:
+    """The share of each category among the items of a group, by group and category.
+
+    The interval is Wilson's, clustered by unit: a share is the accuracy of guessing the category always.
+
+    Raises:
+        grpc.aio.AioRpcError: The service failed.
+    """
+    request = MeasureAccuracyRequest(groupings=[Grouping(tags=[_GROUP, _CATEGORY])], cluster_tag=_UNIT)
+    for item in items:
+        for category in categories:
+            tags = {_GROUP: item.group, _CATEGORY: category}
+            if item.unit:
+                tags[_UNIT] = item.unit
+            request.items.add(gold=item.category, predicted=category, tags=tags)
+    if not request.items:
+        return {}
+    groups = (await service.MeasureAccuracy(request)).groups
+    return {(one.tags[_GROUP], one.tags[_CATEGORY]): one.accuracy for one in groups}
+
+
 async def _distribution(
     alignment: AlignmentServiceAsyncStub, typed: Sequence[Revision], approaches: Sequence[str]
 ) -> Table:
     """The shares of types beside those of the paper, which stand alone without a typed revision."""
-    named = [Counted(one.approach, kind, one.id) for one in typed for kind in one.types]
-    shares = await measure_shares(alignment, named, TYPES)
+    named = [_Item(one.approach, kind, one.id) for one in typed for kind in one.types]
+    shares = await _measure_shares(alignment, named, TYPES)
     counts = Counter(one.group for one in named)
     own_approaches = approaches if typed else ()
     rows: list[Row] = []

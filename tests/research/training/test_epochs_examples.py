@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dramaturg_research.training.examples import relation_of, sample_epoch
+from dramaturg_research.training.epochs import relation_of, sample_epoch
 from dramaturg_research.training.scripts import make_script
 from services.edges.order import Relation
 from services.edges.plan import Label

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg_research.training.batches import training_batches
+from dramaturg_research.training.epochs import training_batches
 
 lengths = st.lists(st.integers(1, 48), max_size=400)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dramaturg.datasets.sampling import draw
+from dramaturg_research.ratings.commands import draw
 
 
 def test_every_row_is_equally_likely() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from dramaturg.graphs.files import read_rows
 from dramaturg_research.training.checkpoints import CheckpointMismatchError
+from dramaturg_research.training.command import train_members
 from dramaturg_research.training.evaluation import choose_threshold
-from dramaturg_research.training.members import train_members
 from dramaturg_research.training.scripts import read_scripts
 from dramaturg_research.training.trainer import TrainingData
 from services.edges.card import ModelCard, member_folders, read_card
