@@ -181,17 +181,38 @@ class JudgeApp:
             async with open_channel(settings.embedding_target) as channel:
                 yield [spec.offline(EmbeddingServiceStub(channel))]
             return
-        library = PromptLibrary(spec.prompts, settings.prompts_dir, service=self.name)
-        async with open_channel(settings.generation_target) as channel:
-            asker = Asker(
-                GenerationServiceStub(channel),
-                model=settings.model,
-                max_output_tokens=settings.max_output_tokens,
-                temperature=settings.temperature,
-            )
-            contract = spec.llm(Model(asker, library, settings))
-            library.describe(contract.identity)
-            yield [replace(contract, models=asker)]
+        llm = spec.llm
+        async with open_model_contract(
+            settings, spec.prompts, lambda asker, library: llm(Model(asker, library, settings))
+        ) as contract:
+            yield [contract]
+
+
+@asynccontextmanager
+async def open_model_contract(
+    settings: AskerSettings, prompts: Path, make: Callable[[Asker, PromptLibrary], Contract]
+) -> AsyncIterator[Contract]:
+    """Opens the channel to GenerationService, yields a contract served by a model, and closes the channel.
+
+    Args:
+        settings: The settings of the calls; their section is the name of the service.
+        prompts: The folder of the service's prompts.
+        make: Makes the contract. Its identity then gets the prompts.
+
+    Raises:
+        PromptError: A prompt file cannot be used.
+    """
+    library = PromptLibrary(prompts, settings.prompts_dir, service=settings.section)
+    async with open_channel(settings.generation_target) as channel:
+        asker = Asker(
+            GenerationServiceStub(channel),
+            model=settings.model,
+            max_output_tokens=settings.max_output_tokens,
+            temperature=settings.temperature,
+        )
+        contract = make(asker, library)
+        library.describe(contract.identity)
+        yield replace(contract, models=asker)
 
 
 def criteria_spec(

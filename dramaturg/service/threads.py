@@ -432,6 +432,31 @@ async def until_cancelled(
         stopped.set()
 
 
+Checkpoint = Callable[[], None]
+"""Called between the parts of a computation. Raises StoppedError once the caller was cancelled."""
+
+
+async def with_checkpoint(
+    run: Callable[[Callable[[], Result]], Awaitable[Result]], work: Callable[[Checkpoint], Result]
+) -> Result:
+    """Runs a long computation in a thread, which ends at its next checkpoint after its caller is cancelled.
+
+    Args:
+        run: Runs a blocking call in a thread, for example ``asyncio.to_thread``.
+        work: The computation.
+    """
+
+    def start(is_stopped: IsStopped) -> Result:
+        def checkpoint() -> None:
+            if is_stopped():
+                raise StoppedError
+
+        checkpoint()
+        return work(checkpoint)
+
+    return await until_cancelled(run, start)
+
+
 MAX_INLINE_LENGTH = 16_000
 """The maximum length of a text that is parsed in the event loop, in characters. It takes under 50 ms."""
 THREADS = 2

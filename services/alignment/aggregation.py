@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse, special
 
+from dramaturg.service.threads import Checkpoint
 from services.alignment.bootstrap import Array, Index, gather
-from services.alignment.workers import Checkpoint
 
 MAX_DIAGNOSED = 100
 """The most annotators whose pairs are examined: those with the most items."""

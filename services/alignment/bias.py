@@ -15,12 +15,12 @@ from enum import Enum
 import numpy as np
 import scipy
 
+from dramaturg.service.threads import Checkpoint
 from services.alignment.bootstrap import Array, Resampling
 from services.alignment.comparison import paired
 from services.alignment.comparison.paired import gaffke
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
-from services.alignment.workers import Checkpoint
 
 MAX_GROUPS = 2000
 """The most groups of one answer."""

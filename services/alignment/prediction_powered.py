@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
+from dramaturg.service.threads import Checkpoint
 from services.alignment.bootstrap import Array, Index
 from services.alignment.estimates import EQUAL, Estimate, absent, clustered_proportion, share_of_variance
-from services.alignment.workers import Checkpoint
 
 PREDICTION_POWERED = "prediction-powered, student's t"
 PREDICTION_POWERED_SHARE = "prediction-powered, wilson"

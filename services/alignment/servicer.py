@@ -38,6 +38,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServi
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.threads import Checkpoint
 from services.alignment import bias, preference
 from services.alignment.accuracy import metrics as accuracy
 from services.alignment.accuracy.metrics import MAX_CELLS, MAX_ROWS
@@ -104,7 +105,7 @@ from services.alignment.text.metric import (
     TooManyTokensError,
 )
 from services.alignment.text.score import METRICS, chosen, score_texts, vector_metrics
-from services.alignment.workers import Checkpoint, Workers
+from services.alignment.workers import Workers
 
 Response = TypeVar("Response")
 

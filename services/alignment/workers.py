@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from dramaturg.service.threads import Checkpoint, with_checkpoint
 from services.alignment.errors import overloaded
 
 T = TypeVar("T")
-Checkpoint = Callable[[], None]
-"""Called between chunks of work; raises ``Abandoned`` after cancellation."""
-
-
-class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never reaches a caller)
-    """The call was cancelled or its deadline exceeded."""
 
 
 class Workers:
@@ -45,24 +39,14 @@ class Workers:
         """
         if self._taken >= self._limit:
             raise overloaded(self._limit)
-        abandoned = threading.Event()
+        return await with_checkpoint(self._in_thread, work)
 
-        def checkpoint() -> None:
-            if abandoned.is_set():
-                raise Abandoned
-
-        def start() -> T:
-            checkpoint()
-            return work(checkpoint)
-
+    async def _in_thread(self, call: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
-        future = self._executor.submit(start)
+        future = self._executor.submit(call)
         self._taken += 1
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
-        try:
-            return await asyncio.wrap_future(future)
-        finally:
-            abandoned.set()
+        return await asyncio.wrap_future(future)
 
     def _release(self) -> None:
         self._taken -= 1

@@ -1,16 +1,14 @@
-"""The role service: its thread, its client of the embedding service, its servicer, its wiring."""
+"""The role service: its client of the embedding service, its servicer, its wiring."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -20,7 +18,6 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
-from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.api.roles.v1 import role_service_pb2 as pb
 from dramaturg.api.roles.v1 import role_service_pb2_grpc
 from dramaturg.api.roles.v1 import role_service_pb2_grpc as pb_grpc
@@ -29,13 +26,14 @@ from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.provenance import sign
+from dramaturg.judge.spec import open_model_contract
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream
+from dramaturg.service.threads import ThreadPool, with_checkpoint
 from services.roles.clusters import (
     DEFAULT_EPS,
     DEFAULT_MIN_SAMPLES,
-    Checkpoint,
     Density,
     Plane,
     cluster,
@@ -47,41 +45,6 @@ from services.roles.settings import RoleSettings
 
 if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
-
-
-T = TypeVar("T")
-
-
-class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never reaches a caller)
-    """The call was cancelled or its deadline exceeded."""
-
-
-class Worker:
-    """Runs one computation at a time; concurrency would need more memory and save no time."""
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-
-    async def run(self, work: Callable[[Checkpoint], T]) -> T:
-        """Runs ``work`` in a thread; it calls the given checkpoint between its parts.
-
-        If this call is cancelled, the work stops at its next checkpoint, and the next work starts then.
-        """
-        async with self._turn:
-            abandoned = threading.Event()
-
-            def checkpoint() -> None:
-                if abandoned.is_set():
-                    raise Abandoned
-
-            thread = asyncio.create_task(asyncio.to_thread(work, checkpoint))
-            try:
-                return await asyncio.shield(thread)
-            except asyncio.CancelledError:
-                abandoned.set()
-                await asyncio.wait([thread])
-                thread.exception()
-                raise
 
 
 SERVICE = "embedding"
@@ -178,6 +141,7 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
     Args:
         generator: Generates them.
         embedder: Embeds them.
+        threads: One thread: computations at the same time would need more memory and save no time.
     """
 
     name: str = "llm-roles"
@@ -186,10 +150,10 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
     criteria: Sequence[str] = ()
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
-    def __init__(self, generator: RoleGenerator, embedder: Embedder) -> None:
+    def __init__(self, generator: RoleGenerator, embedder: Embedder, threads: ThreadPool) -> None:
         self._generator = generator
         self._embedder = embedder
-        self._worker = Worker()
+        self._threads = threads
 
     async def GenerateRoles(self, request: pb.GenerateRolesRequest, context: Any) -> pb.GenerateRolesResponse:
         del context
@@ -207,8 +171,10 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
             request.min_samples if request.HasField("min_samples") else DEFAULT_MIN_SAMPLES,
         )
         embedded = await self._embedder.embed([text_of(role) for role in request.roles])
-        clustering = await self._worker.run(partial(cluster, request.roles, embedded.vectors, density))
-        plane = await self._worker.run(lambda _: place(embedded.vectors))
+        clustering = await with_checkpoint(
+            self._threads, partial(cluster, request.roles, embedded.vectors, density)
+        )
+        plane = await self._threads(place, embedded.vectors)
         response = pb.ClusterRolesResponse(
             roles=[request.roles[index] for index in clustering.kept],
             clusters=[
@@ -267,21 +233,16 @@ class App:
             PromptError: A prompt file cannot be used.
         """
         settings = self._settings
-        library = PromptLibrary(PROMPTS, settings.prompts_dir, service=self.name)
-        async with (
-            open_channel(settings.generation_target) as generation,
-            open_channel(settings.embedding_target) as embedding,
-        ):
-            asker = Asker(
-                GenerationServiceStub(generation),
-                model=settings.model,
-                max_output_tokens=settings.max_output_tokens,
-                temperature=settings.temperature,
-            )
-            embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
-            contract = _contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))
-            library.describe(contract.identity)
-            yield [replace(contract, models=asker)]
+        with closing(ThreadPool(1)) as threads:
+            async with open_channel(settings.embedding_target) as embedding:
+                embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
+
+                def make(asker: Asker, library: PromptLibrary) -> Contract:
+                    generator = RoleGenerator(asker, library, settings.excerpts)
+                    return _contract(RoleServicer(generator, embedder, threads))
+
+                async with open_model_contract(settings, PROMPTS, make) as contract:
+                    yield [contract]
 
 
 def _contract(servicer: RoleServicer) -> Contract:

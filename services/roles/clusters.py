@@ -9,7 +9,7 @@ some 80 bytes each where all of them are edges: about 50 MB, however many points
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import svds
 
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
+from dramaturg.service.threads import Checkpoint
 
 AXES = 2
 """The number of components."""
@@ -86,8 +87,6 @@ def _eigenvectors(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 Floats: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.intp]
-Checkpoint: TypeAlias = Callable[[], None]
-"""Called between blocks; may raise to stop the work."""
 
 NOISE = -1
 """The label of a point in no cluster."""
@@ -119,7 +118,7 @@ def dbscan(vectors: Floats, density: Density, checkpoint: Checkpoint) -> Labels:
             within rounding of ``eps``, their order decides: for a result that does not depend on it, give
             them in an order of their own.
         density: The parameters.
-        checkpoint: See ``Checkpoint``.
+        checkpoint: Called between blocks.
 
     Returns:
         The label of each point: the clusters from 0, by their first core, or ``NOISE``.

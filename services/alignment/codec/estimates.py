@@ -13,10 +13,10 @@ from dramaturg.api.alignment.v1.correlation_pb2 import CorrelateScoresRequest
 from dramaturg.api.alignment.v1.prediction_powered_pb2 import EstimateMeansRequest
 from dramaturg.api.alignment.v1.preference_pb2 import MeasurePreferencesRequest
 from dramaturg.api.alignment.v1.ranking_pb2 import RankSystemsRequest
+from dramaturg.service.threads import Checkpoint
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate
-from services.alignment.workers import Checkpoint
 
 DEFAULT_LEVEL = 0.95
 """The level of intervals where the request names none."""

@@ -11,6 +11,7 @@ import numpy as np
 from dramaturg.api.alignment.v1 import accuracy_pb2, aggregation_pb2, agreement_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, AbstainReason
 from dramaturg.service.errors import Violation, invalid, invalid_fields
+from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.accuracy.metrics import ALL, Design, Group, Item, PolicyFigures, Subset
@@ -32,7 +33,6 @@ from services.alignment.codec.estimates import (
     encode_policy,
 )
 from services.alignment.errors import too_large
-from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000
 

@@ -19,6 +19,7 @@ from dramaturg.api.alignment.v1 import (
 )
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED
 from dramaturg.service.errors import Violation, invalid, invalid_fields
+from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bias import JudgedPair, PairBias, PreferenceExcess, Side, Text
 from services.alignment.bootstrap import Array, Index, cluster_codes, group_codes
@@ -37,7 +38,6 @@ from services.alignment.plan import Goal, cautious_error, fewest_units, units_ne
 from services.alignment.prediction_powered import Means, PredictionPoweredMean, Predictions
 from services.alignment.text.metric import TextPair
 from services.alignment.text.score import TextReport
-from services.alignment.workers import Checkpoint
 
 MAX_MEASURES = 200
 """The maximum number of distinct measures of a request; every two are compared."""

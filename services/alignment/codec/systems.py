@@ -9,6 +9,7 @@ import numpy as np
 
 from dramaturg.api.alignment.v1 import compare_pb2, preference_pb2, ranking_pb2
 from dramaturg.service.errors import Violation, invalid, invalid_fields
+from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes, group_codes
 from services.alignment.codec.estimates import (
@@ -23,7 +24,6 @@ from services.alignment.errors import too_large
 from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Adjustment, Pairs, Preferences
 from services.alignment.ranking import MAX_METHODS, RankedSystem, Ranking, Rows
 from services.alignment.ranking import Design as RankingDesign
-from services.alignment.workers import Checkpoint
 
 DEFAULT_PERMUTATIONS = 9999
 """How many permutations are drawn where the request names no number: with the one seen, 10,000."""

@@ -24,6 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from dramaturg.service.threads import Checkpoint
 from services.alignment.text.metric import (
     MAX_CHARACTERS,
     MAX_TOKEN_TEXTS,
@@ -40,7 +41,6 @@ from services.alignment.text.metric import (
     blank,
     cut_off,
 )
-from services.alignment.workers import Checkpoint
 
 _ROWS_AT_ONCE = 1024
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.threads import Checkpoint
 from services.alignment.text.bertscore import (
     BERTSCORE,
     GREEDY,
@@ -28,7 +29,6 @@ from services.alignment.text.metric import (
     blank,
     similarity,
 )
-from services.alignment.workers import Checkpoint
 
 if TYPE_CHECKING:
     from rouge_score.scoring import Score  # type: ignore[import-untyped]  # no stubs exist

@@ -3,11 +3,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 import pytest
 
 from dramaturg.service.auth.caller import current, on_behalf_of
-from dramaturg.service.threads import IsStopped, StoppedError, TenantThreads, until_cancelled
+from dramaturg.service.threads import (
+    Checkpoint,
+    IsStopped,
+    StoppedError,
+    TenantThreads,
+    ThreadPool,
+    until_cancelled,
+    with_checkpoint,
+)
 from dramaturg.testing import until
 
 
@@ -85,6 +94,30 @@ async def test_a_computation_ends_with_its_caller() -> None:
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     assert await asyncio.to_thread(ended.wait, 10)
+
+
+async def test_a_computation_ends_at_its_next_checkpoint_and_then_the_next_begins() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(checkpoint: Checkpoint) -> None:
+        begun.set()
+        try:
+            while True:
+                checkpoint()
+        except StoppedError:
+            ended.set()
+            raise
+
+    with closing(ThreadPool(1)) as thread:
+        first = asyncio.create_task(with_checkpoint(thread, endless))
+        assert await asyncio.to_thread(begun.wait, 10)
+        second = asyncio.create_task(with_checkpoint(thread, lambda checkpoint: ended.is_set()))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await second is True
+        with pytest.raises(ValueError, match="invalid literal"):
+            await with_checkpoint(thread, lambda checkpoint: int("x"))
 
 
 async def test_a_share_ends_with_its_last_call(threads: TenantThreads) -> None:

@@ -18,11 +18,12 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED, ABSTAIN_
 from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Contract
+from dramaturg.service.threads import Checkpoint, StoppedError
 from dramaturg.testing import serve
 from services.alignment import servicer
 from services.alignment.bootstrap import Resampling
 from services.alignment.text.bertscore import BERTSCORE, GREEDY
-from services.alignment.workers import Abandoned, Checkpoint, Workers
+from services.alignment.workers import Workers
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -319,7 +320,7 @@ class Endless:
             while True:
                 checkpoint()
                 time.sleep(0.001)
-        except Abandoned:
+        except StoppedError:
             self.stopped.set()
             raise
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from dramaturg.service.threads import StoppedError
 from services.alignment.bootstrap import Resampling
 from services.alignment.correlation import coefficients
 from services.alignment.correlation.coefficients import ScorePairs, dominated, influences, williams_test
 from services.alignment.correlation.measure import Correlations, Levels, Series, correlate
-from services.alignment.workers import Abandoned
 
 Array = NDArray[np.float64]
 
@@ -241,10 +241,10 @@ def test_the_work_can_be_ended_between_chunks() -> None:
         nonlocal passed
         passed += 1
         if passed > 3:
-            raise Abandoned
+            raise StoppedError
 
     series = {name: Series(np.arange(300), measure) for name in "abc"}
-    with pytest.raises(Abandoned):
+    with pytest.raises(StoppedError):
         correlate(human, series, Resampling(20_000, 1, 0.95, checkpoint))
     assert passed == 4
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dramaturg.service.channel import open_channel
+from dramaturg.service.threads import Checkpoint
 from dramaturg.testing import serve
 from services.alignment.servicer import RemoteEmbedder
 from services.alignment.text.bertscore import BERTSCORE, BertScoreOptions, bertscore
 from services.alignment.text.metric import Embedded, EmbeddedTokens, TextPair, Undefined
-from services.alignment.workers import Checkpoint
 from tests.support.embedding import WarmApp
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dramaturg.service.threads import Checkpoint
 from services.alignment.text import bertscore
 from services.alignment.text.bertscore import GREEDY, GreedyMatching, greedy_matching, match
 from services.alignment.text.metric import (
@@ -21,7 +22,6 @@ from services.alignment.text.metric import (
     TooManyTokensError,
     Undefined,
 )
-from services.alignment.workers import Checkpoint
 
 
 def no_checkpoint() -> None:
