@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from pydantic import Field
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
+from dramaturg.judge.provenance import sign
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.settings import Settings
@@ -149,18 +148,17 @@ class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
         version: The version that answers give.
     """
 
+    name = NAME
+
     def __init__(self, predictor: Predictor, version: str) -> None:
+        self.version = version
         self._predictor = predictor
-        self._version = version
 
     async def PredictEdges(self, request: pb.PredictEdgesRequest, context: object) -> pb.PredictEdgesResponse:
         del context
         started = time.perf_counter()
         question = _decode(request)
         response = pb.PredictEdgesResponse(method=pb.EDGE_METHOD_PAIRWISE, dropped=question.dropped)
-        response.provenance.CopyFrom(
-            Provenance(name=NAME, version=self._version, contract=DESCRIPTOR.full_name)
-        )
         if len(question.ids) < 2:
             response.abstain_reason = verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
         else:
@@ -171,7 +169,7 @@ class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
             except WindowError as problem:
                 raise invalid("events", problem.description) from problem
             _encode(prediction, question, response)
-        response.provenance.latency.CopyFrom(_duration(time.perf_counter() - started))
+        sign(response.provenance, self, DESCRIPTOR.full_name, started=started)
         return response
 
 
@@ -236,12 +234,6 @@ def _weights_missing(missing: ModelMissingError) -> ServiceError:
         str(missing),
         metadata={"command": missing.command},
     )
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
 
 
 logger = logging.getLogger(__name__)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import grpc
 import typer
 
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
@@ -26,8 +24,8 @@ from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.dialogues import KIND_NAMES
+from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.near_duplicates import BY_MEANING, BY_WORDS, find_duplicates
 from dramaturg_research.tasks.simulation_tasks import COLUMNS, same_name, sheet_row, task_requests, task_row
 
@@ -124,24 +122,19 @@ async def _write(
     timeout: float,
 ) -> tuple[Mapping[str, WriteSimulationTaskResponse], Mapping[str, str], str, Sequence[str]]:
     """The answers and the repeated tasks by id; why new tasks are compared by their words only, and which."""
-    slots = asyncio.Semaphore(concurrency)
     async with gateway(target, ["author", "embedding"]) as address, open_channel(address) as channel:
         author = AuthoringServiceStub(channel)
 
         async def ask(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResponse:
-            async with slots:
-                try:
-                    answer = await author.WriteSimulationTask(request, timeout=timeout)
-                except grpc.aio.AioRpcError as failure:
-                    error = from_rpc_error(failure)
-                    return WriteSimulationTaskResponse(failure=f"{error.code.name}: {error.message}")
+            answer = await author.WriteSimulationTask(request, timeout=timeout)
             if not answer.failure and not answer.HasField("task"):
                 answer.failure = "there is no task"
             return answer
 
-        async with asyncio.TaskGroup() as group:
-            pending = {name: group.create_task(ask(request)) for name, request in asked.items()}
-        answers = {name: task.result() for name, task in pending.items()}
+        written = await call_each(
+            asked.values(), ask, lambda why: WriteSimulationTaskResponse(failure=why), concurrency
+        )
+        answers = dict(zip(asked, written, strict=True))
         made = [name for name, answer in answers.items() if not answer.failure]
         for name in made:
             answers[name].task.id = name
