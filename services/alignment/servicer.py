@@ -1,9 +1,10 @@
-"""Servicer of AlignmentService, and its client of EmbeddingService."""
+"""Servicer of AlignmentService, its threads, and its client of EmbeddingService."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServi
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.service.threads import Checkpoint
+from dramaturg.service.threads import Checkpoint, with_checkpoint
 from services.alignment import bias, preference
 from services.alignment.accuracy import metrics as accuracy
 from services.alignment.accuracy.metrics import MAX_CELLS, MAX_ROWS
@@ -92,6 +93,7 @@ from services.alignment.codec.systems import (
 )
 from services.alignment.comparison.compare import MAX_COMPARISONS, compare
 from services.alignment.correlation.measure import correlate
+from services.alignment.errors import overloaded
 from services.alignment.prediction_powered import estimate_means
 from services.alignment.preference import MAX_RATED_SYSTEMS
 from services.alignment.ranking import MAX_METHODS, MAX_SYSTEMS, rank
@@ -105,7 +107,6 @@ from services.alignment.text.metric import (
     TooManyTokensError,
 )
 from services.alignment.text.score import METRICS, chosen, score_texts, vector_metrics
-from services.alignment.workers import Workers
 
 Response = TypeVar("Response")
 
@@ -177,6 +178,50 @@ def _matrix(text: TokenEmbeddings, dimension: int) -> Matrix:
 def _require(met: bool, what: str, texts: Sequence[str]) -> None:
     if not met:
         raise EmbeddingError(f"EmbeddingService gave {what} texts instead of {len(texts)}")
+
+
+class Workers:
+    """A bounded pool of threads.
+
+    Threads suffice: numpy and scipy release the interpreter lock in long operations, and large requests need
+    not be copied to another process.
+
+    Args:
+        workers: The maximum number of concurrent functions.
+        waiting: The maximum number of waiting functions; further ones are refused.
+    """
+
+    def __init__(self, workers: int, waiting: int) -> None:
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="alignment")
+        self._limit = workers + waiting
+        self._taken = 0
+
+    async def run(self, work: Callable[[Checkpoint], Response]) -> Response:
+        """Runs ``work`` in a thread; it calls the given checkpoint between chunks.
+
+        If this call is cancelled, the work stops at its next checkpoint and then releases its thread.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED): the queue is full.
+        """
+        if self._taken >= self._limit:
+            raise overloaded(self._limit)
+        return await with_checkpoint(self._in_thread, work)
+
+    async def _in_thread(self, call: Callable[[], Response]) -> Response:
+        loop = asyncio.get_running_loop()
+        future = self._executor.submit(call)
+        self._taken += 1
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
+        return await asyncio.wrap_future(future)
+
+    def _release(self) -> None:
+        self._taken -= 1
+
+    async def close(self) -> None:
+        """Waits for running work to end."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._executor.shutdown)
 
 
 class AlignmentServicer(AlignmentServiceServicer):

@@ -22,8 +22,8 @@ from dramaturg.service.threads import Checkpoint, StoppedError
 from dramaturg.testing import serve
 from services.alignment import servicer
 from services.alignment.bootstrap import Resampling
+from services.alignment.servicer import Workers
 from services.alignment.text.bertscore import BERTSCORE, GREEDY
-from services.alignment.workers import Workers
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
