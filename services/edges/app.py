@@ -21,6 +21,7 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from dramaturg.judge.provenance import sign
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
@@ -133,9 +134,6 @@ DESCRIPTOR = pb.DESCRIPTOR.services_by_name["EdgeService"]
 NAME = "trained-edges"
 """The implementation's name."""
 PROBABILITY_SOURCE = "classifier"
-
-MAX_ID_LENGTH, MAX_TEXT_LENGTH = 200, 20_000
-"""In code points (``graph.v1.Event``)."""
 
 _METHODS = (pb.EDGE_METHOD_UNSPECIFIED, pb.EDGE_METHOD_PAIRWISE)
 

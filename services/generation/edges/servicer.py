@@ -8,6 +8,7 @@ from typing import Any
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, Signature
@@ -16,9 +17,6 @@ from services.generation.edges.prediction import EndToEndPredictor, PairwisePred
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["EdgeService"]
 NAME = "llm-edges"
 """The implementation's name."""
-
-_MAX_ID, _MAX_TEXT = 200, 20_000
-"""The maximum length in code points (``graph.v1.Event``)."""
 
 
 class EdgeServicer(pb_grpc.EdgeServiceServicer):
@@ -55,8 +53,10 @@ def _violations(events: Sequence[Event]) -> Iterator[Violation]:
             yield Violation(f"events[{index}].id", "is required")
         elif event.id in seen:
             yield Violation(f"events[{index}].id", f"is {event.id!r}, like that of an event before it")
-        elif len(event.id) > _MAX_ID:
-            yield Violation(f"events[{index}].id", f"has {len(event.id)} characters; at most {_MAX_ID}")
-        if len(event.text) > _MAX_TEXT:
-            yield Violation(f"events[{index}].text", f"has {len(event.text)} characters; at most {_MAX_TEXT}")
+        elif len(event.id) > MAX_ID_LENGTH:
+            yield Violation(f"events[{index}].id", f"has {len(event.id)} characters; at most {MAX_ID_LENGTH}")
+        if len(event.text) > MAX_TEXT_LENGTH:
+            yield Violation(
+                f"events[{index}].text", f"has {len(event.text)} characters; at most {MAX_TEXT_LENGTH}"
+            )
         seen.add(event.id)
