@@ -144,8 +144,8 @@ class Calls:
         return await answer(method(request, metadata=self._metadata, timeout=CALL_SECONDS))
 
     def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any]:
-        """The responses of a streaming call, which begins at once. Close it."""
-        return stream(method(request, metadata=self._metadata))
+        """The responses of a streaming call, which begins with the first one asked for. Close it."""
+        return stream(partial(method, metadata=self._metadata), request, None)
 
 
 @dataclass(frozen=True)
