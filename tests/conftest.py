@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -77,14 +78,21 @@ def shared_browser() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def _data_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One path for each test. Few tests write there, and to make a folder looks through all made before."""
+    folder = tmp_path_factory.mktemp("data-homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, _data_homes: Iterator[Path]) -> None:
     """Hides the developer's providers, settings and ledger from the tests."""
     for name in list(os.environ):
         if name.startswith(("DRAMATURG_", "OPENAI_", "OTEL_")) and name not in TEST_VARIABLES:
             monkeypatch.delenv(name)
     monkeypatch.delenv("MODEL", raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(next(_data_homes)))
     # A process has one engine of runs, and most tests of a gateway do not need it.
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "false")
     # A process takes a second to start.

@@ -171,12 +171,13 @@ async def test_the_same_command_goes_on_and_buys_nothing_twice(
         answered[prompt] += 1
         return approve(body)
 
-    file, out, data = rows(tmp_path), tmp_path / "out", tmp_path / "xdg" / "dramaturg"
+    file, out, data = rows(tmp_path), tmp_path / "out", tmp_path / "data" / "dramaturg"
     command = ("eval", "--kind", "scripts", file, "--out", out, "--concurrency", "1", "--json")
     async with OpenAIServer(answer) as server:
         environment = {
             "OPENAI_BASE_URL": server.base_url,
             "DRAMATURG_GENERATION_LEDGER": str(tmp_path / "ledger.sqlite3"),
+            "XDG_DATA_HOME": str(tmp_path / "data"),
         }
         async with start(*command, environment=environment) as process:
             await until(is_slow.is_set, 60)
