@@ -16,7 +16,7 @@ import pytest
 from tests.support.drawn import drawn_bars
 from tests.support.openai_server import Answer, Body
 from tests.support.recounts import check_mean, draw, shown
-from tests.support.reproductions import read_csv, reproduce, reproduce_with
+from tests.support.reproductions import check_outputs, read_csv, reproduce, reproduce_with
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,7 +84,8 @@ class Models:
 
     def __init__(self, scripts: Iterable[Script]) -> None:
         self._by_text = {one.texts: one for one in scripts}
-        self.usable = Counter[tuple[int, str]]()
+        self.usable = Counter[tuple[object, ...]]()
+        """The requests with an answer of use."""
 
     @staticmethod
     def refuses(script: int, model: str) -> bool:
@@ -129,6 +130,12 @@ class Models:
         return {("1", "2"): "win", ("2", "1"): "lose"}.get(said, "tie")
 
     def __call__(self, body: Body) -> Answer:
+        answer = self._answer(body)
+        if body["model"] == "judge":
+            self.usable[tuple(shown(body))] += answer.text.startswith("{")
+        return answer
+
+    def _answer(self, body: Body) -> Answer:
         texts = shown(body)
         if body["model"] != "judge":
             script, model = self._by_text[tuple(texts)].id, body["model"]
@@ -168,7 +175,8 @@ class Reproduced:
             models, "simulbench", folder, self.out, *options, "--judge-model", "judge"
         )
         assert finished.code == 0, finished.err
-        # The second run has the replies of the first one.
+        check_outputs(self.out, "simulbench")
+        # The second run has the replies of the first one. No answer of use is bought twice.
         assert max(models.usable.values()) == 1
 
 
@@ -202,6 +210,7 @@ def test_table_4_and_its_figures_have_the_means_of_the_ratings(reproduced: Repro
             means[column].append(statistics.fmean(known))
             assert column != "All" or len(known) < len(ratings)
             check_mean(table[model], column, known, (1, 10), of=len(ratings))
+    assert table["GPT-4o (paper)"]["All"] == "8.59"
     for figure, columns in (
         ("figure-2", ("All", "Hard")),
         ("figure-3a", ("Simulation Type: State-less", "Simulation Type: State-ful")),
@@ -240,6 +249,7 @@ def test_table_1_has_the_shares_of_the_pairs_of_the_three_best(reproduced: Repro
             scale = (min(0, *points.values()), 1)
             check_mean(row, column, values, scale, of=len(said), unit=100)
         assert row["n"] == str(judged)
+    assert table["GPT-4o v.s. Llama-3-70B-Chat (paper)"]["Win - Lose"] == "4.0"
 
 
 @pytest.mark.parametrize(("name", "hard"), [("table-2", True), ("table-2-all", False)])
@@ -267,6 +277,7 @@ def test_table_2_has_the_tasks_of_the_highest_and_the_lowest_mean(
         assert set(by_task) == set(means)
         for task, one_row in by_task.items():
             check_mean(one_row, "Mean rating", ratings[task], (1, 10), of=asked[task])
+    assert table["Simplest"]["Stateless Tasks: paper"].startswith("Educational Content Creator")
 
 
 @pytest.mark.parametrize("part", ["LastOnly", "FirstChan"])
