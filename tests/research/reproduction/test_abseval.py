@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,7 +33,6 @@ from tests.support.scripted_model import decide
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
-LIMIT = 12
 CRITERIA = {
     "NM": "no_missing_steps",
     "NR": "no_redundant_steps",
@@ -47,15 +45,6 @@ CRITERIA = {
 MODELS = ("tiny-7b", "big-70B-chat")
 TOKEN = re.compile(r"token(\w{12})")
 UNNUMBERED = re.compile(r"^\d+\.\s*")
-SIZES = {"7b": MODELS[0], "70b": MODELS[1]}
-FAULTS = {
-    "Missing steps": "NM",
-    "Redundant steps": "NR",
-    "Duplicate steps": "ND",
-    "Satisfy Constraint": "SC",
-    "Complete": "CG",
-    "Step order": "OC",
-}
 
 
 def token(model: str, goal: str) -> str:
@@ -66,37 +55,6 @@ def token(model: str, goal: str) -> str:
 def passes(criterion: str, word: str, single: bool) -> bool:
     draw = hashlib.sha256(f"{criterion}/{word}/{single}".encode()).digest()[0]
     return draw >= (150 if criterion == "no_missing_steps" else 70)
-
-
-def false_alarm(criterion: str, goal: str) -> bool:
-    """Whether a script of the data fails without a fault."""
-    return not passes(criterion, normalized(goal), False)
-
-
-def passes_released(criterion: str, goal: str, original: list[str], shown: list[str]) -> bool:
-    """The verdict on a script of the data, which compares it with the unchanged one."""
-    before, now = Counter(original), Counter(shown)
-    fault = {
-        "no_missing_steps": bool(before - now),
-        "no_redundant_steps": bool(now.keys() - before.keys()),
-        "no_duplicate_steps": any(now[step] > max(1, before[step]) for step in now),
-        "completes_goal": 2 * (before & now).total() < len(original),
-        "order_correct": shown != original,
-    }
-    return not (fault.get(criterion, False) or false_alarm(criterion, goal))
-
-
-def detections(category: str, steps: int, alarm: bool) -> list[bool]:
-    """Whether the verdicts above detect the fault of each rule in a script with this number of steps."""
-    return {
-        "Missing steps": [True],
-        "Redundant steps": [True],
-        "Duplicate steps": [True, alarm],
-        "Satisfy Constraint": [alarm],
-        # The half of an even number of steps is half of the script.
-        "Complete": [alarm or steps % 2 == 1, True],
-        "Step order": [True, True],
-    }[category]
 
 
 class ScriptedModels:
@@ -121,164 +79,20 @@ class ScriptedModels:
         question = body["messages"][1]["content"]
         shown = re.search(r"\[BEGIN candidate\b.*?\[END candidate\b", question, re.DOTALL)
         assert shown is not None
-        words = set(TOKEN.findall(shown[0]))
-        about = re.search(r"\[BEGIN goal \w+\]\n(.*)\n", question)
-        assert about is not None
-        steps = [normalized(step) for step in re.findall(r"^Step \d+: (.*)$", shown[0], re.MULTILINE)]
+        (word,) = set(TOKEN.findall(shown[0]))
         single = set(CRITERIA.values()) <= schema.keys()
         answer: dict[str, Any] = {}
         for name, shape in schema.items():
             if name in CRITERIA.values():
-                if words:
-                    (word,) = words
-                    passed = passes(name, word, single)
-                else:
-                    original = [normalized(UNNUMBERED.sub("", step)) for step in self._released[about[1]]]
-                    passed = passes_released(name, about[1], original, steps)
+                passed = passes(name, word, single)
                 answer[name] = decide(passed, shape["properties"], question, shown[0])
             else:
                 answer[name] = smallest_instance(shape)
         return json.dumps(answer)
 
 
-def by_people(goal: str, model: str, short: str) -> bool:
-    """Whether people pass a script by a criterion."""
-    return passes(CRITERIA[short], token(model, f"people {goal}"), False)
-
-
-def rate(goals: list[str], model: str, criterion: str, *, single: bool = False) -> float:
-    return fmean(passes(CRITERIA[criterion], token(model, goal), single) for goal in goals)
-
-
-@pytest.mark.slow
-def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_path: Path) -> None:
-    lines = (data_dir / "coscript" / "test_data.json").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    drawn = [rows[index * len(rows) // LIMIT] for index in range(LIMIT)]
-    released = {row["Specific Goal"].strip(): row["Script"] for row in drawn}
-    kept = list(released)
-    options = [option for model in MODELS for option in ("--model", model)]
-    # The judges of both mechanisms are named, and no row has judges of the other one.
-    options += ["--limit", str(LIMIT), "--ablations", "--perturbations", "--judge-model", "judge"]
-    labels = {
-        (str(row["id"]), model, short): by_people(row["Specific Goal"], model, short)
-        for row in drawn
-        for model in MODELS
-        for short in CRITERIA
-    }
-    with (tmp_path / "labels.csv").open("w") as file:
-        file.write("item,criterion,annotator,label\n")
-        for (task, model, short), good in labels.items():
-            file.write(f"{task}/{model},{CRITERIA[short]},x,{'PASS' if good else 'FAIL'}\n")
-    options += ["--labels", str(tmp_path / "labels.csv")]
-    finished, server = reproduce_with(
-        ScriptedModels(released),
-        "abseval",
-        data_dir,
-        tmp_path / "out",
-        *options,
-    )
-    assert finished.code == 0, finished.err
-    check_outputs(tmp_path / "out", "abseval")
-    table = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "table-5.csv")}
-    means = {}
-    for model in MODELS:
-        expected = [rate(kept, model, short) for short in CRITERIA]
-        shown = [float(table[model][short]) for short in CRITERIA]
-        assert shown == pytest.approx(expected, abs=1e-9), model
-        means[model] = fmean(expected)
-    best, other = sorted(MODELS, key=lambda model: -means[model])
-    assert means[best] > means[other]
-    assert (table[best]["Rank"], table[other]["Rank"]) == ("1.0", "2.0")
-    # Each criterion has a verdict on each script, so that both means are one.
-    assert (table[best]["Pooled rank"], table[other]["Pooled rank"]) == ("1", "2")
-    assert [table[model]["Size"] for model in MODELS] == ["7B", "70B"]
-    pooled = [fmean(rate(kept, model, short) for model in MODELS) for short in CRITERIA]
-    assert [float(table["ALL"][short]) for short in CRITERIA] == pytest.approx(pooled, abs=1e-9)
-    ranks = {row["Model Name"]: row for row in read_csv(tmp_path / "out" / "figure-6.csv")}
-    singles = {model: fmean(rate(kept, model, short, single=True) for short in CRITERIA) for model in MODELS}
-    assert (singles[best] > singles[other]) == (ranks[best]["single-judge"] < ranks[other]["single-judge"])
-    assert [float(ranks[model]["agents"]) for model in (best, other)] == [1, 2]
-    # The second model adds the script of the data.
-    for metric in ("rouge-1", "rouge-2", "rouge-l", "bertscore"):
-        assert [ranks[model][metric] for model in MODELS] == ["2.0", "1.0"], metric
-    variants = {row["Variant"]: row for row in read_csv(tmp_path / "out" / "ablations.csv")}
-    for short, criterion in CRITERIA.items():
-        words = [token(model, goal) for model in MODELS for goal in kept]
-        agreed = fmean(passes(criterion, word, False) == passes(criterion, word, True) for word in words)
-        shown_agreement = variants["single-judge"][f"agreement with base: {short}"]
-        assert float(shown_agreement) == pytest.approx(agreed, abs=1e-9), short
-        assert float(variants["direct-gold-answer"][f"agreement with base: {short}"]) == 1
-        single_rate = fmean(rate(kept, model, short, single=True) for model in MODELS)
-        assert float(variants["single-judge"][f"share that meets: {short}"]) == pytest.approx(single_rate)
-    # Accuracy against people, who pass what by_people says.
-    accuracies = {
-        single: {
-            short: fmean(
-                passes(CRITERIA[short], token(model, row["Specific Goal"].strip()), single)
-                == labels[str(row["id"]), model, short]
-                for row in drawn
-                for model in MODELS
-            )
-            for short in CRITERIA
-        }
-        for single in (False, True)
-    }
-    errors = {row["Mechanism"]: row for row in read_csv(tmp_path / "out" / "table-2.csv")[:2]}
-    for mechanism, single in (("ABSEval", False), ("Single-LLM", True)):
-        assert errors[mechanism]["LLM"] == "judge"
-        assert float(errors[mechanism]["MSE"]) == pytest.approx(1 - fmean(accuracies[single].values()))
-        assert errors[mechanism]["n"] == str(LIMIT * len(MODELS) * len(CRITERIA))
-    sources = {row["Gold answer generation"]: row for row in read_csv(tmp_path / "out" / "table-3.csv")}
-    for source in ("Answer Synthesize (this run)", "the judge alone (this run)"):
-        for short in ("NM", "NR", "ND"):
-            assert float(sources[source][short]) == pytest.approx(accuracies[False][short]), (source, short)
-    assert sources["Answer Synthesize (paper)"]["NM"] == "0.895"
-    people = {row["Variant"]: row for row in read_csv(tmp_path / "out" / "ablations-people.csv")}
-    for short in CRITERIA:
-        assert float(people["base"][short]) == pytest.approx(accuracies[False][short])
-        assert float(people["single-judge"][short]) == pytest.approx(accuracies[True][short])
-    # Figure 4 has one judge with and without a gold answer.
-    figure_4 = (tmp_path / "out" / "figure-4-people.svg").read_text()
-    assert "single-judge-with-gold-answer" in figure_4
-    assert "no-gold-answer" not in figure_4.replace("with-gold-answer", "")
-    by_size = {row["Size"]: row for row in read_csv(tmp_path / "out" / "figure-5.csv")}
-    assert {size: row["Models"] for size, row in by_size.items()} == {**SIZES, "13b": "none", "40b": "none"}
-    for short in CRITERIA:
-        for size, model in SIZES.items():
-            assert float(by_size[size][short]) == pytest.approx(rate(kept, model, short), abs=1e-9)
-    assert by_size["40b"]["NM (paper)"] == "0.09"
-    by_steps = read_csv(tmp_path / "out" / "figure-12.csv")
-    steps = sorted([3] * LIMIT + [3 + len(script) for script in released.values()])
-    assert by_steps[0]["Steps"] == "3"
-    assert int(by_steps[0]["Scripts"]) == steps.count(3)
-    assert sum(int(row["Scripts"]) for row in by_steps) == len(steps)
-    assert float(by_steps[0]["Order Correct"]) == pytest.approx(rate(kept, MODELS[0], "OC"))
-    faults = {row["Perturbations category"]: row for row in read_csv(tmp_path / "out" / "table-4.csv")}
-    for category, short in FAULTS.items():
-        alarms = {goal: false_alarm(CRITERIA[short], goal) for goal in kept}
-        found = {goal: detections(category, len(released[goal]), alarms[goal]) for goal in kept}
-        detected = [one for goal in kept for one in found[goal]]
-        passed_before = [one for goal in kept if not alarms[goal] for one in found[goal]]
-        row = faults[category]
-        assert float(row["Acc."]) == pytest.approx(fmean(detected), abs=1e-9), category
-        assert int(row["Scripts"]) == len(detected), category
-        assert float(row["Acc. if passed unchanged"]) == pytest.approx(fmean(passed_before)), category
-        assert float(row["False alarms"]) == pytest.approx(fmean(alarms.values()), abs=1e-9), category
-    printed = [float(row["Acc. (paper)"]) for row in faults.values()]
-    assert printed == [0.84, 0.96, 0.96, 0.85, 0.92, 0.84]
-    # Each model writes a script for a task once, for both mechanisms.
-    writings = [one for one in server.requests if "response_format" not in one.body]
-    assert len(writings) == LIMIT * len(MODELS)
-    # A gold answer is made once of all scripts of a task, by which faults are judged, and once directly.
-    synthesized = [one for one in server.bodies if "considerations" in str(one.get("response_format"))]
-    assert len(synthesized) == 2 * LIMIT
-    note = f"The gold answer of {LIMIT} of {LIMIT} scripts is that of the run"
-    assert note in (tmp_path / "out" / "table-4.md").read_text()
-    assert set(server.calls.values()) == {1}
-    assert {"figure-6.svg", "figure-9.svg", "figure-10.png", "figure-11-nm.svg", "figure-12.svg"} <= {
-        file.name for file in (tmp_path / "out").iterdir()
-    }
+def rate(goals: list[str], model: str, criterion: str) -> float:
+    return fmean(passes(CRITERIA[criterion], token(model, goal), False) for goal in goals)
 
 
 @pytest.mark.slow

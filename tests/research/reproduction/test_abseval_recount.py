@@ -18,7 +18,7 @@ from scipy import stats
 from tests.support.drawn import drawn_bars, drawn_cells, drawn_intervals, drawn_lines
 from tests.support.openai_server import Answer, Body
 from tests.support.recounts import check_mean, draw, shown, student
-from tests.support.reproductions import read_csv, reproduce_with
+from tests.support.reproductions import check_outputs, read_csv, reproduce_with
 
 pytestmark = pytest.mark.timeout(540)
 
@@ -26,6 +26,10 @@ TASKS = 24
 TOPICS = ("Health", "Pets and Animals", "Home and Garden")
 MODELS = {"llama-7b": "7b", "vicuna-13b": "13b", "mixtral-8x7b": "40b", "qwen-72b": "70b", "llama-70b": "70b"}
 """The models with their sizes in Figure 5."""
+KEPT = {"llama-7b": 500, "vicuna-13b": 300, "mixtral-8x7b": 700, "qwen-72b": 900, "llama-70b": 100}
+"""How much of the reference the scripts of each model have, in thousandths."""
+PAPER = {"7b": 0.11, "13b": 0.12, "40b": 0.13, "70b": 0.14}
+"""The paper's rate of each size by each criterion in Figure 5."""
 CRITERIA = {
     "NM": "no_missing_steps",
     "NR": "no_redundant_steps",
@@ -64,7 +68,7 @@ def reference(task: int) -> list[str]:
 
 
 def write_tasks(file: Path) -> None:
-    """Writes the tasks in the form of CoScript."""
+    """Writes the tasks in the form of CoScript. After each comes one that a limit leaves out."""
     file.parent.mkdir(parents=True)
     with file.open("w") as opened:
         for task in range(TASKS):
@@ -76,7 +80,31 @@ def write_tasks(file: Path) -> None:
                 "Script": [f"{place}. {step}" for place, step in enumerate(reference(task), start=1)],
                 "Category": topic(task),
             }
-            opened.write(json.dumps(row) + "\n")
+            other = {
+                "id": f"other {task}",
+                "Abstract Goal": "Stay",
+                "Specific Goal": f"Stay {task} without a key",
+                "Script": [
+                    f"{place}. Stay at place {letter}." for place, letter in enumerate("ABCDEF", start=1)
+                ],
+                "Category": "Rest",
+            }
+            opened.write(json.dumps(row) + "\n" + json.dumps(row | other) + "\n")
+
+
+def write_recovered(folder: Path) -> None:
+    """Writes values of the paper's figures in the form in which they were recovered."""
+    rates, sizes = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], list(PAPER.values())
+    figures = {
+        "fig6_line_plot.svg": {"metrics": list(CRITERIA), "ABSEval": rates, "Single Agent": rates},
+        "fig4_radar_gold_answer.svg": {"with gold": rates, "without gold": rates},
+        "fig_pie_topics": {"Health": 3, "total": 3},
+        "fig5_heat_size_by_metric": {"order": list(PAPER), **dict.fromkeys(CRITERIA, sizes)},
+    }
+    folder.mkdir()
+    (folder / "fig6_fig4_recovered.json").write_text(json.dumps(figures))
+    topics = {name: {"llama-7b": 0.5} for name in TOPICS}
+    (folder / "fig9_heatmap_topic_by_model_recovered.json").write_text(json.dumps(topics))
 
 
 def fate(task: int, model: str) -> str:
@@ -87,7 +115,7 @@ def fate(task: int, model: str) -> str:
 
 def script(task: int, model: str) -> list[str]:
     """The steps that a model writes: some of the reference in their order, and own ones."""
-    kept = [step for step in reference(task) if draw("kept", step, model) < 500]
+    kept = [step for step in reference(task) if draw("kept", step, model) < KEPT[model]]
     return [f"Begin as {model} with goal {task}.", *kept, *["Look around."] * (draw("more", task, model) % 3)]
 
 
@@ -194,6 +222,7 @@ class Reproduced:
     def __init__(self, folder: Path) -> None:
         self.out = folder / "out"
         write_tasks(folder / "coscript" / "test_data.json")
+        write_recovered(folder / "abseval")
         labels = folder / "labels.csv"
         with labels.open("w", newline="") as opened:
             writer = csv.writer(opened)
@@ -204,10 +233,14 @@ class Reproduced:
         self.server = Server()
         options = [part for model in MODELS for part in ("--model", model)]
         options += ["--judge-model", "judge", "--labels", str(labels), "--perturbations"]
+        options += ["--limit", str(TASKS)]
         finished, _ = reproduce_with(self.server, "abseval", folder, self.out, *options)
         assert finished.code == 0, finished.err
+        check_outputs(self.out, "abseval")
         # The runs share calls: no answer of use is bought twice.
         assert max(self.server.usable.values()) == 1
+        # A gold answer is made once of all scripts of a task, by which faults are judged, and once directly.
+        assert sum("considerations" in one for one in self.server.usable) == 2 * TASKS
 
 
 def test_labels_of_no_script_are_refused_before_a_call(tmp_path: Path) -> None:
@@ -307,6 +340,9 @@ def test_figures_5_and_9_pool_models_by_size_and_tasks_by_topic(reproduced: Repr
             passed = outcomes(criterion, models=models)
             check_rate(table[size], criterion, passed, TASKS * len(models))
             cells.append(statistics.fmean(passed))
+        assert table[size]["NM (paper)"] == str(PAPER[size])
+    # Beside the models of the run stand those of the paper.
+    cells += [rate for rate in PAPER.values() for _ in CRITERIA]
     assert drawn_cells(reproduced.out / "figure-5.svg") == pytest.approx(cells, abs=0.0051)
     cells = []
     for model, name in product(MODELS, sorted(TOPICS)):
@@ -364,6 +400,8 @@ def test_figure_6_ranks_the_models_by_each_metric(reproduced: Reproduced) -> Non
             for model in MODELS
         ]
         expected[metric] = ranks(scores)
+    # The more of the reference a script has, the nearer is its meaning.
+    expected["bertscore"] = ranks([KEPT[model] for model in MODELS])
     columns = [column for column in table["qwen-72b"] if "Model Name" not in column]
     told = {column: [float(table[model][column]) for model in MODELS] for column in columns}
     for column, order in expected.items():
@@ -428,15 +466,25 @@ def test_variants_are_compared_with_the_base_and_with_people(reproduced: Reprodu
         bars = drawn_bars(reproduced.out / f"{figure}-{end}.svg")
         expected = [values[key] for key in product(wanted, CRITERIA)]
         assert bars == pytest.approx(expected, abs=1e-4), figure
+    # Figure 4 has one judge with and without a gold answer.
+    figure_4 = (reproduced.out / "figure-4-people.svg").read_text()
+    assert "single-judge-with-gold-answer" in figure_4
+    assert "no-gold-answer" not in figure_4.replace("with-gold-answer", "")
 
 
 def test_tables_2_and_3_are_the_errors_and_accuracies_against_people(reproduced: Reproduced) -> None:
     agents, single, *_ = read_csv(reproduced.out / "table-2.csv")
-    for row, variant in ((agents, "base"), (single, "single-judge")):
+    for row, mechanism, variant in (
+        (agents, "ABSEval", "base"),
+        (single, "Single-LLM", "single-judge"),
+    ):
         wrong = [not one for criterion in CRITERIA for one in agreement(variant, criterion, label)]
+        assert (row["Mechanism"], row["LLM"]) == (mechanism, "judge")
         assert float(row["MSE"]) == pytest.approx(statistics.fmean(wrong))
         assert row["n"] == str(len(wrong))
-    pooled, direct, *_ = read_csv(reproduced.out / "table-3.csv")
+    pooled, direct, *_ = table = read_csv(reproduced.out / "table-3.csv")
+    printed = {row["Gold answer generation"]: row for row in table}
+    assert printed["Answer Synthesize (paper)"]["NM"] == "0.895"
     for criterion in ("NM", "NR", "ND"):
         check_rate(pooled, criterion, agreement("base", criterion, label), 120)
         check_rate(direct, criterion, agreement("direct-gold-answer", criterion, label), 120)
@@ -480,3 +528,7 @@ def test_table_4_has_the_shares_of_faults_that_are_found(reproduced: Reproduced)
         passed = fails(criterion, [one for one in texts[category] if one[0] in sound])
         assert float(row["Acc. if passed unchanged"]) == pytest.approx(statistics.fmean(passed))
         assert row["Acc. if passed unchanged (judged)"] == str(len(passed))
+    printed = [table[category]["Acc. (paper)"] for category in FAULTS]
+    assert printed == ["0.84", "0.96", "0.96", "0.85", "0.92", "0.84"]
+    note = f"The gold answer of {TASKS} of {TASKS} scripts is that of the run"
+    assert note in (reproduced.out / "table-4.md").read_text()
