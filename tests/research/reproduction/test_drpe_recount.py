@@ -75,10 +75,21 @@ class Judge:
 
     def __init__(self, unsure: str = "") -> None:
         self.unsure = unsure
+        self.cautioned = set[tuple[str, ...]]()
+        """The requests for votes with a caution."""
+        self.asked = set[frozenset[str]]()
+        """The roles that were asked together."""
+        self.usable = Counter[tuple[str, ...]]()
+        """The requests with an answer of use."""
         self.ballots: dict[tuple[str, frozenset[str]], dict[str, dict[str, Ballot | None]]] = {}
         """By method and texts, then by role and the text shown first; None: the answer cannot be read."""
 
     def __call__(self, body: Body) -> Answer:
+        answer = self._answer(body)
+        self.usable[tuple(shown(body))] += answer.text.startswith("{")
+        return answer
+
+    def _answer(self, body: Body) -> Answer:
         prompt = shown(body)[1]
         name = body["response_format"]["json_schema"]["name"]
         if name == "roles":
@@ -86,6 +97,9 @@ class Judge:
         texts = re.findall(r"\[BEGIN text \d \w+\]\n(.*)\n\[END text", prompt)
         roles = re.findall(r"^Role \d+: (.*?): ", prompt, re.MULTILINE) if name == "votes" else ["llm"]
         method = self.method(roles)
+        self.asked.add(frozenset(roles))
+        if any("nor their length is a reason" in text for text in shown(body)):
+            self.cautioned.add(tuple(shown(body)[:2]))  # What is asked again has a further message.
         kept = self.ballots.setdefault((method, frozenset(texts)), {role: {} for role in roles})
         if draw("unreadable", method, *texts) < 15:
             for role in roles:
@@ -202,6 +216,7 @@ class Reproduced:
             self.studies[name] = released_pairs(folder / f"{kind}_human.json")
         finished, _ = reproduce_with(judge, "drpe", folder, self.out, "--model", "m", *options)
         assert finished.code in {0, 4}, finished.err
+        assert max(judge.usable.values()) == 1
         rows = read_csv(self.out / "table-1-methods.csv")
         self.methods = {(row["Model"], row["Method"]): row for row in rows}
 
@@ -211,7 +226,7 @@ def reproduced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     """A reproduction of both studies. In a single order some answers have no log-probabilities."""
     folder = tmp_path_factory.mktemp("drpe")
     if request.param == "both orders":
-        return Reproduced(folder, Judge())
+        return Reproduced(folder, Judge(), "--ablations")
     return Reproduced(folder, Judge(unsure="fixed-roles"), "--single-order")
 
 
@@ -290,9 +305,40 @@ def check_williams(
     assert told == pytest.approx(williams(*zip(*shared, strict=True)))
 
 
+def test_a_caution_is_a_variant_of_its_own(reproduced: Reproduced) -> None:
+    """Of the baselines and five roles. The paper has none."""
+    pairs = sum(map(len, reproduced.studies.values()))
+    cautioned = {method for model, method in reproduced.methods if model == "CNN, m, cautioned"}
+    if reproduced.orders == 1:
+        assert not reproduced.judge.cautioned
+        assert not cautioned
+    else:
+        assert {"llm", "fixed-roles", "roles k=5"} <= cautioned
+        assert len(reproduced.judge.cautioned) == 2 * 3 * pairs
+
+
+def test_all_role_sets_have_the_objective_roles(reproduced: Reproduced) -> None:
+    asked = reproduced.judge.asked - {frozenset({"llm"})}
+    (objective,) = (
+        roles for roles in asked if not any(one[-1].isdigit() for one in roles) and len(roles) == 3
+    )
+    assert all(objective <= roles for roles in asked)
+    for ballots in reproduced.judge.ballots.values():
+        assert {len(shown) for shown in ballots.values()} == {reproduced.orders}
+
+
 def test_table_1_and_figure_7_are_of_these_methods(reproduced: Reproduced) -> None:
+    files = [file for file in reproduced.out.iterdir() if re.match("table|section|figure", file.name)]
+    names = {file.stem.removesuffix("-xsum") for file in files}
+    assert names == {"table-1", "table-1-methods", "section-4-1", "figure-7"}
     table = {row["Metrics"]: row for row in read_csv(reproduced.out / "table-1.csv")}
+    assert list(table) == ["CNN, m", "XSum, m", "CNN (paper)", "XSum (paper)"]
+    assert (table["CNN, m"]["LLM (paper)"], table["CNN, m"]["BertScore (paper)"]) == ("0.58", "0.55")
+    assert table["XSum, m"]["DRPE (paper)"] == "0.87"
+    assert [table[f"{label} (paper)"]["DRPE"] for label in ("CNN", "XSum")] == ["0.9", "0.87"]
+    assert "Table 1 and Figure 7, XSum" not in (reproduced.out / "README.md").read_text()
     rows = reproduced.methods
+    page = (reproduced.out / "table-1.md").read_text()
     # Scores of equation 4 where all answers have log-probabilities. A figure has one measure.
     unsure = reproduced.judge.unsure
     for label, figure in (("CNN", "figure-7"), ("XSum", "figure-7-xsum")):
@@ -302,7 +348,11 @@ def test_table_1_and_figure_7_are_of_these_methods(reproduced: Reproduced) -> No
         for (column, key), part in product(
             columns.items(), ("", " (lower)", " (upper)", " (judged)", " (of)")
         ):
-            assert table[f"{label}, m"][column + part] == rows[key][f"Pearson{part}"]
+            assert table[f"{label}, m"][column + part] == rows[key][f"Pearson{part}"] != ""
+        assert {"rouge-l", "longer", "meteor"} <= {name for model, name in rows if model == label}
+        (shown_row,) = re.findall(rf"^\| {label}, m \|.*$", page, re.MULTILINE)
+        marks = ["\\*" in cell for cell in shown_row.strip("| ").split(" | ")]
+        assert marks == [False, False, True, not unsure, True]
         drpe = [("m", f"roles k={k}") for k in (0, 2, 4, 6)]
         manual = [("m", "roles k=0"), ("m, manual", "roles k=2"), ("m", "fixed-roles")]
         measure = "" if unsure else " (DRPEScore)"
