@@ -19,11 +19,8 @@ from dramaturg.cli.main import app
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import CALL, decision, gateway_in_a_thread
 from tests.support.figures import figure
-from tests.support.openai_server import OpenAIServer
 
 pytestmark = pytest.mark.usefixtures("runs_enabled")
-
-DEV = {"verb_phrase_manual": 242, "verb_phrase_machine": 128, "user_profile": 195}
 
 
 def run(*arguments: object) -> Result:
@@ -224,43 +221,3 @@ def test_a_budget_that_ends_abstains(tmp_path: Path) -> None:
     everything = pick(found, format="all", level="all")
     assert everything["accuracy"]["accuracy_when_answered"]["value"] is None
     assert everything["accuracy"]["accuracy_abstentions_wrong"]["value"] == 0
-
-
-@pytest.mark.data
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
-        ("1", {"verb_phrase_manual": 86, "verb_phrase_machine": 39, "user_profile": 66}),
-        (
-            "3) Either one, since they have similar effect when it comes to the goal",
-            {"verb_phrase_manual": 65, "verb_phrase_machine": 47, "user_profile": 64},
-        ),
-    ],
-)
-def test_a_model_of_one_mind_has_the_expected_rates_on_dev(
-    data_dir: Path, tmp_path: Path, answer: str, right: dict[str, int]
-) -> None:
-    rows = tmp_path / "dev.jsonl"
-    converted = CliRunner().invoke(
-        app, ["research", "convert", "choice75", str(data_dir / "choice75"), str(rows)]
-    )
-    assert converted.exit_code == 0, converted.output
-    server = OpenAIServer(lambda body: answer, record=False)
-    with gateway_in_a_thread({}, alignment=True, model=server) as target:
-        found = summary(
-            run(
-                *(rows, "--target", target, "--set", "prompts=naive,story", "--json"),
-                *("--concurrency", 32, "--out", tmp_path / "out"),
-            )
-        )
-    assert (found["sample_count"], found["decisions"]["choice_count"]) == (565, 1130)
-    assert found["abstentions_by_reason"] == {}
-    # One scenario stands there twice, word for word: its second answers are known already.
-    assert (found["usage"]["provider_call_count"], found["usage"]["cache_hit_count"]) == (1128, 2)
-    for prompt in ("naive", "story"):
-        for name, hits in right.items():
-            one = pick(found, prompt=prompt, format=name, level="all")
-            assert counts_of(one) == (DEV[name], DEV[name], hits)
-            assert one["accuracy"]["accuracy_when_answered"]["value"] == pytest.approx(hits / DEV[name])
-        assert counts_of(pick(found, prompt=prompt, format="all", level="all"))[2] == sum(right.values())
