@@ -152,11 +152,6 @@ async def test_a_faulty_judge_of_ratings_fails_what_it_breaks(
     assert all(message in failure for failure in failures.values())
 
 
-async def test_a_name_that_is_not_in_kebab_case_is_found() -> None:
-    failures = await broken("rating-judge", service("rating-judge", rate(lambda *_: None), "Fake Judge"))
-    assert failures.keys() == {"says-who-it-is"}
-
-
 async def test_a_server_that_a_cancelled_call_leaves_unable_to_answer_is_found() -> None:
     lock = asyncio.Lock()
 
