@@ -12,9 +12,9 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,8 @@ def _apps(generation: str, embedding: str) -> Iterator[tuple[str, Any]]:
         yield app.name, app
 
 
-async def _check(role: str, opened: AbstractAsyncContextManager[Any]) -> Row:
+async def check(role: str, opened: AbstractAsyncContextManager[Any]) -> Row:
+    """Checks a service."""
     checked = conformance.checked_role(role)
     async with opened as contracts, serve(*contracts) as server:
         outcomes = await conformance.run(checked, server.target, timeout=TIMEOUT)
@@ -127,19 +128,25 @@ async def _check_faulty(role: str, contract: Contract, check: str) -> Row:
     return Row(check, role, outcomes, {check})
 
 
-async def rows() -> list[Row]:
-    """Checks every service, one after the other."""
+@asynccontextmanager
+async def judges() -> AsyncIterator[Sequence[tuple[str, Any]]]:
+    """Our services with what they ask, each with the role that it is checked for."""
     async with (
-        OpenAIServer(answer, record=False) as provider,
         serve(FakeGeneration(_answer).contract()) as generation,
         WarmApp(EmbeddingSettings()).open() as contracts,
         serve(*contracts) as embedding,
     ):
-        checked = [await _check(role, app.open()) for role, app in _apps(generation.target, embedding.target)]
-        checked.append(await _check(EMBEDDING.name, WarmApp(EmbeddingSettings()).open()))
+        yield list(_apps(generation.target, embedding.target))
+
+
+async def rows() -> list[Row]:
+    """Checks every service, one after the other."""
+    async with OpenAIServer(answer, record=False) as provider, judges() as ours:
+        checked = [await check(role, app.open()) for role, app in ours]
+        checked.append(await check(EMBEDDING.name, WarmApp(EmbeddingSettings()).open()))
         for role in (conformance.GENERATION, EDGES.name):
             app = GenerationApp(generation_settings(providers={"p0": endpoint(provider)}))
-            checked.append(await _check(role, app.open()))
+            checked.append(await check(role, app.open()))
     checked.append(await _check_command())
     return checked
 

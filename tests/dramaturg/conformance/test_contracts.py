@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -16,7 +15,6 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesRequest, PredictEdgesResponse
-from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
     FindChallengingTurnRequest,
     FindChallengingTurnResponse,
@@ -32,14 +30,10 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, 
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
-from dramaturg.testing import FakeGeneration, completion, serve
-from dramaturg.testing.generation import plain_answer
-from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
+from dramaturg.testing import serve
 from services.generation.app import App as GenerationApp
 from tests.dramaturg.conformance.services import Method, compare, service
-from tests.support.evaluations import dialogue_judges
 from tests.support.generation import endpoint, generation_settings
-from tests.support.judges import all_pass
 from tests.support.openai_server import OpenAIServer
 
 FORM = frozenset(
@@ -60,28 +54,6 @@ async def broken(role: str, *contracts: Contract) -> dict[str, str]:
         outcomes = await conformance.run(ROLES[role], server.target, timeout=10)
     assert len(outcomes) > 10
     return {one.check.name: one.failure for one in outcomes if one.broken}
-
-
-def votes(request: GenerateRequest) -> Completion:
-    """Votes for the text shown first, as many roles as there are; other forms get their smallest answer."""
-    if "role_1" not in json.loads(request.json_format.schema)["properties"]:
-        return plain_answer(request)
-    return completion({f"role_{n}": {"reason": "So.", "vote": "1"} for n in (1, 2)})
-
-
-@pytest.mark.parametrize("index", range(3))
-async def test_the_judges_of_pairs_ratings_and_challenges_keep_their_contracts(index: int) -> None:
-    async with serve(FakeGeneration(votes).contract()) as generation:
-        app = dialogue_judges(generation.target)[index]
-        async with app.open() as contracts:
-            assert await broken(app.name, *contracts) == {}
-
-
-async def test_the_synthesizer_keeps_its_contract() -> None:
-    async with serve(FakeGeneration(all_pass).contract()) as generation:
-        app = SYNTHESIZE_SPEC(generation_target=generation.target)
-        async with app.open() as contracts:
-            assert await broken("synthesize", *contracts) == {}
 
 
 def rate(change: Callable[[RateReplyRequest, RateReplyResponse], None]) -> Method:

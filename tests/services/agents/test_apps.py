@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from dramaturg import conformance
 from dramaturg.judge import roles
 from dramaturg.judge.prompts import PromptError
 from dramaturg.judge.spec import JudgeSpec
 from dramaturg.service.settings import SettingsError
-from dramaturg.testing import FakeGeneration, serve
 from services.agents.critic.judge import SPEC as CRITIC_SPEC
 from services.agents.synthesize.synthesizer import SPEC as SYNTHESIZE_SPEC
 from tests.services.agents.conftest import AGENTS
-from tests.support.judges import all_pass
 
 JUDGES: dict[str, JudgeSpec[Any]] = {"synthesize": SYNTHESIZE_SPEC, **AGENTS}
 
@@ -50,13 +47,3 @@ async def test_a_bad_prompt_keeps_the_service_from_starting(tmp_path: Path) -> N
         async with app.open():
             pass
     assert isinstance(caught.value, SettingsError)
-
-
-@pytest.mark.parametrize("name", AGENTS)
-async def test_keeps_the_contract_of_its_role(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve(FakeGeneration(all_pass).contract()) as generation:
-        monkeypatch.setenv(f"DRAMATURG_{name.upper()}_GENERATION_TARGET", generation.target)
-        async with JUDGES[name]().open() as contracts, serve(*contracts) as server:
-            outcomes = await conformance.run(AGENTS[name].role, server.target, timeout=20)
-    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
-    assert len(outcomes) > 5

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from dramaturg import conformance
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.judge import criteria, roles
+from dramaturg.judge import criteria
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import FakeGeneration, completion, serve
@@ -130,14 +129,3 @@ async def test_an_empty_candidate_is_judged_on_the_criteria_asked(
         verdict_pb2.OUTCOME_FAIL,
     ]
     assert not generation.requests
-
-
-async def test_keeps_the_contract_of_its_role(generation: FakeGeneration) -> None:
-    generation.reply = all_pass
-    async with (
-        serve(generation.contract()) as fake,
-        SPEC(generation_target=fake.target).open() as contracts,
-        serve(*contracts) as server,
-    ):
-        outcomes = await conformance.run(roles.SCRIPT_JUDGE, server.target, timeout=20)
-    assert [(one.check.name, one.failure) for one in outcomes if one.broken] == []
