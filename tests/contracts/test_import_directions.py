@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -89,17 +89,6 @@ AGGREGATION = (
 """Modules that compute figures."""
 
 
-def test_the_report_computes_no_figures() -> None:
-    """It shows those of ``evaluation.v1.Summary``."""
-    offenders = {
-        f"{path.relative_to(ROOT)} imports {module}"
-        for path in (ROOT / "dramaturg" / "report").rglob("*.py")
-        for module in imported_modules(path)
-        if any(is_within(module, one) for one in AGGREGATION)
-    }
-    assert not offenders
-
-
 STATISTICS = (
     "statistics",
     "numpy",
@@ -117,24 +106,23 @@ STATISTICS = (
 """What computes figures of results. Other modules of summaries hold names, tags and requests of services."""
 
 
-def test_the_command_line_computes_no_figures() -> None:
-    """It prints summaries and answers of services."""
+@pytest.mark.parametrize(
+    ("folder", "modules"),
+    [
+        # They show figures of ``evaluation.v1.Summary`` and answers of services.
+        (ROOT / "dramaturg" / "report", AGGREGATION),
+        (ROOT / "dramaturg" / "cli", STATISTICS),
+        # The figures of a reproduced paper are those of summaries and services: layouts aggregate nothing.
+        (RESEARCH / "reproduction", STATISTICS),
+    ],
+    ids=["report", "cli", "reproduction"],
+)
+def test_what_shows_figures_computes_none(folder: Path, modules: Sequence[str]) -> None:
     offenders = {
         f"{path.relative_to(ROOT)} imports {module}"
-        for path in (ROOT / "dramaturg" / "cli").rglob("*.py")
+        for path in folder.rglob("*.py")
         for module in imported_modules(path)
-        if any(is_within(module, one) for one in STATISTICS)
-    }
-    assert not offenders
-
-
-def test_a_reproduced_paper_computes_no_statistics() -> None:
-    """Its figures are those of summaries and services: command and layouts aggregate nothing."""
-    offenders = {
-        f"{path.relative_to(ROOT)} imports {module}"
-        for path in (RESEARCH / "reproduction").rglob("*.py")
-        for module in imported_modules(path)
-        if any(is_within(module, one) for one in STATISTICS)
+        if any(is_within(module, one) for one in modules)
     }
     assert not offenders
 
