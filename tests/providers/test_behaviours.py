@@ -709,10 +709,6 @@ def provider(base_url: str, **settings: Any) -> dict[str, Any]:
     return {"base_url": base_url, "default_model": "m", "retries": retries, **settings}
 
 
-def test_there_are_many_behaviours() -> None:
-    assert len({behaviour.name for behaviour in BEHAVIOURS}) == len(BEHAVIOURS) >= 60
-
-
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.name)
 async def test_a_behaviour_has_its_outcome(behaviour: Behaviour) -> None:
     settings = {"remember_seconds": 0, **behaviour.settings}

@@ -52,10 +52,6 @@ ATTACKS = {
 }
 
 
-def test_there_are_more_than_twenty_attacks() -> None:
-    assert len(ATTACKS) > 20
-
-
 FENCE = re.compile(r"^\[BEGIN ([a-z0-9 ]+) ([0-9a-f]{8,})\]\n(.*?)\n\[END \1 \2\]$", re.DOTALL | re.MULTILINE)
 
 

@@ -636,10 +636,6 @@ def test_the_refused_parameter_is_recognized(status: int, body: str, parameter: 
     assert step.parameter == parameter
 
 
-def test_there_are_many_wordings() -> None:
-    assert len({body for _, _, body, _ in WORDINGS}) >= 60
-
-
 @pytest.mark.parametrize(
     ("status", "body"),
     [
