@@ -1,4 +1,4 @@
-"""What holds for every parser: nothing is guessed, and mangling never changes a value into another."""
+"""Mangling never changes a value into another. Drawn texts are tried in ``tests.hostile``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.answers import parsers, test_corpus
-from tests.answers.parsers import PARSERS
 from tests.answers.test_corpus import answers
 
 RUBRIC = {"rubric_outcome": "polite", "rubric_score": "clear"}
@@ -103,10 +102,6 @@ def stands(value: Any, text: str) -> bool:
     return isinstance(value, int) and re.search(number, text) is not None
 
 
-def clear_answers(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    return st.sampled_from(CLEAR[kind])
-
-
 def labelled_answers(kind: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.sampled_from(LABELLED[kind])
 
@@ -131,21 +126,6 @@ def test_several_edits_give_the_same_value_or_none(
     # Without "4/", the answer "4/10" is the clear answer 10; without "4" alone it is none.
     is_other_answer = not stands(row["read"], text) and stands(found, text)
     assert found in (row["read"], None) or is_other_answer, text
-
-
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from(VALUES).flatmap(
-        lambda kind: st.tuples(st.just(kind), clear_answers(kind), clear_answers(kind))
-    ),
-    st.sampled_from(["\n\n", "\n", " ", " or ", ". No, ", "\n\nCorrection:\n\n", ", "]),
-)
-def test_of_two_answers_the_first_is_never_taken(
-    two: tuple[str, dict[str, Any], dict[str, Any]], between: str
-) -> None:
-    kind, first, second = two
-    found = READERS[kind](first["text"] + between + second["text"])
-    assert found in (second["read"], None)
 
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -243,17 +223,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=14).map("".join))
-@example('{"reason": "x", "rating": 7 or 8}')
-@example("<think>Rating: 7")
+@pytest.mark.parametrize("text", ['{"reason": "x", "rating": 7 or 8}', "<think>Rating: 7"])
 def test_a_value_stands_in_the_answer(kind: str, text: str) -> None:
     value = READERS[kind](text)
     assert value is None or re.search(STATED[kind](value), text, re.IGNORECASE)
-
-
-@pytest.mark.parametrize("name", PARSERS)
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-@given(text=st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=20).map("".join))
-def test_no_text_makes_a_parser_fail(name: str, text: str) -> None:
-    PARSERS[name](text)
