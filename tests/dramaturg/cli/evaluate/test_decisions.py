@@ -201,9 +201,6 @@ def test_wrong_usage_is_refused_before_anything_is_asked(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "line 1: decision.option_1" in result.stderr
     assert "line 2: decisions: there is no such field" in result.stderr
-    result = run(bad, "--judge", "author")
-    assert result.exit_code == 2
-    assert "ROLE=NAME" in result.stderr
 
 
 def test_a_budget_that_ends_abstains(tmp_path: Path) -> None:

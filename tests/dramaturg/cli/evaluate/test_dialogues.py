@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -198,7 +197,6 @@ def test_only_pairs(rows: Path, tmp_path: Path) -> None:
     [
         (["--pair", "good"], "MODEL,MODEL"),
         (["--judge-model", "gpt"], "ROLE=MODEL"),
-        (["--judge", "rating-judge"], "ROLE=NAME"),
     ],
 )
 def test_wrong_usage_is_refused(rows: Path, arguments: list[str], message: str) -> None:
@@ -219,18 +217,3 @@ def test_a_judge_that_nobody_knows_is_refused_before_anything_is_asked(rows: Pat
     assert result.exit_code == 2
     assert "'nobody'; the judges of 'rating-judge' are fake" in result.stderr
     assert not asked
-
-
-def test_rows_may_be_csv_whatever_the_name(rows: Path, tmp_path: Path) -> None:
-    scripts = [json.loads(line)["script"] for line in rows.read_text(encoding="utf-8").splitlines()]
-    table = tmp_path / "scripts.txt"
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerows([["script"], *([json.dumps(script)] for script in scripts)])
-    with gateway_in_a_thread(ROLES) as target:
-        result = run(
-            *(table, "--format", "csv", "--target", target, "--model", "good", "--limit", 2, "--json"),
-            *("-o", tmp_path / "out"),
-        )
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["sample_count"] == 2

@@ -291,7 +291,6 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
         ("--set", "roles.objective_set=poems"),
         ("--set", "text_metrics=moverscore"),
         ("--offline", "--set", "baselines=llm"),
-        ("--judge", "llm"),
     ],
 )
 async def test_wrong_usage(tmp_path: Path, options: Sequence[str]) -> None:
