@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import PairsSummary, Summary
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role
 from dramaturg.api.roles.v1.role_service_pb2 import RolePoint
 from dramaturg.report.page import Heading, render
-from tests.dramaturg.report.browser import visit
+from tests.dramaturg.report.browser import Visit, visit
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import RESULTS, page, sample, shown_samples
 from tests.support.browser import AXE
@@ -48,23 +48,28 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return Reports(tmp_path_factory.mktemp("reports"))
 
 
-@pytest.mark.parametrize("kind", sorted(RESULTS))
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-def test_each_kind_opens_without_a_fault(
-    reports: dict[str, Path], kind: str, scheme: str, width: int
-) -> None:
-    with visit(reports[kind], scheme=scheme, width=width) as seen:
-        assert seen.status() == "40 samples"
-        assert seen.page.inner_text(".lead")
-        seen.page.wait_for_selector(".matrix .row")
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        seen.open("#sample=3")
-        assert seen.page.inner_text("#one .where") == "4 of 40"
+def check(seen: Visit, width: int) -> None:
+    """Asserts that the page fits its window and is accessible, in either theme."""
+    for scheme in ("dark", "light"):
+        seen.page.emulate_media(color_scheme=scheme)
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
         if width == 1280 and AXE.is_file():  # .ci/run installs axe-core
-            assert not seen.violations(colours_only=scheme == "dark")
+            assert not seen.violations(colours_only=scheme == "dark"), scheme
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS))
+def test_each_kind_opens_without_a_fault(reports: dict[str, Path], kind: str) -> None:
+    with visit(reports[kind]) as seen:
+        for width in (1280, 390):
+            seen.page.set_viewport_size({"width": width, "height": 900})
             seen.open()
-            assert not seen.violations(colours_only=scheme == "dark")
+            assert seen.status() == "40 samples"
+            assert seen.page.inner_text(".lead")
+            seen.page.wait_for_selector(".matrix .row")
+            check(seen, width)
+            seen.open("#sample=3")
+            assert seen.page.inner_text("#one .where") == "4 of 40"
+            check(seen, width)
         assert not seen.faults
 
 
