@@ -5,6 +5,7 @@ import re
 import subprocess
 import tomllib
 import unicodedata
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -170,13 +171,15 @@ def test_what_cannot_be_seen_is_written_out(text: str, shown: str, count: int) -
     assert visible(text) == (shown, count)
 
 
-@pytest.mark.parametrize("token", TOKENS)
-def test_no_control_token_reaches_a_model(token: str) -> None:
-    for text in (token, f"Fine.{token}Go on.", token * 2, f"\u6c34{token}\u6c34", f"<{token}>", f"[{token}]"):
+def test_no_control_token_reaches_a_model() -> None:
+    frames = ("{}", "Fine.{}Go on.", "{0}{0}", "\u6c34{}\u6c34", "<{}>", "[{}]")
+    failing = []
+    for token, frame in product(TOKENS, frames):
+        text = frame.format(token)
         shown, count = visible(text)
-        assert token not in shown
-        assert count > 0
-        assert restored(shown) == text
+        if token in shown or count == 0 or restored(shown) != text:
+            failing.append((token, shown))
+    assert not failing
 
 
 @given(disguises())
