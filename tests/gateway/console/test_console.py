@@ -41,6 +41,7 @@ from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
 from tests.gateway.evaluations.test_judge_comparisons import ABSTAIN, FAIL, PASS, candidate, sample
 from tests.support.auth import Holder
 from tests.support.certificates import Authority
+from tests.support.command_line import ROOT
 from tests.support.console import Consoled, serve_console
 from tests.support.labelling import finished_run
 from tests.support.runs import create, judged
@@ -582,3 +583,26 @@ async def test_labelling_is_for_who_may_write(guarded: Consoled) -> None:
             page = await (await visitor.get(path)).text()
             assert "<button" not in page.partition("<main")[2], path
             assert "Your role may not" in page
+
+
+def upload(data: bytes, name: str = "rows.csv", **fields: str) -> aiohttp.FormData:
+    form = aiohttp.FormData(fields)
+    form.add_field("file", data, filename=name)
+    return form
+
+
+async def test_who_may_not_write_starts_no_run(guarded: Consoled) -> None:
+    answers = (ROOT / "examples" / "texts" / "answers.csv").read_bytes()
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        page = await (await visitor.get("/console/runs/new")).text()
+        assert "Your role may not start runs" in page
+        assert 'type="file"' not in page
+        rows = upload(answers, rubric="builtin:relevance")
+        assert (await visitor.post_form("/console/runs/new", rows)).status == 400
+        await visitor.sign_in(EVALUATOR)
+        assert (await visitor.post_form("/console/runs/new", upload(b"x" * (17 << 20)))).status == 413
+        foreign = upload(answers)
+        refused = await visitor.post_form("/console/runs/new", foreign, Origin="https://evil.example")
+        assert refused.status == 403
+        assert (await visitor.post("/console/runs/new", {"rubric": "own"})).status == 415

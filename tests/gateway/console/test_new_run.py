@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, Assessment, Finding, Verdict
@@ -20,11 +19,10 @@ from dramaturg.testing import FakeJudge, in_thread, serve
 from gateway.console.uploads import MAX_BYTES, read_upload
 from gateway.settings import JudgeEntry
 from services.alignment.app import App as AlignmentApp
-from tests.gateway.console.conftest import EVALUATOR, HOSTILE, VIEWER
-from tests.gateway.console.test_console import Browserless
+from tests.gateway.console.conftest import HOSTILE
 from tests.support.browser import AXE, Tab, tab
 from tests.support.command_line import ROOT
-from tests.support.console import Consoled, serve_whole_console
+from tests.support.console import serve_whole_console
 
 ANSWERS = ROOT / "examples" / "texts" / "answers.csv"
 MOST_CLICKS = 6
@@ -59,7 +57,7 @@ async def _gateway(folder: Path) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[str]:
+def gateway(tmp_path: Path, shared_browser: None) -> Iterator[str]:
     """The address of a console whose gateway evaluates runs, with two judges of rubrics."""
     with in_thread(_gateway(tmp_path)) as url:
         yield url
@@ -230,6 +228,7 @@ async def _with_a_careless_judge(folder: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_browser")
 def test_the_page_of_a_judge_in_quarantine_has_the_reason(tmp_path: Path) -> None:
     with in_thread(_with_a_careless_judge(tmp_path)) as url, tab(url) as seen:
         seen.page.goto(f"{url}/console/evaluate/rubric")
@@ -241,12 +240,6 @@ def test_the_page_of_a_judge_in_quarantine_has_the_reason(tmp_path: Path) -> Non
             assert "in quarantine: not called until a check succeeds" in shown
             assert "1 of its last 1 answers broke the contract, the last one: " in shown
         assert not seen.faults
-
-
-def upload(data: bytes, name: str = "rows.csv", **fields: str) -> aiohttp.FormData:
-    form = aiohttp.FormData(fields)
-    form.add_field("file", data, filename=name)
-    return form
 
 
 @pytest.mark.parametrize(
@@ -289,19 +282,3 @@ def test_a_file_that_grows_is_refused_and_costs_the_gateway_nothing(
     except ServiceError as error:
         problem = error.violations[0].description
     assert "memory" in problem or "XLSX" in problem
-
-
-async def test_who_may_not_write_starts_no_run(guarded: Consoled) -> None:
-    async with Browserless(guarded) as visitor:
-        await visitor.sign_in(VIEWER)
-        page = await (await visitor.get("/console/runs/new")).text()
-        assert "Your role may not start runs" in page
-        assert 'type="file"' not in page
-        rows = upload(ANSWERS.read_bytes(), rubric="builtin:relevance")
-        assert (await visitor.post_form("/console/runs/new", rows)).status == 400
-        await visitor.sign_in(EVALUATOR)
-        assert (await visitor.post_form("/console/runs/new", upload(b"x" * (17 << 20)))).status == 413
-        foreign = upload(ANSWERS.read_bytes())
-        refused = await visitor.post_form("/console/runs/new", foreign, Origin="https://evil.example")
-        assert refused.status == 403
-        assert (await visitor.post("/console/runs/new", {"rubric": "own"})).status == 415

@@ -30,7 +30,7 @@ CUT_HINTS = """[...document.querySelectorAll("input[placeholder]")].filter((one)
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Iterator[Consoled]:
+def filled(tmp_path: Path, shared_browser: None) -> Iterator[Consoled]:
     """A console with runs, labels and judges."""
     with in_thread(serve_filled(tmp_path)) as console:
         yield console
