@@ -166,17 +166,6 @@ def test_tables_for_people(tmp_path: Path) -> None:
     assert "first presented" in result.stdout
 
 
-def test_without_an_alignment_service_the_counts_stand_and_the_figures_are_said_to_be_missing(
-    tmp_path: Path,
-) -> None:
-    file = write(tmp_path / "rows.jsonl", PLANTED[:2])
-    with gateway_in_a_thread({"author": {"ChooseOption": planted}}) as target:
-        found = summary(run(file, "--target", target, "--json", "--out", tmp_path / "out"))
-    assert found["decisions"]["choice_count"] == 2
-    assert found["decisions"]["figures"] == []
-    assert found["problems"] == ["the role 'alignment' has no service: its figures are missing"]
-
-
 def test_a_decision_that_fails_is_listed_and_the_others_stand(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED[:2])
     lines = [{**json.loads(line), "models": ["m"]} for line in file.read_text().splitlines()]

@@ -181,17 +181,6 @@ def test_nothing_is_scored_unless_somebody_is_named(rows: Path, tmp_path: Path) 
     assert json.loads(result.stdout)["dialogues"]["attributes"] == []
 
 
-def test_only_pairs(rows: Path, tmp_path: Path) -> None:
-    with gateway_in_a_thread({name: ROLES[name] for name in ("author", "pair-judge")}) as target:
-        result = run(
-            *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all"),
-            *("--set", "ratings_omitted=true", "--json", "--out", tmp_path / "out"),
-        )
-    found = json.loads(result.stdout)
-    assert (found["dialogues"]["ratings"], found["failed_sample_count"]) == ([], 0)
-    assert found["dialogues"]["pairs"][0]["win_count"] == 6
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

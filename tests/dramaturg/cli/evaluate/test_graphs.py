@@ -202,20 +202,6 @@ def test_reduced_and_in_another_mode(rows: Path, tmp_path: Path) -> None:
         assert figure(found["distances"], mode="anchored")["mean"]["value"] == mean
 
 
-def test_scripts_that_are_refused_are_written_apart_and_end_in_1(tmp_path: Path) -> None:
-    nameless = scripts()[0]
-    nameless.scenario = ""
-    good = EvaluateGraphsRequest(reference=scripts()[1])
-    file = write(tmp_path / "rows.jsonl", EvaluateGraphsRequest(reference=nameless), good)
-    with gateway(known) as target:
-        result = evaluate(file, "--target", target, "--json", "--out", tmp_path / "out")
-    assert result.exit_code == 1
-    assert summary(result)["failed_sample_count"] == 1
-    (error,) = map(json.loads, (tmp_path / "out" / "errors.jsonl").read_text().splitlines())
-    assert (error["index"], error["task_id"], error["code"]) == (0, "s1", "INVALID_ARGUMENT")
-    assert error["violations"][0]["field"] == "reference.scenario"
-
-
 def test_rows_and_usage_that_are_wrong_end_in_2(rows: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"reference": {"events": [{"id": 1}]}, "tusk": 1}\n')
