@@ -68,7 +68,10 @@ def reference(task: int) -> list[str]:
 
 
 def write_tasks(file: Path) -> None:
-    """Writes the tasks in the form of CoScript. After each comes one that a limit leaves out."""
+    """Writes the tasks in the form of CoScript. After each comes one that a limit leaves out.
+
+    What the worst model writes is much like the scripts of those that are left out.
+    """
     file.parent.mkdir(parents=True)
     with file.open("w") as opened:
         for task in range(TASKS):
@@ -85,7 +88,8 @@ def write_tasks(file: Path) -> None:
                 "Abstract Goal": "Stay",
                 "Specific Goal": f"Stay {task} without a key",
                 "Script": [
-                    f"{place}. Stay at place {letter}." for place, letter in enumerate("ABCDEF", start=1)
+                    f"{place}. Begin as llama-70b with goal {letter}."
+                    for place, letter in enumerate("ABCDEF", start=1)
                 ],
                 "Category": "Rest",
             }
