@@ -86,6 +86,10 @@ def test_the_settings_are_those_of_the_section(tmp_path: Path, monkeypatch: pyte
     file.write_text("[goal-judge]\nbackend = 'offline'\n", encoding="utf-8")
     with pytest.raises(ValidationError, match="backend"):
         spec(tmp_path)()
+    file.write_text("", encoding="utf-8")
+    monkeypatch.setenv("DRAMATURG_GOAL_JUDGE_GENERATION_TARGET", "")
+    with pytest.raises(ValidationError, match="generation_target"):
+        spec(tmp_path)()
 
 
 def test_a_judge_has_backends_if_it_can_work_without_a_model(tmp_path: Path) -> None:
