@@ -10,6 +10,7 @@ from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.summaries import summary_options
+from dramaturg.datasets.row_file import RowsError, open_rows
 
 USED = ("criteria", "judge", "judge_model", "offline", "group_by")
 """The options of the kind."""
@@ -36,10 +37,10 @@ def evaluate(own: KindOptions, job: Job, columns: TableColumns) -> None:
             request.options.model = of_all
 
     with columns.as_requests(job) as of_requests:
-        if of_requests is not job and not rubric and not job.sets("criteria"):
+        if not (rubric or job.sets("criteria") or job.by_reference or _have_criteria(of_requests)):
             fail(
-                f"{job.file}: a table has no criteria. Name a rubric with --criteria FILE, or a ready one "
-                "with --criteria builtin:NAME, such as builtin:groundedness"
+                f"{job.file}: criteria: the first row has none. Name a rubric with --criteria FILE, or a "
+                "ready one with --criteria builtin:NAME, such as builtin:groundedness"
             )
         evaluate_file(
             of_requests,
@@ -52,6 +53,15 @@ def evaluate(own: KindOptions, job: Job, columns: TableColumns) -> None:
                 filled=("criteria",) if rubric else (),
             ),
         )
+
+
+def _have_criteria(job: Job) -> bool:
+    """Whether the first row has criteria; also where it cannot be read, which is told when all are."""
+    try:
+        with open_rows(job.file, EvaluateTextsRequest, 1, job.format, ("criteria",)) as rows:
+            return all(row.request.criteria for row in rows)
+    except (OSError, RowsError):
+        return True
 
 
 def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:

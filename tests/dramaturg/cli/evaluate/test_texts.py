@@ -180,9 +180,18 @@ async def test_a_row_may_have_a_rubric_of_its_own(target: str, rows: Path, tmp_p
     assert {one["criterion"] for one in done.json["texts"]["verdicts"]} == {"kind", ""}
 
 
-async def test_a_table_without_a_rubric_is_told_how_to_name_one(tmp_path: Path) -> None:
-    file = tmp_path / "answers.csv"
-    file.write_text("task,text\nWhen?,Today.\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("answers.csv", "task,text\nWhen?,Today.\n"),
+        ("answers.jsonl", '{"task": {"goal": "When?"}, "texts": [{"id": "a", "text": "Today."}]}\n'),
+    ],
+)
+async def test_rows_without_a_rubric_are_told_how_to_name_one(
+    name: str, content: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
     done = await dramaturg("eval", file)
     assert done.code == 2
-    assert "answers.csv: a table has no criteria. Name a rubric with --criteria FILE" in done.err
+    assert f"{name}: criteria: the first row has none. Name a rubric with --criteria FILE" in done.err
