@@ -17,12 +17,13 @@ from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import target_option
 from dramaturg.cli.platform import fail, run
-from dramaturg.cli.tables import counted, named, number, print_tables
+from dramaturg.cli.tables import named, number, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.files import FileError
 from dramaturg.graphs.scores import FileScores, Loaded
 from dramaturg.results.names import value_name
+from dramaturg.results.quantities import counted
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.graphs import averages_entry, measures_entry
 from dramaturg.tables.model import Table, columns

@@ -21,7 +21,7 @@ from dramaturg.cli.graph_tables import Json, Target, graph_service, run_graphs
 from dramaturg.cli.lazy_group import RESEARCH, ExternalCommand, LazyGroup
 from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import output
-from dramaturg.cli.tables import counted, number, print_tables
+from dramaturg.cli.tables import number, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.graphs.files import FileError, Row, read_rows, read_votes, to_dot
 from dramaturg.graphs.scores import (
@@ -34,6 +34,7 @@ from dramaturg.graphs.scores import (
     load_row,
     score_files,
 )
+from dramaturg.results.quantities import counted
 
 PREDICTION = "dramaturg.commands.graphs"
 """The group of the entry point of the module that has ``predict``."""

@@ -10,9 +10,9 @@ from typing import NoReturn, TypeVar
 from google.protobuf.message import Message
 
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import counted
 from dramaturg.datasets import Format
 from dramaturg.datasets.row_file import RowFile, RowsError, open_rows
+from dramaturg.results.quantities import counted
 
 Request = TypeVar("Request", bound=Message)
 

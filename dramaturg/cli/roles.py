@@ -20,12 +20,13 @@ from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_json_lines
 from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.tables import counted, print_tables
+from dramaturg.cli.tables import print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import role_shortage
 from dramaturg.results.names import value_name
+from dramaturg.results.quantities import counted
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Table, columns

@@ -49,11 +49,6 @@ def estimated(value: float | None, bounds: Sequence[float] | None, why: str, dig
     return Cell(text, value, (lower, upper), f"{number(lower, digits)} to {number(upper, digits)}")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things, such as "1 text" or "2,000 texts"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def named(name: str, absent: str = "(none)") -> str:
     """A name, or a placeholder for an empty one."""
     return name or absent

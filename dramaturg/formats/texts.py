@@ -25,6 +25,7 @@ from dramaturg.datasets.tables import table_rows
 from dramaturg.formats.messages import MessagesError, read_messages
 from dramaturg.formats.recordings import RecordingError, recorded_by, recorded_rows
 from dramaturg.judge.rules import criterion_role
+from dramaturg.results.quantities import counted
 from dramaturg.service.validation import violations
 
 NO_TASK = "No task is given: the text is judged by itself."
@@ -112,14 +113,15 @@ class Conversion:
         """What a file was taken for: the number of texts and tasks, and the columns of a table."""
         count = sum(len(request.texts) for request in self.requests)
         columns = self.columns
-        what = "texts" if columns.text else "conversations"
+        what = counted(count, "text" if columns.text else "conversation")
+        tasks = counted(len(self.requests), "task")
         if self.recorded:
-            return f"{self.recorded} with {count} {what} for {len(self.requests)} tasks"
+            return f"{self.recorded} with {what} for {tasks}"
         named = columns.named.items()
         used = ", ".join(name if name == column else f"{name}={column}" for name, column in named)
-        told = f"a table with {count} {what} for {len(self.requests)} tasks; columns: {used}"
+        told = f"a table with {what} for {tasks}; columns: {used}"
         if not columns.task:
-            told = f"a table with {count} {what} without tasks; columns: {used}"
+            told = f"a table with {what} without tasks; columns: {used}"
         if columns.tags:
             told += f"; tags: {', '.join(columns.tags)}"
         if columns.left_out:

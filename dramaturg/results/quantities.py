@@ -1,8 +1,13 @@
-"""Costs, token counts and durations as text; consumption as numbers."""
+"""Counts, costs, token counts and durations as text; consumption as numbers."""
 
 from __future__ import annotations
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as "1 text" or "2,000 texts"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def money(dollars: float) -> str:

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 from dramaturg.authoring import ACCEPTED, EDITED, REJECTED
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import counted
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table
+from dramaturg.results.quantities import counted
 
 STATUSES = (ACCEPTED, EDITED, REJECTED)
 """The values of the column "status"."""

@@ -18,11 +18,11 @@ from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ModelsUnderTest
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo, printable
 from dramaturg.datasets import Format
 from dramaturg.formats import texts as table
 from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
+from dramaturg.results.quantities import counted
 
 Criteria = Annotated[
     str | None,

@@ -21,11 +21,10 @@ from dramaturg.cli.platform import INTERRUPTED, PARTIAL, environment, fail, gate
 from dramaturg.cli.runs.connection import MaxCost, MaxTokens, RunConcurrency, make_budget
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
 from dramaturg.cli.summaries import NOT_KNOWN, DryRun, Pilot, print_estimate
-from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.plots.figures import NO_PLOTS, can_draw
-from dramaturg.results.quantities import money
+from dramaturg.results.quantities import counted, money
 from dramaturg_research.reproduction.folder import INDEX, models_of, write_folder
 from dramaturg_research.reproduction.paper import DataError, PaperName, Reproduction, find_paper
 from dramaturg_research.reproduction.session import Estimate, RunStoppedError, Session

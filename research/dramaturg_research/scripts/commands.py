@@ -17,11 +17,11 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResu
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.output_files import check_writable, write_json_lines, write_messages
 from dramaturg.cli.platform import fail
-from dramaturg.cli.tables import counted
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.datasets.spreadsheet import read_table, write_table
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.results.quantities import counted
 from dramaturg_research.completed_sheets import reviewed
 from dramaturg_research.scripts.write import write
 from dramaturg_research.tasks.script_task_sheet import read_review

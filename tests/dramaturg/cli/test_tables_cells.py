@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dramaturg.cli.tables import counted, estimated, interval, model_name, number
+from dramaturg.cli.tables import estimated, interval, model_name, number
+from dramaturg.results.quantities import counted
 from dramaturg.tables.model import ABSENT, Cell, percent
 
 

@@ -51,7 +51,7 @@ MOCKED = TOOLS.replace("assistant:\n[", "assistant:\ntool call for tool opening_
         ),
         (
             "langsmith.jsonl",
-            "a LangSmith export with 1 conversations for 1 tasks",
+            "a LangSmith export with 1 conversation for 1 task",
             {
                 "01a22163-d686-778b-9a19-a21d82deb06c": SYSTEM
                 + TOOLS.replace(" on Friday", "")

@@ -61,7 +61,7 @@ def test_a_table_of_plain_cells_has_messages_as_json(tmp_path: Path) -> None:
         csv.writer(opened).writerows([["model", "messages"], ["m", json.dumps(MESSAGES)]])
     assert infer_kind(str(file)) == ("texts", "")
     read = read_file(str(file))
-    assert read.described == "a table with 1 conversations without tasks; columns: model, messages"
+    assert read.described == "a table with 1 conversation without tasks; columns: model, messages"
     assert read.requests[0].texts[0].conversation == read_messages(MESSAGES)
 
 

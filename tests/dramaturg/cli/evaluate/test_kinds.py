@@ -80,7 +80,7 @@ def test_a_table_of_no_usual_names_asks_for_the_column(tmp_path: Path) -> None:
     rows = ("--rows", str(tmp_path / "rows.jsonl"))
     done = run(str(file), "--text", "comment", "--model-column=who", "--criteria", str(rubric), *rows)
     assert done.exit_code == 0, done.output
-    first = "survey.tsv: a table with 1 texts without tasks; columns: text=comment, model=who"
+    first = "survey.tsv: a table with 1 text without tasks; columns: text=comment, model=who"
     assert first in done.stderr.splitlines()[0]
 
 
