@@ -56,11 +56,11 @@ def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
     cells = table.first_cells(file, form)
     problems = {}
     for name in FILE_KINDS:
-        _rewind(file)
+        rewind(file)
         try:
             with open_rows(file, request_type(name), 1, form, FILLED.get(name, ())) as rows:
                 if rows.check():
-                    _rewind(file)
+                    rewind(file)
                     return name, "by the fields of its first row"
                 raise FileError("there are no rows")
         except RowsError as error:
@@ -73,7 +73,7 @@ def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
     if len(near) > 1:
         reasons = "".join(f"\n  {name}: {str(error).splitlines()[0]}" for name, error in near.items())
         raise FileError(f"its first row is of no kind; name the kind with --kind{reasons}")
-    _rewind(file)
+    rewind(file)
     return next(iter(near)), "by the fields of its first row"
 
 
@@ -144,6 +144,7 @@ def _has_another_field(error: RowsError) -> bool:
     )
 
 
-def _rewind(file: str) -> None:
+def rewind(file: str) -> None:
+    """Has standard input, which is kept, read again from its start; no other file needs it."""
     if file == STANDARD_INPUT:
         sys.stdin.buffer.seek(0)

@@ -11,6 +11,7 @@ from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets.row_file import RowsError, open_rows
+from dramaturg.formats.evaluated_file import rewind
 
 USED = ("criteria", "judge", "judge_model", "offline", "group_by")
 """The options of the kind."""
@@ -62,6 +63,8 @@ def _have_criteria(job: Job) -> bool:
             return all(row.request.criteria for row in rows)
     except (OSError, RowsError):
         return True
+    finally:
+        rewind(job.file)
 
 
 def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:

@@ -178,6 +178,9 @@ async def test_a_row_may_have_a_rubric_of_its_own(target: str, rows: Path, tmp_p
     done = await evaluate(rows, target, tmp_path)
     assert done.code == 0, done.err
     assert {one["criterion"] for one in done.json["texts"]["verdicts"]} == {"kind", ""}
+    piped = await dramaturg("eval", "-", "--rows", tmp_path / "piped.jsonl", stdin="".join(lines).encode())
+    assert piped.code == 0, piped.err
+    assert len(read_jsonl(tmp_path / "piped.jsonl")) == len(lines)
 
 
 @pytest.mark.parametrize(
