@@ -11,7 +11,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult, WrittenScenario
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.datasets.spreadsheet import write_table
-from dramaturg.results.scenarios import TARGETS
+from dramaturg.kinds.scenarios import TARGETS
 
 ACCEPTED, EDITED, REJECTED = "accepted", "edited", "rejected"
 """The values of the column "status"."""

@@ -11,9 +11,9 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
+from dramaturg.kinds.pairs import comparisons
 from dramaturg.results.frames import pandas_frame
 from dramaturg.results.names import abstention_name, finding_name, outcome_name
-from dramaturg.results.pairs import comparisons
 from dramaturg.results.rows import flatten
 
 if TYPE_CHECKING:

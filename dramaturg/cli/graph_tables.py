@@ -12,6 +12,7 @@ import grpc
 import typer
 from google.protobuf.json_format import MessageToDict
 
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.cli.local import service_channel
@@ -25,13 +26,15 @@ from dramaturg.graphs.scores import FileScores, Loaded
 from dramaturg.results.names import value_name
 from dramaturg.results.quantities import counted
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.graphs import averages_entry, measures_entry
 from dramaturg.tables.model import Table, columns
 
 Target = Annotated[str | None, target_option("a gateway or of GraphService")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Result = TypeVar("Result")
+
+_MEASURES = ("precision", "recall", "f1", "iou", "edge_difference", "extra_edges", "missing_edges")
+"""The measures, in the order of the JSON."""
 
 
 @asynccontextmanager
@@ -110,11 +113,11 @@ def _summary_entry(summary: pb.ScoreSummary) -> dict[str, Any]:
         "exact_matches": summary.exact_match_count,
         "excluded": summary.excluded_count,
         "unreduced": summary.unreduced_count,
-        **averages_entry(summary),
+        **_averages_entry(summary),
     }
     if summary.HasField("closure_macro"):
-        entry["closure_macro"] = measures_entry(summary.closure_macro)
-        entry["closure_micro"] = measures_entry(summary.closure_micro)
+        entry["closure_macro"] = _measures_entry(summary.closure_macro)
+        entry["closure_micro"] = _measures_entry(summary.closure_micro)
     return entry
 
 
@@ -150,7 +153,7 @@ def figures_table(*headings: str, title: str = "") -> Table:
 
 def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
     """Adds the macro averages of scores to a table, and the micro averages where they are wanted."""
-    for kind, measures in averages_entry(summary).items():
+    for kind, measures in _averages_entry(summary).items():
         if kind == "macro" or micro:
             title = f"{name}, {kind}" if micro else name
             shown = [number(measures[measure] if measures else None) for measure in SHOWN]
@@ -225,3 +228,17 @@ def print_distance(console: Terminal, response: pb.MeasureEditDistanceResponse) 
     table.add_row("events", *map(str, (edits.deleted_events, edits.inserted_events, edits.replaced_events)))
     table.add_row("edges", *map(str, (edits.deleted_edges, edits.inserted_edges, edits.replaced_edges)))
     print_tables(console, distance, table)
+
+
+def _measures_entry(measures: pb.EdgeMeasures | pb.EdgeEstimates) -> dict[str, float]:
+    """The measures of edges by name; of estimates, their values."""
+    values = {measure: getattr(measures, measure) for measure in _MEASURES}
+    return {measure: one.value if isinstance(one, Estimate) else one for measure, one in values.items()}
+
+
+def _averages_entry(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | None]:
+    """The measures over all pairs; ``None`` where there is nothing to average."""
+    return {
+        "macro": _measures_entry(summary.macro) if summary.HasField("macro") else None,
+        "micro": _measures_entry(summary.micro) if summary.HasField("micro") else None,
+    }

@@ -56,7 +56,7 @@ class _Commands(LazyGroup):
         ),
         LazyCommand(
             "simulate",
-            "dramaturg.cli.simulate",
+            "dramaturg.kinds.simulations.command",
             "Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).",
         ),
         ExternalCommand(
@@ -74,7 +74,7 @@ class _Commands(LazyGroup):
         ),
         LazyCommand(
             "scenarios",
-            "dramaturg.cli.scenarios",
+            "dramaturg.kinds.scenarios.command",
             "Writes scenarios of decisions and reads their review.",
             group=True,
         ),

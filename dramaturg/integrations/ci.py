@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.integrations.judge import HarnessJudgement, judgements
-from dramaturg.report.views.common import view
+from dramaturg.report.views import view
 from dramaturg.results.files import read_results
 
 MARK = "<!-- dramaturg -->"

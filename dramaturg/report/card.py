@@ -10,9 +10,9 @@ from functools import cache
 from html import escape
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.report.sample_view import Block, JudgementView, ProvenanceView, StepView, SubjectView
 from dramaturg.report.tokens import MARKS, declarations
-from dramaturg.report.views.common import view
-from dramaturg.report.views.model import Block, JudgementView, ProvenanceView, StepView, SubjectView
+from dramaturg.report.views import view
 
 _CLASS = "dramaturg-card"
 _STYLE = """

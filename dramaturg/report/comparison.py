@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.report.page import SAMPLES_SHOWN, Content, Heading, Tile, render_page
-from dramaturg.report.views.common import view
-from dramaturg.report.views.model import SampleView
+from dramaturg.report.sample_view import SampleView
+from dramaturg.report.views import view
 from dramaturg.tables.comparison import CHANGES, FLIPPED, Comparison, change_counts, lead, sections
 
 

@@ -33,8 +33,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.judge.provenance import prompt_texts
 from dramaturg.plots.tables import csv, latex
 from dramaturg.report import charts, tokens
-from dramaturg.report.views.common import abbreviated, view
-from dramaturg.report.views.model import SampleView, SubjectView
+from dramaturg.report.sample_view import SampleView, SubjectView
+from dramaturg.report.views import abbreviated, view
 from dramaturg.results.coverage import NOT_ASKED, coverage
 from dramaturg.results.files import read_results
 from dramaturg.results.frames import compact_json

@@ -1,6 +1,6 @@
 """The interface of a kind of results, and the parts of flat judgements that several kinds share.
 
-A kind is a module ``dramaturg.results.<kind>``; ``dramaturg.kinds`` lists all kinds.
+A kind is a package ``dramaturg.kinds.<kind>``; ``dramaturg.kinds`` lists all kinds.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, FindingKind, Outc
 from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowMiss
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Preference
 
+ALL = "all"
+"""The name of a group that has every item."""
 UNSPECIFIED = "UNSPECIFIED"
 """The reason of an abstention that states none."""
 

@@ -1,19 +1,16 @@
 """The figures of summaries as a sentence and as sections of tables and charts, for every renderer.
 
-Each kind has a module here, named after its member of ``Summary.kind``, with two functions: ``lead(summary)``
-returns the sentence that opens the report, and ``sections(summary)`` yields the kind's sections. A kind
-without a module has the leaderboard, abstentions, judges and usage. The terminal (``dramaturg.cli.tables``),
-the report (``dramaturg.report``), and Markdown, CSV, LaTeX and plots (``dramaturg.plots``) render them.
+What is of one kind is in ``dramaturg.kinds.<name>.tables``. The terminal (``dramaturg.cli.tables``), the
+report (``dramaturg.report``), and Markdown, CSV, LaTeX and plots (``dramaturg.plots``) render them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.kinds import KINDS, find_summary_kind
 from dramaturg.tables.common import abstention_sections, general_sections, leaderboard, mean_lead, show_mean
 from dramaturg.tables.model import Section
 
@@ -49,14 +46,11 @@ def sections(summary: Summary) -> Iterator[Section]:
 
 def mean_text(kind: str) -> Callable[[float | None], str]:
     """How means of the leaderboard of a kind are shown."""
-    show: Callable[[float | None], str] = show_mean(_kind_module(kind))
+    module = next((one.tables for one in KINDS if one.name == kind), None)
+    show: Callable[[float | None], str] = show_mean(module)
     return show
 
 
 def _module(summary: Summary) -> Any:
-    return _kind_module(summary.WhichOneof("kind") or "")
-
-
-def _kind_module(kind: str) -> Any:
-    name = f"{__name__}.{kind}"
-    return import_module(name) if kind and find_spec(name) else None
+    kind = find_summary_kind(summary)
+    return None if kind is None else kind.tables

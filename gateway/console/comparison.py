@@ -15,8 +15,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.kinds import find_summary_kind
 from dramaturg.report.comparison import render_comparison
-from dramaturg.report.views.common import view
-from dramaturg.report.views.model import SampleView
+from dramaturg.report.sample_view import SampleView
+from dramaturg.report.views import view
 from dramaturg.results.run_text import kind_name
 from dramaturg.service.errors import invalid
 from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip

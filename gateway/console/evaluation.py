@@ -20,7 +20,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSampl
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest
 from dramaturg.formats.messages import MessagesError, read_messages
-from dramaturg.report.views.common import view
+from dramaturg.report.views import view
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.console.rubrics import OWN, criteria_fields, rubric_choices, rubric_of
 from gateway.console.visit import Form, Visit, problems_of

@@ -37,9 +37,9 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.judge.provenance import add_usage
+from dramaturg.kinds.texts import score_of
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name, outcome_name, preference_name, shadow_miss_name
-from dramaturg.results.texts import score_of
 from gateway.evaluations.statistics import Statistics
 
 MAX_FLIPS = 200

@@ -20,8 +20,8 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.kinds import find_kind
+from dramaturg.kinds.dialogues import is_panel_mean
 from dramaturg.results import names
-from dramaturg.results.dialogues import is_panel_mean
 from dramaturg.results.kind import ResultKind, panel_provenances
 from dramaturg.results.names import abstention_name
 from dramaturg.service import context

@@ -27,9 +27,9 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
+from dramaturg.kinds.texts import score_of
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name, severity_name
-from dramaturg.results.texts import score_of
 
 TOPIC = "topic"
 """The tag that verdicts have by themselves: the task's topic."""

@@ -23,7 +23,7 @@ from dramaturg.cli.tables import number, print_tables
 from dramaturg.cli.terminal import echo, tell_next
 from dramaturg.datasets.json_lines import LineError, json_document, json_values
 from dramaturg.graphs.files import FileError, read_rows
-from dramaturg.results.pairs import SEED_TAG
+from dramaturg.kinds.pairs import SEED_TAG
 from dramaturg.results.quantities import counted
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Table, columns, percent_of

@@ -26,7 +26,7 @@ PRODUCT = {
 PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg": {"init"},
     "dramaturg/cli/align": {"reports"},
-    "dramaturg/cli/evaluate": {"kinds", "simulbench_path"},
+    "dramaturg/cli": {"simulbench_path"},
     "dramaturg/datasets": {"csv", "hostile"},
     "dramaturg/integrations": {"harnesses"},
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},
@@ -60,7 +60,6 @@ PACKAGE_TESTS: dict[str, set[str]] = {
 """Test modules of a whole package, by package: ``NAME`` of each ``test_NAME.py``."""
 
 TESTED_THROUGH = {
-    "dramaturg/report/views": "dramaturg/report",
     "gateway/runs/labels/kinds": "gateway/runs/labels",
     "services/agents/commonsense": "services/agents",
     "services/agents/critic": "services/agents",

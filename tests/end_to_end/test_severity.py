@@ -20,8 +20,8 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.judge import criteria
 from dramaturg.judge.spec import JudgeSpec
+from dramaturg.kinds.scripts.tables import sections
 from dramaturg.report.card import card
-from dramaturg.tables.scripts import sections
 from services.agents.commonsense.judge import SPEC as COMMONSENSE
 from services.agents.critic.judge import SPEC as CRITIC
 from services.agents.execute.judge import SPEC as EXECUTE

@@ -9,19 +9,19 @@ import typer
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
-from dramaturg.cli.evaluate.dialogues import RATED_ROWS
-from dramaturg.cli.evaluate.options import Criteria, rubric_of
-from dramaturg.cli.evaluate.pairs import PAIR_ROWS
-from dramaturg.cli.evaluate.scripts import SCRIPT_ROWS
-from dramaturg.cli.evaluate.texts import RUBRIC_ROWS, set_rubric
 from dramaturg.cli.evaluation import Evaluation, Job, JudgedRows, evaluate_file
 from dramaturg.cli.judge_selection import set_shadow_wait
+from dramaturg.cli.kind_options import Criteria, rubric_of
 from dramaturg.cli.options import takes_groups
 from dramaturg.cli.platform import fail
-from dramaturg.cli.simulate import CHALLENGE_ROWS
 from dramaturg.cli.tables import print_sections
 from dramaturg.cli.terminal import Terminal
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, RUBRIC_JUDGE
+from dramaturg.kinds.dialogues.command import RATED_ROWS
+from dramaturg.kinds.pairs.command import PAIR_ROWS
+from dramaturg.kinds.scripts.command import SCRIPT_ROWS
+from dramaturg.kinds.simulations.command import CHALLENGE_ROWS
+from dramaturg.kinds.texts.command import RUBRIC_ROWS, set_rubric
 from dramaturg.tables.common import comparison_sections, limit_sections
 
 app = typer.Typer()

@@ -1,11 +1,8 @@
-"""The kind ``decisions`` (Choice-75): one call for each model, prompt and order of the options.
-
-The figures are those of Tables 3 and 4.
-"""
+"""The kind ``decisions`` (Choice-75): one call for each model, prompt and order of the options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,12 +16,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import (
     ModelChoice,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
-from dramaturg.api.evaluation.v1.summary_pb2 import (
-    DecisionFigures,
-    OptionOrderFigures,
-    Summary,
-)
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     ChooseOptionRequest,
@@ -34,19 +26,16 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR
-from dramaturg.results.decisions import DECISIONS
+from dramaturg.kinds.decisions import DECISIONS
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.threads import gather_all
-from dramaturg.summaries.decision_accuracy import accuracy_request, read_accuracy
-from dramaturg.summaries.decisions import DecisionsAggregator
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.evaluations.decisions.summary import DecisionsKindSummary
 from gateway.evaluations.failures import Failure, is_model_failure
 from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationContext
-from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
@@ -57,61 +46,6 @@ _ORDERS = {
     decisions_pb2.OPTION_ORDER_SWAPPED: (True,),
     decisions_pb2.OPTION_ORDER_BOTH: (False, True),
 }
-
-
-class DecisionsFigures(KindFigures):
-    """The choices by setup: model, prompt and order of the options."""
-
-    def __init__(self) -> None:
-        self._choices = DecisionsAggregator()
-
-    def add(self, parts: Sequence[DecisionResult]) -> None:
-        for result in parts:
-            self._choices.add(result)
-
-    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
-        written = summary.decisions
-        for setup, items in sorted(self._choices.items.items()):
-            request = accuracy_request(items)
-            response = statistics.alignment("MeasureAccuracy", request)
-            if response is None:
-                continue
-            for found in read_accuracy(setup._asdict(), response, self._choices.unreleased):
-                figures = DecisionFigures(
-                    model=setup.model,
-                    prompt=setup.prompt,
-                    order=setup.order,
-                    format=found.format,
-                    level=found.level,
-                    accuracy=found.group,
-                    accuracy_abstentions_right=found.at_best,
-                    human_accuracy=found.human,
-                    tags=tags,
-                )
-                written.figures.append(figures)
-        if tags:
-            return
-        written.choice_count = self._choices.choices
-        written.unscored_choice_count = self._choices.unscored
-        for (model, prompt), bias in sorted(self._choices.bias.items()):
-            written.option_orders.append(
-                OptionOrderFigures(
-                    model=model,
-                    prompt=prompt,
-                    decision_count=bias.pairs,
-                    answered_count=bias.answered,
-                    same_share=bias.same_share,
-                    named_count=bias.named,
-                    first_presented_share=bias.first_shown_share,
-                )
-            )
-
-
-class DecisionsKindSummary(KindSummary):
-    figures_type = DecisionsFigures
-
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DecisionResult]]:
-        yield sample.tags, sample.decision
 
 
 class Question(NamedTuple):

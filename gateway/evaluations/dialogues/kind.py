@@ -46,7 +46,7 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServ
 from dramaturg.judge.excerpts import require_turns
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
-from dramaturg.results.dialogues import DIALOGUES
+from dramaturg.kinds.dialogues import DIALOGUES
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct

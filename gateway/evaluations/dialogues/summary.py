@@ -17,10 +17,17 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     TaskFigures,
     UnusableReplies,
 )
-from dramaturg.results.dialogues import HIGHEST, LOWEST
+from dramaturg.kinds.dialogues import HIGHEST, LOWEST
 from dramaturg.results.means import estimate_of, mean_of
-from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.ratings import GROUPS, HARD, PairCount, Rated, scores, task_scores
+from gateway.evaluations.dialogues.ratings import (
+    GROUPS,
+    HARD,
+    DialoguesAggregator,
+    PairCount,
+    Rated,
+    scores,
+    task_scores,
+)
 from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary

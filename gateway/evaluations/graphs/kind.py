@@ -26,13 +26,13 @@ from dramaturg.api.generation.v1.edge_service_pb2 import EDGE_METHOD_PAIRWISE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE
-from dramaturg.results.graphs import GRAPHS
+from dramaturg.kinds.graphs import GRAPHS
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.service.threads import gather_all
-from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs
 from gateway.evaluations.graphs.predictions import GraphMaker
+from gateway.evaluations.graphs.summary import Counts, DistanceSums, Figures, Setup, task_name
 from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
 from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.statistics import Statistics

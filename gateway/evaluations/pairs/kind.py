@@ -30,7 +30,7 @@ from dramaturg.judge.length import longer_text
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.role_sets import role_set, tally
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
-from dramaturg.results.pairs import PAIRS
+from dramaturg.kinds.pairs import PAIRS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.calls import ask, call_judge, judge_options
 from gateway.evaluations.failures import Failure

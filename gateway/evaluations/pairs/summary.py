@@ -14,9 +14,9 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.kinds.pairs import BY_CRITERION, COUNT_TAG, LINE_TAG, comparisons
 from dramaturg.results.means import estimate_of, mean_of
 from dramaturg.results.names import abstention_name
-from dramaturg.results.pairs import BY_CRITERION, COUNT_TAG, LINE_TAG, comparisons
 from gateway.evaluations.judge_comparisons import ComparedJudgement
 from gateway.evaluations.pairs.roles import RoleVotes
 from gateway.evaluations.statistics import Statistics

@@ -31,9 +31,9 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.authoring import repeats
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, EMBEDDING
+from dramaturg.kinds.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
-from dramaturg.results.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.threads import gather_all
 from gateway.evaluations.calls import ask, embed_by, judge_options

@@ -39,8 +39,8 @@ from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
 from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.kinds.scripts import SCRIPTS
 from dramaturg.results.names import reason_name
-from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor, ReferencePendingError
 from gateway.evaluations.calls import call_judge, judge_options
 from gateway.evaluations.failures import Failure

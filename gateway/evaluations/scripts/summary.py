@@ -11,9 +11,9 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, GoldAnswerF
 from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.gold_answers import count, describe_missing, missing_reason
-from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
 from dramaturg.summaries.variants import VariantVerdicts
 from gateway.evaluations.judge_comparisons import ComparedItem
+from gateway.evaluations.scripts.detection import PerturbedVerdicts, fault_figures
 from gateway.evaluations.statistics import Statistics
 from gateway.evaluations.summary import KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import TOPIC, FindingCounter, PanelCounter, VerdictCounter

@@ -46,11 +46,11 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
+from dramaturg.kinds.dialogues import KIND_NAMES, SUBSET_NAMES
+from dramaturg.kinds.simulations import SIMULATIONS
 from dramaturg.results.names import abstention_name
-from dramaturg.results.simulations import SIMULATIONS
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import violations
-from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure

@@ -35,9 +35,9 @@ from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, JudgeRole, Role
 from dramaturg.judge.rules import encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.judge.verdicts import abstained, failed, scored
+from dramaturg.kinds.texts import TEXTS, score_of
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
-from dramaturg.results.texts import TEXTS, score_of
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.checks import check_distinct, check_rubric

@@ -12,8 +12,8 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelTask, 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.judge.conversations import Unit, shown_images, turn_texts
-from dramaturg.results.dialogues import HIGHEST, LOWEST
-from dramaturg.results.pairs import BY_CRITERION
+from dramaturg.kinds.dialogues import HIGHEST, LOWEST
+from dramaturg.kinds.pairs import BY_CRITERION
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.groups import LINE_TAG
+from dramaturg.results.names import ALL
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
 from dramaturg.summaries.labels import HumanLabels, LabelJoin
 from dramaturg.summaries.variants import FAIL, PASS, VerdictKey, Verdicts, agreement_request, verdicts_of

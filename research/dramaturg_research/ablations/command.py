@@ -26,7 +26,7 @@ from dramaturg.client import ServiceError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
 from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
-from dramaturg.summaries.decision_accuracy import ALL
+from dramaturg.results.names import ALL
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 from dramaturg.tables.model import ABSENT, SHARES, Cell, Column, Table, columns, estimate_cell, figure
 from dramaturg_research.ablations.agreement import VariantFigures, criteria_of, describe_agreement

@@ -22,8 +22,8 @@ from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import read_results
 from dramaturg.results.groups import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.results.names import ALL
 from dramaturg.service.channel import open_channel
-from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.labels import HumanLabels
 from dramaturg_research.ablations.agreement import (
     VariantFigures,

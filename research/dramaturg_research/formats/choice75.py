@@ -20,7 +20,7 @@ from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
 from dramaturg.datasets.json_lines import LineError, json_document
-from dramaturg.results.decisions import SOURCE, SOURCE_TAG
+from dramaturg.kinds.decisions import SOURCE, SOURCE_TAG
 from dramaturg.service.validation import violations
 
 FORMATS = ("verb_phrase_manual", "verb_phrase_machine", "user_profile")

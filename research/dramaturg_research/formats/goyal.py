@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dramaturg.api.alignment.v1 import agreement_pb2
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.results.pairs import SEED_TAG
+from dramaturg.kinds.pairs import SEED_TAG
 from dramaturg.service.validation import violations
 
 BEST, WORST = "best_summary", "worst_summary"

@@ -20,8 +20,8 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
     SimulateDialogueRequest,
 )
+from dramaturg.kinds.dialogues import KIND_NAMES, SUBSET_NAMES
 from dramaturg.service.validation import violations
-from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 
 _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _SPEAKERS = {"user": dialogue_pb2.SPEAKER_USER, "assistant": dialogue_pb2.SPEAKER_SIMULATOR}

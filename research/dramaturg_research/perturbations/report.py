@@ -18,11 +18,11 @@ from dramaturg.cli.summaries import summarize_results
 from dramaturg.cli.tables import print_sections
 from dramaturg.cli.terminal import tell_next
 from dramaturg.datasets.json_lines import LineError
+from dramaturg.kinds.scripts.tables import perturbation_section
 from dramaturg.meta_evaluation.rules import CANDIDATE_TAG, CATEGORY_TAG, LINE_TAG, UNTOUCHED, Category
 from dramaturg.results.files import read_results
 from dramaturg.summaries.estimates import estimate
 from dramaturg.tables.common import limit_sections
-from dramaturg.tables.scripts import perturbation_section
 from dramaturg.tables.verdicts import ALL
 
 

@@ -22,8 +22,8 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.judge.role_sets import FIXED_ROLES, role_set
+from dramaturg.kinds.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.plots.figures import LineChart, counted
-from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.tables.model import Cell, Column, Row, Table
 from dramaturg_research.formats.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares

@@ -35,10 +35,10 @@ from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import output, run
 from dramaturg.cli.tables import interval, number, print_tables
 from dramaturg.cli.terminal import Terminal, tell_next
+from dramaturg.kinds.decisions import choice_name
+from dramaturg.results.names import ALL
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.validation import violations
-from dramaturg.summaries.decision_accuracy import ALL
-from dramaturg.summaries.decisions import choice_name
 from dramaturg.summaries.estimates import estimate
 from dramaturg.tables.model import ABSENT, Cell, Table, columns
 from dramaturg_research.completed_sheets import kept_rows, reviewed, status_problems

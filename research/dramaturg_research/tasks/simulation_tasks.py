@@ -14,8 +14,8 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskRequest,
 )
 from dramaturg.authoring import EDITED
+from dramaturg.kinds.dialogues import KIND_NAMES
 from dramaturg.service.validation import violations
-from dramaturg.summaries.dialogues import KIND_NAMES
 from dramaturg_research.completed_sheets import kept_rows, status_problems
 
 EDITABLE = ("name", "description", "request_type")

@@ -23,8 +23,8 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.terminal import echo, tell_next
+from dramaturg.kinds.dialogues import KIND_NAMES
 from dramaturg.service.channel import open_channel
-from dramaturg.summaries.dialogues import KIND_NAMES
 from dramaturg_research.concurrent_calls import call_each
 from dramaturg_research.near_duplicates import BY_MEANING, BY_WORDS, find_duplicates
 from dramaturg_research.tasks.simulation_tasks import COLUMNS, same_name, sheet_row, task_requests, task_row

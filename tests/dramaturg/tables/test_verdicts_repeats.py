@@ -6,8 +6,11 @@ import csv
 from collections.abc import Iterable, Sequence
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.kinds.dialogues import tables as dialogues
+from dramaturg.kinds.pairs import tables as pairs
+from dramaturg.kinds.scripts import tables as scripts
+from dramaturg.kinds.texts import tables as texts
 from dramaturg.plots import tables as files
-from dramaturg.tables import dialogues, pairs, scripts, texts
 from dramaturg.tables.model import Section, Table
 
 

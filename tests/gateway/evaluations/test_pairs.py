@@ -25,7 +25,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set, tally
-from dramaturg.results.pairs import comparisons
+from dramaturg.kinds.pairs import comparisons
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from tests.support.pairs import (

@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.dialogues import ACED
+from dramaturg.kinds.dialogues import ACED
 from gateway.runs.labels.drawn import PREFERENCES, RATINGS, Context, Drawn, LabelledKind, drawn, preference
 from gateway.runs.store.tables import sanitize
 

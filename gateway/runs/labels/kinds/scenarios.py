@@ -10,7 +10,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.scenarios import TARGETS
+from dramaturg.kinds.scenarios import TARGETS
 from gateway.runs.labels.drawn import (
     CHOICES,
     REVIEWS,

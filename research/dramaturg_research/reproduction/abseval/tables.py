@@ -12,7 +12,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.rules import Category
 from dramaturg.results.gold_answers import describe_missing
 from dramaturg.results.groups import BASE
-from dramaturg.summaries.decision_accuracy import ALL as ALL_CRITERIA
+from dramaturg.results.names import ALL as ALL_CRITERIA
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.ablations.variants import VARIANTS
 from dramaturg_research.reproduction.abseval.printed import ALL, NAMES, TABLE_2, TABLE_3, TABLE_4, TABLE_5

@@ -17,8 +17,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.graphs.files import read_votes
+from dramaturg.kinds.graphs import EDIT_NAMES
 from dramaturg.plots.figures import BarChart, counted
-from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Column, Row, Table
 from dramaturg_research.reproduction.cells import count, estimate, number, percents, words
 from dramaturg_research.reproduction.paper import DataError, Reproduction

@@ -15,8 +15,8 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.files import read_rows
 from dramaturg.graphs.scores import FileScores
+from dramaturg.kinds.graphs import EDIT_NAMES
 from dramaturg.plots.figures import BarChart, LineChart, counted
-from dramaturg.results.graphs import EDIT_NAMES
 from dramaturg.tables.model import ABSENT, Cell, Column, Row, Table
 from dramaturg_research.formats.proscript import DEGREE, max_degree
 from dramaturg_research.reproduction.cells import (

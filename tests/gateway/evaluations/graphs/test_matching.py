@@ -21,9 +21,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
-from dramaturg.summaries.graphs import Counts
 from dramaturg.testing import serve
 from gateway.evaluations.graphs.matching import MAX_EVENTS, assign
+from gateway.evaluations.graphs.summary import Counts
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
 from tests.support.evaluations import contract

@@ -26,10 +26,10 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequ
 from dramaturg.judge.verdicts import abstained, failed, passed
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
-from dramaturg.summaries.graphs import Counts
 from dramaturg.testing import FakeJudge, serve
 from gateway.app import App as Gateway
 from gateway.evaluations.graphs.measurements import MAX_EVENTS
+from gateway.evaluations.graphs.summary import Counts
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.evaluations import contract
 from tests.support.graph_evaluations import GENERATE, asked, eggs, graphs_result, only_graph, writing

@@ -14,8 +14,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, Tag
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.verdicts import abstained, failed, finding, passed, scored
+from dramaturg.kinds.texts.tables import sections
 from dramaturg.results.rows import flatten
-from dramaturg.tables.texts import sections
 from tests.support.evaluation_samples import judged_text
 from tests.support.texts import CLEAR, POLITE, texts_client
 

@@ -1,1 +1,0 @@
-"""Views of samples: one view model for all evaluations, and one builder for each kind."""
