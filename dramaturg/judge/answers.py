@@ -26,6 +26,7 @@ from dramaturg.judge.sections import (
     ItemsSection,
     Section,
     contradiction,
+    is_absent,
     read_step_notes,
     stated_outcome,
     stated_severity,
@@ -96,7 +97,12 @@ class FindingsSection:
         reason = stated_text(value, "reason")
         if outcome is None or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
-        entries = [entry for entry in entries if not states_nothing(entry)]
+        entries = [
+            entry
+            for entry in entries
+            # Beside a pass, models name the steps that they looked at, with the problem "none".
+            if not (states_nothing(entry) or (outcome == PASS and is_absent(stated_text(entry, "problem"))))
+        ]
         findings = [self._finding(entry) for entry in entries]
         if outcome == UNSURE:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason, findings)

@@ -77,12 +77,17 @@ def stated_severity(entry: Mapping[str, Any]) -> Severity.ValueType:
     return _SEVERITIES[stated] if stated else verdict_pb2.SEVERITY_UNSPECIFIED
 
 
+def is_absent(text: str) -> bool:
+    """Whether a text says that there is nothing: "None. There are no such steps."."""
+    return bool(_ABSENT.value_of(text))
+
+
 def states_nothing(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry of a list says that there is nothing to list: "None. There are no such steps."."""
+    """Whether an entry of a list says that there is nothing to list."""
     values = [value for name, value in entry.items() if name != _SEVERITY]
     texts = [text.strip() for text in values if isinstance(text, str) and text.strip()]
     others = [value for value in values if not isinstance(value, str) and value not in (None, [], 0)]
-    return not others and all(map(_ABSENT.value_of, texts))
+    return not others and all(map(is_absent, texts))
 
 
 def stated_steps(numbers: Any, step_count: int) -> tuple[list[int], list[str]]:

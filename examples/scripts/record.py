@@ -51,7 +51,7 @@ RECORDING = FOLDER / "completions.jsonl"
 
 REASONING: Mapping[str, Mapping[str, Any]] = {
     "critic": {"comparison": "I go through both scripts side by side."},
-    "execute": {"end": "I follow the steps to the last one.", "walk": []},
+    "execute": {"walk": [], "end": "I follow the steps to the last one.", "left": "none"},
     "commonsense": {"actions": "I look at each step by itself."},
     "script-judge": {"actions": "I go through the script from start to end."},
 }

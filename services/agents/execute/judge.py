@@ -10,7 +10,7 @@ from dramaturg.judge.answers import STEP_NOTES
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CONSTRAINTS, CriteriaQuestion
 from dramaturg.judge.sections import SHAPE
-from dramaturg.judge.shapes import MOST_CHARACTERS, Text
+from dramaturg.judge.shapes import Text
 from dramaturg.judge.spec import criteria_spec
 from dramaturg.service.contract import Contract
 
@@ -32,11 +32,9 @@ SPEC = criteria_spec(
         "execute",
         shown=(CONSTRAINTS,),
         reasoning={
-            "end": Text(
-                "what each step does: 1: ..., 2: ..., 3: ..., then what there is at the end",
-                most=MOST_CHARACTERS,
-            ),
             STEP_NOTES: SHAPE,
+            "end": Text("what there is after the last step"),
+            "left": Text("what of the goal is then still to be done; none"),
         },
     ),
     offline=_offline,

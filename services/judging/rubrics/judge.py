@@ -259,7 +259,7 @@ class _ScoreRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreSection:
-    """A section with a reason, the words that cost it score, whether there is a score, and the score.
+    """A section with a reason, the words that cost it score, the score, and whether it stands.
 
     It is a whole number on the scale.
     """
@@ -269,10 +269,10 @@ class ScoreSection:
 
     @property
     def shape(self) -> Record:
-        """Reason, faults, state, score."""
+        """Reason, faults, score, state."""
         hint = f"the score, a whole number from {self.lowest} to {self.highest}"
         scale = Scale(hint, self.lowest, self.highest)
-        return _ScoreRecord({"reason": _REASON, "faults": _QUOTES, "verdict": _STATE, "score": scale})
+        return _ScoreRecord({"reason": _REASON, "faults": _QUOTES, "score": scale, "verdict": _STATE})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""

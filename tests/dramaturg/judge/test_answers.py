@@ -138,6 +138,13 @@ def test_a_missing_first_step_stands_after_none() -> None:
         (section("pass", {"missing_step": "None", "steps": [], "problem": "n/a"}), "PASS"),
         (section("pass", {"problem": "None. There are no such steps."}), "PASS"),
         (section("pass", {"problem": "None, except that step 2 repeats step 1."}), "CONTRADICTORY"),
+        (section("pass", {"steps": [1, 2, 3], "problem": "none"}), "PASS"),
+        (
+            section("pass", {"steps": [1, 2], "problem": "None."}, {"steps": [3], "problem": "Idle."}),
+            "CONTRADICTORY",
+        ),
+        (section("pass", {"steps": [1, 2, 3], "problem": ""}), "CONTRADICTORY"),
+        (section("fail", {"steps": [2], "problem": "none"}), "FAIL"),
         ({"reason": "x", "findings": "none", "verdict": "pass"}, "UNPARSABLE"),
         ({"reason": "x", "findings": ["step 2"], "verdict": "fail"}, "UNPARSABLE"),
     ],

@@ -122,7 +122,7 @@ async def test_the_rubric_stands_in_the_fixed_part_and_material_is_fenced() -> N
         assert content not in system["content"]
     schema = body["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]["polite"]["properties"]) == ["reason", "faults", "verdict"]
-    assert list(schema["properties"]["clear"]["properties"]) == ["reason", "faults", "verdict", "score"]
+    assert list(schema["properties"]["clear"]["properties"]) == ["reason", "faults", "score", "verdict"]
     score = schema["properties"]["clear"]["properties"]["score"]
     assert (score["minimum"], score["maximum"]) == (1, 5)
 
