@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,17 +185,26 @@ async def quieten(channel: grpc.aio.Channel, pid: int) -> None:
                 return
 
 
-def give_processors(pid: int) -> None:
+@contextmanager
+def own_processors(pid: int) -> Iterator[None]:
     """Gives a gateway the first half of the processors, and the other half to its judges and callers.
 
     They have machines of their own where a platform is deployed, and take the gateway's time on one machine.
     """
     processors = sorted(os.sched_getaffinity(0))
     half = max(1, len(processors) // 2)
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), processors[:half])
-    for task in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(task.name), processors[half:] or processors)
+    _give(str(pid), processors[:half])
+    _give("self", processors[half:] or processors)
+    try:
+        yield
+    finally:
+        _give("self", processors)
+
+
+def _give(process: str, processors: Sequence[int]) -> None:
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(thread.name), processors)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -292,11 +301,12 @@ LARGE_SAMPLES = 500
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Path, attack: str) -> None:
     async with (
+        AsyncExitStack() as stack,
         gateway(tmp_path) as process,
         channel_of(process.target, tmp_path, NOISY) as noisy,
         channel_of(process.target, tmp_path, QUIET) as quiet,
     ):
-        give_processors(process.pid)
+        stack.enter_context(own_processors(process.pid))
         large, small = await asyncio.gather(run_of(noisy, LARGE_SAMPLES, LARGE_LINE), run_of(quiet, 1))
         caller = await child(
             "tests.hostile.caller", process.target, token_of(tmp_path, QUIET), small, str(COUNT)
