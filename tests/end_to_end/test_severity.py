@@ -100,7 +100,7 @@ class Model:
         schema = body["response_format"]["json_schema"]["schema"]
         reasons: dict[str, Any] = {"actions": "1: ...", "comparison": "1: ...", "end": "Nothing."} | FAULTS
         if "end" in schema["properties"]:
-            reasons["walk"] = []
+            reasons |= {"walk": [], "left": "Nothing."}
         return {name: reasons[name] for name in schema["properties"]}
 
 
