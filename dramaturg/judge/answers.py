@@ -100,8 +100,7 @@ class FindingsSection:
         entries = [
             entry
             for entry in entries
-            # Beside a pass, models name the steps that they looked at, with the problem "none".
-            if not (states_nothing(entry) or (outcome == PASS and is_absent(stated_text(entry, "problem"))))
+            if not (states_nothing(entry) or (outcome == PASS and _names_no_problem(entry)))
         ]
         findings = [self._finding(entry) for entry in entries]
         if outcome == UNSURE:
@@ -153,6 +152,12 @@ class FindingsSection:
         """Whether the finding concerns the candidate. A finding that names only unknown steps does not."""
         steps, unknown = stated_steps(entry.get("steps"), self.step_count)
         return self._missing or bool(steps) or not unknown
+
+
+def _names_no_problem(entry: Mapping[str, Any]) -> bool:
+    """Whether a finding says of the steps that it names that they have no problem: "problem": "none"."""
+    others = {name: value for name, value in entry.items() if name != "steps"}
+    return is_absent(stated_text(entry, "problem")) and states_nothing(others)
 
 
 class UnclearAnswerError(ValueError):

@@ -153,6 +153,18 @@ def test_only_a_clear_and_consistent_answer_is_a_verdict(value: Any, expected: s
     assert outcome(parse(criteria.NO_DUPLICATE_STEPS, value)) == expected
 
 
+@pytest.mark.parametrize(
+    ("finding", "expected"),
+    [
+        ({"missing_step": "none", "steps": [2], "problem": "none"}, "PASS"),
+        ({"missing_step": "Boil it.", "steps": [2], "problem": "none"}, "CONTRADICTORY"),
+        ({"missing_step": "Boil it.", "problem": "none"}, "CONTRADICTORY"),
+    ],
+)
+def test_a_step_that_is_named_as_missing_is_a_problem(finding: Any, expected: str) -> None:
+    assert outcome(parse(criteria.NO_MISSING_STEPS, section("pass", finding))) == expected
+
+
 def test_a_contradiction_keeps_what_was_found() -> None:
     verdict = parse(criteria.NO_MISSING_STEPS, section("pass", MISSING))
     assert outcome(verdict) == "CONTRADICTORY"
