@@ -54,7 +54,9 @@ async def batching(
             assert file is not None
             before = before.replace(file[0], f'ledger_url = "{store}"')
         return (
-            f"{before}[generation.batches]\ngather_seconds = 0.5\npoll_seconds = 0.2\n"
+            f"{before}[generation.batches]\n"
+            # Several batches, however the calls fall together: each kill waits for one more.
+            f"max_requests = {2 * SAMPLES // (2 * KILLS)}\ngather_seconds = 0.5\npoll_seconds = 0.2\n"
             f'[generation.providers.local]\n{settings}api_key_env = "KEY"\n{after.removeprefix(table)}'
         ).replace("[runs]", "[runs]\nbatch_poll_seconds = 0.2")
 
