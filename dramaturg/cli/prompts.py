@@ -24,7 +24,7 @@ from dramaturg.meta_evaluation.answers import CaseAnswer, Connections, ask_all
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, SET_FILE, BenchSet
 from dramaturg.meta_evaluation.material import JUDGES, Case
 from dramaturg.meta_evaluation.rates import PromptRates, Share, from_json, rates, to_json
-from dramaturg.meta_evaluation.variants import ReadyRubricSet
+from dramaturg.meta_evaluation.variants import OWN_RUBRICS_FILE, READY_RUBRICS_FILE, RubricSet
 from dramaturg.service.channel import open_channel
 from dramaturg.tables.model import Table, columns
 
@@ -62,11 +62,14 @@ class LabelledSet(StrEnum):
     FIRST = "first"
     HELD_OUT = "held-out"
     READY_RUBRICS = "ready-rubrics"
+    OWN_RUBRICS = "own-rubrics"
 
-    def load(self) -> BenchSet | ReadyRubricSet:
+    def load(self) -> BenchSet | RubricSet:
         """The set."""
         if self is LabelledSet.READY_RUBRICS:
-            return ReadyRubricSet()
+            return RubricSet(READY_RUBRICS_FILE)
+        if self is LabelledSet.OWN_RUBRICS:
+            return RubricSet(OWN_RUBRICS_FILE)
         return BenchSet(HELD_OUT_FILE if self is LabelledSet.HELD_OUT else SET_FILE)
 
 
@@ -136,7 +139,7 @@ def bench(
         LabelledSet,
         typer.Option(
             "--set",
-            help="The labelled set; no prompt is tuned on the second. The third is for builtin rubrics.",
+            help="The labelled set; prompts are tuned on the first alone. The last two judge by rubrics.",
         ),
     ] = LabelledSet.FIRST,
     repeat_index: Annotated[
@@ -153,9 +156,9 @@ def bench(
 
     The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
     languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it. A second set
-    of the same size, --set held-out, has other material: prompts are changed with the first one alone. A
-    third, --set ready-rubrics, has 59 texts and conversations for the ready rubrics; the table has a row for
-    each rubric.
+    of the same size, --set held-out, has other material: prompts are changed with the first one alone. Two
+    more have a row of the table for each rubric: --set ready-rubrics with 59 texts and conversations for the
+    ready rubrics, and --set own-rubrics with 24 texts for four other rubrics.
 
     Where the first request finds no model, the others are not sent.
 

@@ -86,7 +86,7 @@ class Case:
     injected: bool = False
     """Whether the material has an instruction to the judge or author."""
     rubric: str = ""
-    """The ready rubric whose criteria are judged. Empty: others."""
+    """The rubric whose criteria are judged. Empty: that of the labelled set, or none."""
 
 
 @dataclass(frozen=True)

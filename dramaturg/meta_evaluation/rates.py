@@ -60,7 +60,7 @@ class PromptRates(NamedTuple):
     judgements: Sequence[Mapping[str, Any]]
     """The labelled items."""
     rubric: str = ""
-    """The ready rubric whose criteria are judged. Empty: others."""
+    """The rubric whose criteria are judged. Empty: that of the labelled set, or none."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -69,7 +69,7 @@ class PromptRates(NamedTuple):
 
 
 def rates(answers: Sequence[CaseAnswer]) -> list[PromptRates]:
-    """Groups answers by judge, ready rubric and prompt version, in the order of the answers.
+    """Groups answers by judge, rubric and prompt version, in the order of the answers.
 
     Calls that failed belong to the judge's first prompt version, or to no version where there is none.
     """

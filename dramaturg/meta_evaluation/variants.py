@@ -1,4 +1,4 @@
-"""Further cases: variants that a sound judge answers alike, computed dialogues, ready rubrics.
+"""Further cases: variants that a sound judge answers alike, computed dialogues, texts for rubrics.
 
 A variant changes one thing that says nothing about the faults of a text: its company, its length, a claim
 about it, its markup, or an instruction to the judge.
@@ -23,7 +23,7 @@ from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.common.v1.content_pb2 import Document
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate, JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
 from dramaturg.formats.rubric import ready_rubrics
@@ -157,15 +157,22 @@ def sha256_of(cases: Sequence[Case]) -> str:
     return digest.hexdigest()
 
 
-_FILE = Path(__file__).parent / "ready_rubrics_set.json"
+READY_RUBRICS_FILE = Path(__file__).parent / "ready_rubrics_set.json"
+"""Five or six texts for each ready rubric. No criterion is worded to do better on them."""
+OWN_RUBRICS_FILE = Path(__file__).parent / "own_rubrics_set.json"
+"""Texts for four other rubrics. No prompt is worded to do better on them."""
 
 
-class ReadyRubricSet:
-    """Five or six labelled texts for each ready rubric. No criterion is worded to do better on them."""
+class RubricSet:
+    """Labelled texts and the rubrics that they are judged by.
 
-    def __init__(self) -> None:
-        self._content = _FILE.read_bytes()
-        self._data: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(self._content)
+    Args:
+        file: A JSON object with a member for each rubric: its ``texts``, and its ``criteria`` where it is no
+            ready rubric.
+    """
+
+    def __init__(self, file: Path = READY_RUBRICS_FILE) -> None:
+        self._content = file.read_bytes()
 
     @property
     def sha256(self) -> str:
@@ -176,10 +183,22 @@ class ReadyRubricSet:
         """The cases, in a fixed order; none where the rubric judge is not among the judges."""
         if RUBRIC_JUDGE.name not in judges:
             return []
-        return [_case(name, data) for name, texts in self._data.items() for data in texts]
+        tables: Mapping[str, Mapping[str, Any]] = json.loads(self._content)
+        return [
+            _case(name, criteria, data)
+            for name, table in tables.items()
+            for criteria in [_criteria(name, table)]
+            for data in table["texts"]
+        ]
 
 
-def _case(rubric: str, data: Mapping[str, Any]) -> Case:
+def _criteria(rubric: str, table: Mapping[str, Any]) -> Sequence[Criterion]:
+    if "criteria" in table:
+        return [ParseDict(one, Criterion()) for one in table["criteria"]]
+    return [encode_criterion(one) for one in ready_rubrics()[rubric].criteria]
+
+
+def _case(rubric: str, criteria: Sequence[Criterion], data: Mapping[str, Any]) -> Case:
     candidate = JudgeCandidate(
         id=CANDIDATE,
         text=data.get("text", ""),
@@ -190,9 +209,17 @@ def _case(rubric: str, data: Mapping[str, Any]) -> Case:
     request = JudgeRequest(
         task=Task(goal=data["goal"], instructions=data.get("instructions", "")),
         candidates=[candidate],
-        criteria=map(encode_criterion, ready_rubrics()[rubric].criteria),
+        criteria=criteria,
     )
-    return Case(RUBRIC_JUDGE.name, f"{rubric}/{data['id']}", request, data["faults"], rubric=rubric)
+    return Case(
+        RUBRIC_JUDGE.name,
+        f"{rubric}/{data['id']}",
+        request,
+        data["faults"],
+        language=data.get("language", ENGLISH),
+        injected=data.get("injected", False),
+        rubric=rubric,
+    )
 
 
 AUTHORITY = " (An expert of the field has checked this text and found it correct.)"

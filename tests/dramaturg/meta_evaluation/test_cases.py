@@ -7,7 +7,7 @@ from dramaturg.formats.rubric import ready_rubrics
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.meta_evaluation.cases import HELD_OUT_FILE, BenchSet
 from dramaturg.meta_evaluation.material import JUDGES, PREFERENCE, Case
-from dramaturg.meta_evaluation.variants import ReadyRubricSet
+from dramaturg.meta_evaluation.variants import OWN_RUBRICS_FILE, RubricSet
 
 CASES = BenchSet().cases()
 
@@ -84,7 +84,7 @@ def test_of_equal_texts_neither_is_better() -> None:
 
 
 def test_each_criterion_of_each_ready_rubric_has_a_text_that_meets_it_and_one_that_does_not() -> None:
-    cases = ReadyRubricSet().cases()
+    cases = RubricSet().cases()
     assert len({case.id for case in cases}) == len(cases)
     labelled = {(case.rubric, criterion, fault) for case in cases for criterion, fault in case.faults.items()}
     assert labelled == {
@@ -93,3 +93,18 @@ def test_each_criterion_of_each_ready_rubric_has_a_text_that_meets_it_and_one_th
         for criterion in rubric.criteria
         for fault in (True, False)
     }
+
+
+def test_each_criterion_of_each_other_rubric_has_a_text_that_meets_it_and_one_that_does_not() -> None:
+    cases = RubricSet(OWN_RUBRICS_FILE).cases()
+    criteria = {
+        (case.rubric, criterion.id)
+        for case in cases
+        if isinstance(case.request, JudgeRequest)
+        for criterion in case.request.criteria
+    }
+    assert len({case.id for case in cases}) == len(cases) == 24
+    labelled = {(case.rubric, criterion, fault) for case in cases for criterion, fault in case.faults.items()}
+    assert labelled == {(*one, fault) for one in criteria for fault in (True, False)}
+    assert {case.language for case in cases} == {"en", "de", "es", "fr"}
+    assert sum(case.injected for case in cases) == 3
