@@ -1,7 +1,7 @@
 """Every kind of evaluation and some judges with a model that answers, at whatever endpoint.
 
 ``make test-live MODEL=... OPENAI_BASE_URL=...`` runs this module; without a model it is skipped. It makes
-some 60 calls. It asserts that answers are valid, that judgements are made and that calls are bounded, and of
+some 40 calls. It asserts that answers are valid, that judgements are made and that calls are bounded, and of
 verdicts only how many are right over all easy items: a small model may judge any single one wrongly.
 """
 
