@@ -73,15 +73,18 @@ class App:
         return [HttpServer(http, http.port, console=bool(self._settings.console))]
 
     @staticmethod
-    def migrate() -> None:
+    def migrate() -> bool:
         """Creates and upgrades the tables of runs and of their engine on PostgreSQL.
+
+        Returns:
+            Whether the settings name such a database.
 
         Raises:
             StoreError: The database is unavailable, or a newer release wrote the tables.
         """
         from gateway.runs.app import migrate
 
-        migrate(RunsSettings())
+        return migrate(RunsSettings())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:

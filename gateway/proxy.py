@@ -189,7 +189,7 @@ async def _admit(judge: Judge) -> None:
         ServiceError: UNAVAILABLE: it is in quarantine, or does not state its identity where a version is
             expected. FAILED_PRECONDITION: it has another version, and its policy is not to warn.
     """
-    failure = await refusal(judge)
+    failure = await refusal(judge, current().tenant)
     if failure is None:
         return
     wrong = failure.reason == verdict_pb2.ABSTAIN_REASON_CALL_REJECTED

@@ -179,12 +179,12 @@ class TableColumns:
                 fail("--by-reference: a gateway reads rows and no table of texts; leave out the columns")
             yield job
             return
-        if not any(asdict(self).values()) and not table.has_texts(job.file, job.format):
-            yield job
-            return
         given = {**asdict(self), "model": self.model_column}
         del given["model_column"]
         try:
+            if not any(given.values()) and not table.has_texts(job.file, job.format):
+                yield job
+                return
             conversion = table.read_texts(job.file, job.format, given)
             echo(printable(f"{job.file}: {conversion.describe()}"), err=True)
             if conversion.skipped:

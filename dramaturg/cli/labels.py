@@ -129,7 +129,7 @@ def create(
     )
     echo(f"{made.item_count:,} of {made.population_count:,} judgements", err=True)
     typer.echo(json.dumps(_describe(made), ensure_ascii=False) if as_json else made.id)
-    tell_next("labels", "export", made.id, "labels.csv", "--target", target)
+    tell_next("labels", "show", made.id, "--target", target)
 
 
 @app.command("list")
@@ -243,6 +243,7 @@ def export(
     wanted = LabelSheet.Value(f"LABEL_SHEET_{sheet.name}"), LabelFormat.Value(f"LABEL_FORMAT_{form}")
     content = ask_gateway(target, lambda client: _export(client, label_set_id, *wanted))
     try:
+        _check_replaced(destination, content)
         destination.write_bytes(content)
     except OSError as error:
         fail(f"{destination}: {error.strerror or error}")
@@ -250,6 +251,17 @@ def export(
         tell_next("research", "scenarios", "review", destination, "--out", "rows.jsonl")
     else:
         tell_next("labels", "align", _ALIGNED[sheet], destination)
+
+
+def _check_replaced(destination: Path, content: bytes) -> None:
+    """Refuses to write a sheet without rows, or over a file that is no sheet of the same columns."""
+    head, _, rows = content.partition(b"\n")
+    if destination.suffix.lower() == ".csv" and not rows:
+        fail("there are no labels yet; people write them in the web console", code=1)
+    if destination.exists() and destination.stat().st_size:
+        with destination.open("rb") as file:
+            if destination.suffix.lower() == ".csv" and file.readline().rstrip(b"\r\n") != head.rstrip(b"\r"):
+                fail(f"{destination}: has other columns than the sheet; name another file")
 
 
 @app.command("delete")

@@ -36,6 +36,8 @@ from dramaturg.summaries.comparison import (
 from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
 
 _PERMUTATIONS = 9999
+_PAGES = frozenset({".html", ".htm"})
+"""The ends of the names of pages: the page replaces the file, which is no table and no results."""
 
 
 def write_comparison(
@@ -163,6 +165,8 @@ def report(
 
         dramaturg report out/demo --plots out/plots
     """
+    if out.suffix.lower() not in _PAGES:
+        fail(f"--out {out}: is not the name of a page; it ends in .html")
     if plots is not None and len(results) > 1:
         fail("--plots is for one folder of results")
     try:

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 from xml.etree import ElementTree
@@ -290,13 +291,23 @@ def _read(file: BinaryIO, form: Format) -> Iterator[dict[Any, Any]]:
 def _read_csv(file: BinaryIO) -> Iterator[dict[Any, Any]]:
     text = io.TextIOWrapper(unpacked(file), encoding="utf-8-sig", newline="")
     try:
-        yield from csv.DictReader(text, strict=True)
+        rows = csv.DictReader(text, strict=True)
+        _check_header(rows.fieldnames or ())
+        yield from rows
     except UnicodeDecodeError as error:
         raise DatasetError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
     except csv.Error as error:
         raise DatasetError(f"is not CSV: {error}") from error
     finally:
         text.detach()
+
+
+def _check_header(names: Sequence[str]) -> None:
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), "")
+    if twice:
+        raise DatasetError(f"has the column {twice} twice", 1)
+    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        raise DatasetError(f"has one column, {names[0]}: columns are separated by commas", 1)
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[dict[Any, Any]]:

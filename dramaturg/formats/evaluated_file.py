@@ -51,9 +51,12 @@ def infer_kind(file: str, form: Format | None = None) -> tuple[str, str]:
         FileError: The first row fits no kind, or there is none.
         OSError: The file cannot be read.
     """
-    if table.has_texts(file, form):
-        return "texts", ""
-    cells = table.first_cells(file, form)
+    try:
+        if table.has_texts(file, form):
+            return "texts", ""
+        cells = table.first_cells(file, form)
+    except table.TableError as error:
+        raise FileError(str(error)) from error
     problems = {}
     for name in FILE_KINDS:
         rewind(file)
@@ -113,9 +116,9 @@ def read_file(file: str, form: Format | None = None, given: Mapping[str, str] | 
         FileError: It has no rows of a kind, or an invalid one; the message names the first ones.
         OSError: It cannot be read.
     """
-    if not any((given or {}).values()) and not table.has_texts(file, form):
-        return _read_rows(file, form)
     try:
+        if not any((given or {}).values()) and not table.has_texts(file, form):
+            return _read_rows(file, form)
         conversion = table.read_texts(file, form, given)
     except table.TableError as error:
         raise FileError(str(error)) from error

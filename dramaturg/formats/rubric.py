@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dramaturg.api.evaluation.v1.run_pb2 import TextsRunOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion
 from dramaturg.datasets.requests import read_request
+from dramaturg.judge.rules import check_rubric
 
 
 class PanelWeightsError(ValueError):
@@ -119,7 +120,7 @@ def read_rubric(source: str | Path) -> Sequence[RubricCriterion]:
             raise RubricError(f"is no ready rubric; they are {', '.join(ready_rubrics())}")
         return rubric.criteria
     try:
-        read = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        read = tomllib.loads(Path(source).read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RubricError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
@@ -133,4 +134,6 @@ def _criteria(read: dict[str, Any]) -> Sequence[RubricCriterion]:
         raise RubricError("; ".join(f"{one.field}: {one.description}".removeprefix(": ") for one in options))
     if not options.criteria:
         raise RubricError("has no [[criteria]]")
+    if problems := list(check_rubric(options.criteria)):
+        raise RubricError("; ".join(f"{one.field}: {one.description}" for one in problems))
     return list(options.criteria)

@@ -135,6 +135,10 @@ def first_cells(source: str, form: Format | None = None) -> Mapping[str, Any]:
     Args:
         source: A path or an address; "-" is standard input, which can be read again afterwards.
         form: How it is written. None: as ``table_rows`` tells.
+
+    Raises:
+        TableError: The file is no table.
+        OSError: The file cannot be read.
     """
     return _cells(_first_row(source, form))
 
@@ -154,12 +158,17 @@ def has_texts(source: str, form: Format | None = None) -> bool:
     Args:
         source: As that of ``first_cells``, as is ``form``.
         form: How it is written.
+
+    Raises:
+        TableError: The file is no table.
+        OSError: The file cannot be read.
     """
     first = _first_row(source, form)
     if recorded_by(first):
         return True
     row = _cells(first)
-    return any(isinstance(row.get(name), str) for name in _NAMES["text"]) or any(
+    # A row that ends before the column has None.
+    return any(isinstance(row.get(name, 0), str | None) for name in _NAMES["text"]) or any(
         _is_conversation(row.get(name)) for name in _NAMES["messages"]
     )
 
@@ -177,8 +186,8 @@ def _is_conversation(cell: Any) -> bool:
 def _first_row(source: str, form: Format | None) -> Mapping[str, Any]:
     try:
         return next(islice(table_rows(source, form), 1), {})
-    except (DatasetError, OSError):
-        return {}
+    except DatasetError as error:
+        raise TableError(str(error)) from error
 
 
 def read_texts(source: str, form: Format | None = None, given: Mapping[str, str] | None = None) -> Conversion:
@@ -359,8 +368,8 @@ def _evaluated(row: Mapping[str, Any], columns: Columns) -> EvaluatedText:
             continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TableError(f"{name}: is no text")
-    if columns.text and not isinstance(row.get(columns.text), str):
-        raise TableError(f"{columns.text}: is missing")
+    if columns.text and not isinstance(text := row.get(columns.text), str):
+        raise TableError(f"{columns.text}: is {'missing' if text is None else 'no text'}")
     if columns.task and not _cell(row, columns.task).strip():
         raise TableError(f"{columns.task}: is missing")
     conversation = None

@@ -1,4 +1,4 @@
-"""Rules of criteria: conditions on a text, decided without a model; criteria of rubrics as judges get them.
+"""Rules of criteria: conditions on a text, decided without a model; rubrics, checked and as judges get them.
 
 A rule is checked once (``rule_problem``) and applied to many texts (``apply_rule``). Regular expressions take
 time linear in the text: the engine is that of ``pydantic_core``, of the Rust crate regex.
@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,6 +23,9 @@ from dramaturg.api.judging.v1 import judge_service_pb2 as pb
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionRule
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_CRITERION, Role
 from dramaturg.judge.conversations import arguments_of, tool_calls
+from dramaturg.judge.criteria import scale_problem
+from dramaturg.judge.steps import is_blank
+from dramaturg.service.errors import Violation
 
 MAX_SCHEMA_SIZE = 5_000
 """The most subschemas of a JSON Schema, each reference counted as what it refers to."""
@@ -442,6 +445,53 @@ def _refuse_constant(name: str) -> None:
 
 MAX_RULE_TEXT = 900
 """The most characters of a rule in the definition of its criterion."""
+
+
+def check_distinct(field: str, values: Sequence[str]) -> Iterator[Violation]:
+    """Finds blank and repeated values.
+
+    Args:
+        field: The path of the list.
+        values: The elements of the list.
+    """
+    first: dict[str, int] = {}
+    for index, value in enumerate(values):
+        if not value.strip():
+            yield Violation(f"{field}[{index}]", "must not be blank")
+        elif value in first:
+            yield Violation(f"{field}[{index}]", f"is {value!r}, as is {field}[{first[value]}]")
+        first.setdefault(value, index)
+
+
+def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -> Iterator[Violation]:
+    """Finds invalid and repeated criteria.
+
+    Args:
+        criteria: The rubric.
+        field: The path of the rubric in its request.
+    """
+    yield from check_distinct(field, [one.id for one in criteria])
+    for index, one in enumerate(criteria):
+        path = f"{field}[{index}]"
+        if one.each and one.HasField("scale"):
+            yield Violation(f"{path}.each", "must be absent: a criterion with a scale judges the whole")
+        if one.HasField("rule"):
+            if problem := rule_problem(one.rule):
+                yield Violation(f"{path}.rule", problem)
+            if one.HasField("scale"):
+                yield Violation(f"{path}.scale", "must be absent: a criterion with a rule passes or fails")
+            continue
+        if not one.HasField("scale"):
+            if is_blank(one.passes):
+                yield Violation(f"{path}.passes", "must not be blank unless the criterion has a scale")
+            continue
+        for name in ("passes", "fails"):
+            if getattr(one, name):
+                yield Violation(f"{path}.{name}", "must be empty: the criterion has a scale")
+        if is_blank(one.description) and not one.scale.anchors:
+            yield Violation(f"{path}.description", "must not be blank: the scale has no anchors")
+        if problem := scale_problem(one.scale):
+            yield Violation(f"{path}.scale", problem)
 
 
 def encode_criterion(one: RubricCriterion) -> Criterion:

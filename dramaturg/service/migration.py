@@ -11,25 +11,32 @@ import sys
 from pydantic import ValidationError
 
 from dramaturg.database import StoreError
-from dramaturg.service import logs
+from dramaturg.service import installed, logs
 from dramaturg.service.installed import find_app, service_names
-from dramaturg.service.settings import SettingsError, explain
+from dramaturg.service.settings import SettingsError, check_names, explain
+
+_NONE = (
+    "no database of PostgreSQL is named: set DRAMATURG_RUNS_URL or DRAMATURG_GENERATION_LEDGER_URL, "
+    "or url in [runs] or ledger_url in [generation] of the file that DRAMATURG_CONFIG names"
+)
 
 
 def main() -> None:
     """Migrates. Exit codes: 0, 1 where a database fails, 2 for bad settings."""
     logs.configure("INFO")
     try:
-        for name in service_names():
-            migrate = getattr(find_app(name), "migrate", None)
-            if migrate is not None:
-                migrate()
+        apps = {name: find_app(name) for name in service_names()}
+        check_names(installed.sections())
+        migrated = [name for name, app in apps.items() if hasattr(app, "migrate") and app.migrate()]
     except ValidationError as error:
         sys.exit(_report(explain(error), 2))
     except SettingsError as error:
         sys.exit(_report(str(error), 2))
     except StoreError as error:
         sys.exit(_report(str(error), 1))
+    if not migrated:
+        sys.exit(_report(_NONE, 2))
+    sys.stdout.write("".join(f"{name}: its tables are up to date\n" for name in migrated))
 
 
 def _report(message: str, code: int) -> int:

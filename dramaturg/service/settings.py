@@ -126,7 +126,7 @@ def _document() -> dict[str, Any]:
     if not file:
         return {}
     try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{CONFIG_VARIABLE}={file}: {error}") from error
 
@@ -207,7 +207,8 @@ def explain(error: ValidationError) -> str:
     lines = [f"{error.title}: {error.error_count()} of the settings cannot be used"]
     for problem in error.errors(include_input=False, include_url=False):
         place = ".".join(str(part) for part in problem["loc"]) or "together"
-        lines.append(f"  {place}: {problem['msg']}")
+        words = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        lines.append(f"  {place}: {words}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _LISTED = 5
@@ -34,6 +34,7 @@ class LabelJoin:
     def __init__(self, people: HumanLabels) -> None:
         self._labels = people.labels
         self._items = {item for item, _ in people.labels}
+        self._unused = set(people.labels)
         self._places: dict[str, tuple[str, str, str]] = {}
         self._ambiguous: dict[str, list[tuple[str, str, str]]] = {}
 
@@ -50,8 +51,14 @@ class LabelJoin:
             for criterion in (aspect, ""):
                 if (item, criterion) in self._labels:
                     self._note(item, (row, sample, subject))
+                    self._unused.discard((item, criterion))
                     return self._labels[item, criterion]
         return None
+
+    @property
+    def unused(self) -> Sequence[tuple[str, str]]:
+        """The items and criteria whose labels were asked for by no judgement, in order."""
+        return sorted(self._unused)
 
     def note(self, row: str, sample: str, subject: str) -> None:
         """Notes an item whose judgements are not yet known, for ``check``."""

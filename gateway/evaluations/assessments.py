@@ -353,7 +353,7 @@ class _Call:
         for candidate_id in ids:
             if candidate_id not in self._assessed:
                 if failure is None:
-                    judge.quarantine.record("it did not answer for a candidate")
+                    judge.quarantine.record("it did not answer for a candidate", scope.tenant)
                 self._fail(candidate_id, failure or unanswered())
         return [self._assessed[candidate_id] for candidate_id in ids]
 
@@ -367,7 +367,7 @@ class _Call:
         if is_doubtful:
             self._assignment.judge.identity.doubt()
         if not limit_answer(result, None if is_doubtful else self._identity):
-            self._assignment.judge.quarantine.record("its answer is too large")
+            self._assignment.judge.quarantine.record("its answer is too large", self._scope.tenant)
             self._fail(candidate_id, too_large())
         elif is_doubtful:
             self._doubtful[candidate_id] = result
@@ -390,7 +390,7 @@ class _Call:
         units = self._units[candidate_id]
         assessment = normalize(result, asked.expected, identity, steps, asked.scales, units)
         check_quotes(assessment, self._sources(candidate_id))
-        self._assignment.judge.quarantine.record(breach_of(result, assessment))
+        self._assignment.judge.quarantine.record(breach_of(result, assessment), self._scope.tenant)
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
 

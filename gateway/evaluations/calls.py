@@ -96,7 +96,7 @@ async def call_judge(
             mark_version(provenance, judge.deviation)
         fits = limit_response(answer, judge.role, identity)
         if not fits:
-            judge.quarantine.record("its answer is too large")
+            judge.quarantine.record("its answer is too large", scope.tenant)
         _note_usage(scope, answer)
         if not fits:
             return too_large()
@@ -206,7 +206,7 @@ async def _in_slot(
                 scope.pending.call(f"{judge.role.name} {judge.name!r}"),
             ):
                 for attempt in itertools.count(1):
-                    if (refused := await refusal(judge, scope.identities)) is not None:
+                    if (refused := await refusal(judge, scope.tenant, scope.identities)) is not None:
                         return refused
                     try:
                         answered = await work(limit)
@@ -223,15 +223,16 @@ async def _in_slot(
     return timed_out()
 
 
-async def refusal(judge: Judge, seen: set[SeenIdentity] | None = None) -> Failure | None:
+async def refusal(judge: Judge, tenant: str, seen: set[SeenIdentity] | None = None) -> Failure | None:
     """Why a judge is not called: quarantine, or its version. None: it may be called.
 
     Args:
         judge: The judge.
+        tenant: The tenant for which it is called.
         seen: Receives its identity. None: its identity is fetched only where a version is expected.
     """
-    if judge.quarantine.reason:
-        return quarantined(judge.quarantine.reason)
+    if reason := judge.quarantine.reason(tenant):
+        return quarantined(reason)
     expected = judge.entry.expect_version
     if seen is None and not expected:
         return None

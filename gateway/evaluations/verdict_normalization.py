@@ -157,7 +157,7 @@ def check_quotes(assessment: Assessment, make_sources: Callable[[], Sources]) ->
 
 
 def breach_of(given: Assessment, normalized: Assessment) -> str:
-    """The rule of the contract that an answer breaks, as text. Empty: none.
+    """The rule of the contract that an answer breaks, as text without words of the answer. Empty: none.
 
     Verdicts that the request does not name, and usage that no model call accounts for, are corrected and are
     no breach.
@@ -170,9 +170,12 @@ def breach_of(given: Assessment, normalized: Assessment) -> str:
     for verdict in normalized.verdicts:
         replaced = stated.get(verdict.criterion) != verdict.abstain_reason
         if replaced and verdict.abstain_reason in _INVALID:
-            return f"{verdict.criterion}: {verdict.rationale}"
+            # The gateway's own sentence; what the judge says follows it.
+            return verdict.rationale.partition(". ")[0].rstrip(".")
     corrections = normalized.provenance.parameters.get(CORRECTIONS, "").split("; ")
-    return next((one for one in corrections if one.startswith(("dropped the ", "cut "))), "")
+    if any(one.startswith("dropped the ") for one in corrections):
+        return "The judge's answer has values that its contract does not permit"
+    return "The judge's answer is too large" if any(one.startswith("cut ") for one in corrections) else ""
 
 
 def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -> bool:
@@ -245,8 +248,10 @@ def _choose(
         if not first.HasField("score"):
             return _unclear(criterion, f"The judge's verdict has no score. {first.rationale}".rstrip())
         if not _is_on(scale, first.score):
-            off = f"The judge's score {first.score:g} is not from {scale.lowest} to {scale.highest}."
-            return _unclear(criterion, f"{off} {first.rationale}".rstrip())
+            off = f"It is {first.score:g}, not from {scale.lowest} to {scale.highest}."
+            return _unclear(
+                criterion, f"The judge's score is off the scale. {off} {first.rationale}".rstrip()
+            )
     return first
 
 

@@ -35,6 +35,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import (
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
+from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.health import ContractHealth
 from dramaturg.service.logs import without_credentials
@@ -310,17 +311,17 @@ def _classify(
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
     if isinstance(identity, Identity) and (deviates := deviation(judge.entry.expect_version, identity)):
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_WRONG_VERSION, f"it {deviates}")
-    if judge.quarantine.reason:
-        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_QUARANTINED, judge.quarantine.reason)
+    if reason := judge.quarantine.reason(current().tenant):
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_QUARANTINED, reason)
     # A server that answers with its identity and has no health service is serving.
     return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
 
 
 def _judges_for(role: Role, identity: Identity) -> bool:
-    """Whether a judge declares a criterion of its role, or no criteria."""
+    """Whether a judge declares a criterion of its role, if that has criteria, or declares none."""
     if not isinstance(role, JudgeRole) or ANY_CRITERION in identity.capabilities or not identity.criteria:
         return True
-    return any(criterion in identity.criteria for criterion in role.criteria)
+    return not role.criteria or any(criterion in identity.criteria for criterion in role.criteria)
 
 
 _UNREACHABLE = frozenset(

@@ -127,4 +127,4 @@ def combine(tables: JudgeTables, file: JudgeTables) -> JudgeTables:
 
 
 def _parse(content: bytes) -> JudgeTables:
-    return JudgeTables.model_validate(tomllib.loads(content.decode("utf-8")))
+    return JudgeTables.model_validate(tomllib.loads(content.decode("utf-8-sig")))

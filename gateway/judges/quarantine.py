@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
 MAX_CHECK_SECONDS = 3600.0
 """The longest time between two checks of a judge in quarantine."""
+_FOR_ALL = 2
+"""The tenants whose quarantine is that of all."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,10 @@ class _Second:
 class Quarantine:
     """The state of one judge.
 
-    A judge is put into quarantine when at least ``breaches`` of its answers within the window, and more than
-    half of all, break its contract. Calls are then refused until a check succeeds, or the judge is changed.
+    A judge is put into quarantine for a tenant when at least ``breaches`` of its answers to that tenant
+    within the window, and more than half of all, break its contract: texts of a tenant may be what a judge
+    fails at. It is in quarantine for all tenants once it is for two, or a check has failed. Calls are then
+    refused until a check succeeds, or the judge is changed.
 
     Args:
         judge: The judge, for the log.
@@ -44,50 +48,58 @@ class Quarantine:
     def __init__(self, judge: str = "", rules: QuarantineRules | None = None) -> None:
         self._judge = judge
         self._rules = rules or QuarantineRules()
-        self._seconds: OrderedDict[int, _Second] = OrderedDict()
-        self._reason = ""
+        self._seconds: OrderedDict[int, defaultdict[str, _Second]] = OrderedDict()
+        self._reasons: dict[str, str] = {}
+        """Why it is in quarantine, by tenant."""
+        self._for_all = ""
         self._drift = ""
         self._wait = 0.0
         self._check_at = 0.0
 
-    @property
-    def reason(self) -> str:
-        """Why the judge is in quarantine. Empty: it is not."""
-        return self._reason or self._drift
+    def reason(self, tenant: str) -> str:
+        """Why the judge is in quarantine for a tenant. Empty: it is not."""
+        return self._reasons.get(tenant, "") or self._for_all or self._drift
 
     @property
     def is_due(self) -> bool:
         """Whether the judge is in quarantine and to be checked now."""
-        return bool(self._reason) and time.monotonic() >= self._check_at
+        return bool(self._reasons) and time.monotonic() >= self._check_at
 
-    def record(self, breach: str) -> None:
+    def record(self, breach: str, tenant: str) -> None:
         """Records an answer.
 
         Args:
-            breach: The rule of the contract that it breaks. Empty: none.
+            breach: The rule of the contract that it breaks, without words of the request or of the answer,
+                for the log. Empty: none.
+            tenant: The tenant that it was given to.
         """
-        if not self._rules.breaches or self._reason:
+        if not self._rules.breaches or self.reason(tenant):
             return
         now = time.monotonic()
-        second = self._seconds.setdefault(int(now), _Second())
+        second = self._seconds.setdefault(int(now), defaultdict(_Second))[tenant]
         second.answers += 1
         while next(iter(self._seconds)) < now - self._rules.window_seconds:
             self._seconds.popitem(last=False)
         if not breach:
             return
         second.breaches += 1
-        answers = sum(one.answers for one in self._seconds.values())
-        breaches = sum(one.breaches for one in self._seconds.values())
-        if breaches >= self._rules.breaches and 2 * breaches > answers:
-            self._reason = (
-                f"{breaches} of its last {answers} answers broke the contract, the last one: {breach}"
-            )
+        mine = [one[tenant] for one in self._seconds.values() if tenant in one]
+        answers, breaches = sum(one.answers for one in mine), sum(one.breaches for one in mine)
+        if breaches < self._rules.breaches or 2 * breaches <= answers:
+            return
+        if not self._reasons:
             self._wait = self._rules.check_seconds
             self._check_at = now + self._wait
-            logger.error("the judge %s is in quarantine: %s", self._judge, self._reason)
+        reason = f"{breaches} of its last {answers} answers broke the contract, the last one: {breach}"
+        self._reasons[tenant] = reason
+        if len(self._reasons) == _FOR_ALL:
+            self._for_all = "its answers to several tenants broke the contract"
+        whose = f" for the tenant {tenant}" if tenant and not self._for_all else ""
+        logger.error("the judge %s is in quarantine%s: %s", self._judge, whose, reason)
 
     def fail_check(self, fault: str) -> None:
-        """Records a check that failed: the judge stays in quarantine."""
+        """Records a check that failed: the judge stays in quarantine, for all tenants."""
+        self._for_all = self._for_all or f"a check found: {fault}"
         self._wait = min(2 * self._wait, MAX_CHECK_SECONDS)
         self._check_at = time.monotonic() + self._wait
         logger.warning("the judge %s stays in quarantine: %s", self._judge, fault)
@@ -106,7 +118,8 @@ class Quarantine:
 
     def release(self) -> None:
         """Ends the quarantine for breaches of the contract."""
-        if self._reason:
+        if self._reasons:
             logger.warning("the judge %s is no longer in quarantine", self._judge)
-        self._reason = ""
+        self._reasons.clear()
+        self._for_all = ""
         self._seconds.clear()

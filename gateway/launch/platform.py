@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dramaturg.judge.roles import ROLES
+from dramaturg.service import installed
 from dramaturg.service.auth.caller import is_loopback
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract, Front
 from dramaturg.service.installed import backends, find_app, service_names, settings_type
 from dramaturg.service.server import Server
-from dramaturg.service.settings import ServerSettings, Settings, is_configured
+from dramaturg.service.settings import ServerSettings, Settings, check_names, is_configured
 from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
@@ -350,6 +351,7 @@ async def local_platform(
         roles: The roles that the command uses. Empty: all.
         run_store: The absolute path of the SQLite file of the runs. None: runs are disabled.
     """
+    check_names(installed.sections())
     runs = RunsSettings(enabled=False)
     if run_store is not None:
         url = f"sqlite:///{run_store}"

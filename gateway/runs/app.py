@@ -39,21 +39,25 @@ from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
 
 
-def migrate(settings: RunsSettings) -> None:
+def migrate(settings: RunsSettings) -> bool:
     """Creates and upgrades the tables of runs and of their engine on PostgreSQL.
+
+    Returns:
+        Whether the settings name such a database.
 
     Raises:
         StoreError: The database is unavailable, or a newer release wrote the tables.
     """
     url = sa.make_url(settings.url)
     if url.get_backend_name() == "sqlite":
-        return
+        return False
     open_store(settings.url).close()
     try:
         workflows.migrate(settings)
     except Exception as error:  # DBOS raises errors of several libraries
         reason = " ".join(str(error).split()).replace(url.password or "\0", "***")
         raise StoreError(f"the tables of the run engine could not be migrated: {reason}") from error
+    return True
 
 
 @asynccontextmanager

@@ -44,13 +44,16 @@ class App:
         self._settings = settings or GenerationSettings()
 
     @staticmethod
-    def migrate() -> None:
+    def migrate() -> bool:
         """Creates and upgrades the tables of the ledger on PostgreSQL.
+
+        Returns:
+            Whether the settings name such a database.
 
         Raises:
             StoreError: The database is unavailable, or a newer release wrote the tables.
         """
-        migrate_ledger(GenerationSettings().ledger_address())
+        return migrate_ledger(GenerationSettings().ledger_address())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:

@@ -13,6 +13,8 @@ from services.generation.pricing import PriceTable
 from services.generation.providers.base import BatchProvider, Provider
 from services.generation.retries import RetryingProvider
 
+ENVIRONMENT_PROVIDER = "environment"
+"""The provider of the environment variables. It is no vendor's name, so that "openai/..." is a model."""
 HOW_TO_CONFIGURE = (
     "name one in the table [generation.providers.<name>] of the file that DRAMATURG_CONFIG names, or set "
     "OPENAI_API_KEY or OPENAI_BASE_URL, and MODEL, in the environment of the generation service"
@@ -77,11 +79,10 @@ class Registry:
         model = model or configured.provider.default_model
         if not model:
             provider = configured.provider.name
-            raise ModelUnknownError(
-                name,
-                "the request names no model and there is no default; set default_model in the table "
-                f"[generation] or [generation.providers.{provider}]",
-            )
+            remedy = f"default_model in the table [generation] or [generation.providers.{provider}]"
+            if provider == ENVIRONMENT_PROVIDER:
+                remedy = "MODEL in the environment of the generation service"
+            raise ModelUnknownError(name, f"the request names no model and there is no default; set {remedy}")
         return configured, model
 
     @property

@@ -189,7 +189,7 @@ async def test_a_judge_in_quarantine_is_not_called() -> None:
     async with passed_on(registry) as channel:
         (judge,) = registry[0].all()
         for _ in range(20):
-            judge.quarantine.record("it repeats itself")
+            judge.quarantine.record("it repeats itself", "")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)
         judge.quarantine.release()

@@ -18,6 +18,7 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import number
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
+from dramaturg.results.quantities import counted
 from dramaturg.results.rows import judgements
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
@@ -224,6 +225,10 @@ def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Huma
         f"{gold.undecided} items that people are undecided on": gold.undecided,
         f"{failed} samples without a result": failed,
     }
+    if join.unused:
+        item, criterion = join.unused[0]
+        named = f"{item}, {criterion}" if criterion else item
+        found[f"{counted(len(join.unused), 'label')} without a verdict, such as that of {named}"] = 1
     return [words for words, count in found.items() if count]
 
 

@@ -125,7 +125,7 @@ async def compare_pair(
         answer = _abstain(assignment, question, answer, provenance)
     else:
         fault = _fault(answer, roles)
-        assignment.judge.quarantine.record(fault)
+        assignment.judge.quarantine.record(fault, scope.tenant)
         if fault:
             failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
             answer = _abstain(assignment, question, failure, answer.provenance)

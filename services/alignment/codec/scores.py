@@ -430,6 +430,8 @@ def plan_study(request: plan_pb2.PlanStudyRequest) -> plan_pb2.PlanStudyResponse
         half_width=request.half_width if kind == "agreement" else None,
         loss=request.largest_task_loss if request.HasField("largest_task_loss") else _VERDICTS,
     )
+    if goal.margin is not None and goal.margin >= goal.loss:
+        raise invalid("margin", f"must be less than {goal.loss:g}, the most that one unit may lose")
     pilot = request.difference if kind == "difference" else request.agreement
     error, units = pilot.standard_error, pilot.unit_count
     count = units_needed(error, units, goal)

@@ -42,7 +42,7 @@ def decode_runs(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint)
 
     Raises:
         ServiceError: INVALID_ARGUMENT: no item has the baseline, or nothing is compared with it; verdicts
-            beside scores; a lowest score that is not below the highest.
+            beside scores; a lowest score that is not below the highest; a margin as wide as the scale.
     """
     verdicts = _verdicts(request, checkpoint)
     ends = request.HasField("lowest_score") and request.HasField("highest_score")
@@ -71,7 +71,10 @@ def decode_runs(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint)
         groups=groups,
         cluster=cluster_codes([item.tags.get(request.cluster_tag, "") for item in request.items]),
     )
-    return runs, _design(request, verdicts=verdicts, checkpoint=checkpoint)
+    design = _design(request, verdicts=verdicts, checkpoint=checkpoint)
+    if design.span is not None and design.margin >= design.span:
+        raise invalid("margin", f"must be less than {design.span:g}, the largest loss that there can be")
+    return runs, design
 
 
 def encode_compared(compared: Compared, design: Design) -> compare_pb2.CompareRunsResponse:

@@ -266,8 +266,11 @@ class Changes:
         self.settled |= failed.settled
 
 
-def migrate_ledger(url: str) -> None:
+def migrate_ledger(url: str) -> bool:
     """Creates and upgrades the tables of a ledger on PostgreSQL.
+
+    Returns:
+        Whether the address is of such a database.
 
     Raises:
         StoreError: The database is unavailable, or a newer release wrote the tables.
@@ -277,6 +280,7 @@ def migrate_ledger(url: str) -> None:
     try:
         if not database.is_sqlite:
             migrate(database, SCHEMA)
+        return not database.is_sqlite
     finally:
         database.close()
 

@@ -34,7 +34,7 @@ from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
 from services.generation.records import fingerprint
-from services.generation.registry import ConfiguredProvider
+from services.generation.registry import ENVIRONMENT_PROVIDER, ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (
     EndpointSettings,
@@ -52,8 +52,6 @@ _SCOPES = {
     "azure": "https://cognitiveservices.azure.com/.default",
     "google": "https://www.googleapis.com/auth/cloud-platform",
 }
-ENVIRONMENT_PROVIDER = "environment"
-"""The provider of the environment variables. It is no vendor's name, so that "openai/..." is a model."""
 
 
 _OPENAI_HEADERS = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
@@ -210,8 +208,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
     """The provider that OPENAI_API_KEY, OPENAI_BASE_URL and MODEL describe, if any."""
     if not environment.get("OPENAI_API_KEY") and not environment.get("OPENAI_BASE_URL"):
         return {}
+    address = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    if not address.startswith(("http://", "https://")):
+        raise SettingsError(f"OPENAI_BASE_URL={address}: must start with http:// or https://")
     table = EndpointSettings(
-        base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
+        base_url=address,
         api_key_env="OPENAI_API_KEY" if environment.get("OPENAI_API_KEY") else "",
         default_model=environment.get("MODEL", ""),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dramaturg.formats.rubric import BUILTIN, RubricError, read_rubric, ready_rubrics
-from gateway.evaluations.checks import check_rubric
+from dramaturg.judge.rules import check_rubric
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "texts" / "rubric.toml"
 

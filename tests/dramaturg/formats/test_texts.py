@@ -87,7 +87,7 @@ def test_documents_that_differ_within_a_task_are_those_of_each_text() -> None:
         ({"task": "Q", "text": "A", "context": ["A"] * 101}, "texts[0].context"),
         ({"text": "A"}, "task: is missing"),
         ({"task": "Q"}, "text: is missing"),
-        ({"task": "Q", "text": 5}, "text: is missing"),
+        ({"task": "Q", "text": 5}, "text: is no text"),
         ({"task": ["Q"], "text": "A"}, "task: is no text"),
         ({"task": "Q", "text": "x" * 200_001}, "texts[0].text"),
         ({"task": "Q", "text": "A", None: ["more"]}, "more cells"),

@@ -20,7 +20,7 @@ RULES = QuarantineRules(breaches=3, window_seconds=60, check_seconds=30)
 
 
 def reason(judge: Quarantine) -> str:
-    return judge.reason
+    return judge.reason("a")
 
 
 def due(judge: Quarantine) -> bool:
@@ -29,9 +29,9 @@ def due(judge: Quarantine) -> bool:
 
 def record(judge: Quarantine, breaches: int, sound: int = 0) -> None:
     for _ in range(sound):
-        judge.record("")
+        judge.record("", "a")
     for _ in range(breaches):
-        judge.record("it passes what it faults")
+        judge.record("it passes what it faults", "a")
 
 
 def test_breaches_within_the_window_count(clock: Clock) -> None:
@@ -90,3 +90,26 @@ def test_it_can_be_switched_off(clock: Clock) -> None:
     judge = Quarantine("critic=a", QuarantineRules(breaches=0))
     record(judge, 100)
     assert not reason(judge)
+
+
+def test_the_texts_of_one_tenant_exclude_a_judge_for_that_tenant_until_a_check_fails(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    record(judge, 3)
+    assert reason(judge)
+    assert not judge.reason("b")
+    judge.record("", "b")
+    clock.now += 30
+    assert due(judge)
+    judge.fail_check("a verdict is missing")
+    assert judge.reason("b") == "a check found: a verdict is missing"
+    judge.release()
+    assert not reason(judge)
+    assert not judge.reason("b")
+
+
+def test_a_judge_that_fails_two_tenants_is_excluded_for_all(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    for tenant in ("a", "b"):
+        for _ in range(3):
+            judge.record("a secret", tenant)
+    assert judge.reason("c") == "its answers to several tenants broke the contract"
