@@ -10,6 +10,8 @@ import numpy as np
 import scipy
 from scipy import special
 
+from dramaturg.api.alignment.v1 import calibration_pb2 as pb
+from dramaturg.api.alignment.v1 import estimate_pb2
 from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling, bootstrap, gather
 from services.alignment.comparison.paired import log_capital
 from services.alignment.errors import too_large
@@ -74,21 +76,9 @@ def ordered(judgements: Judgements, group: Index) -> tuple[Judgements, Index]:
     return Judgements(judgements.confidence[order], judgements.correct[order], numbers), group[order]
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """A threshold for abstaining; see ``AbstentionThreshold`` in the contract."""
-
-    target: float
-    threshold: float | None
-    undefined: str
-    chosen_accuracy: Estimate
-    held_out_accuracy: Estimate
-    held_out_coverage: Estimate
-
-
 def find_threshold(
     judgements: Judgements, target: float, level: float, seed: int, *, clustered: bool
-) -> Threshold:
+) -> pb.AbstentionThreshold:
     """The lowest confidence from which on the answers are shown to reach an accuracy.
 
     One half of the judgements chooses the confidence to begin with. The other tests it and those below, in
@@ -115,8 +105,14 @@ def find_threshold(
         reason = f"no confidence is shown to reach an accuracy of {target:g} by {test.count} answers"
         if not judgements.usable.any():
             reason = "no answered item has a confidence"
-        nothing = absent(reason)
-        return Threshold(target, None, reason, nothing, nothing, nothing)
+        nothing = absent(reason).encode()
+        return pb.AbstentionThreshold(
+            target_accuracy=target,
+            undefined=reason,
+            chosen_accuracy=nothing,
+            held_out_accuracy=nothing,
+            held_out_coverage=nothing,
+        )
     kept = [half.where(half.usable & (half.confidence >= found)) for half in (first, second)]
     chosen, held_out = (
         replace(
@@ -130,13 +126,12 @@ def find_threshold(
     )
     stays = (second.usable & (second.confidence >= found)).astype(np.float64)
     coverage = accuracy(Judgements(second.confidence, stays, second.cluster), level, clustered=clustered)
-    return Threshold(
-        target,
-        found,
-        "",
-        chosen.of(first.confidence.size),
-        held_out.of(second.confidence.size),
-        coverage.of(second.confidence.size),
+    return pb.AbstentionThreshold(
+        target_accuracy=target,
+        threshold=found,
+        chosen_accuracy=chosen.of(first.confidence.size).encode(),
+        held_out_accuracy=held_out.of(second.confidence.size).encode(),
+        held_out_coverage=coverage.of(second.confidence.size).encode(),
     )
 
 
@@ -195,20 +190,9 @@ _EDGE = 1e-6
 _DEPENDENT = "the map of each half depends on the items of the other"
 
 
-@dataclass(frozen=True)
-class Recalibration:
-    """One method; see ``Recalibration`` in the contract."""
-
-    method: str
-    brier_score: Estimate
-    expected_error: Estimate
-    points: Sequence[tuple[float, float]]
-    """Confidence and recalibrated confidence, fitted to all items; linear in between."""
-
-
 def recalibrate(
-    confidence: Array, correct: Array, cluster: Index, seed: int, bins: int
-) -> list[Recalibration]:
+    confidence: Array, correct: Array, cluster: Index, seed: int, bins: int, total: int
+) -> list[pb.Recalibration]:
     """Recalibrates by both methods.
 
     The figures are those of held-out items: each half, clusters as wholes, gets the map that is fitted to the
@@ -220,9 +204,10 @@ def recalibrate(
         cluster: The number of each item's cluster; -1 for an item that is its own cluster.
         seed: The seed of the halves.
         bins: The number of bins of the expected calibration error.
+        total: The number of items including those without a confidence or an answer.
     """
     return [
-        _recalibrate(method, fit, confidence, correct, cluster, seed, bins)
+        _recalibrate(method, fit, confidence, correct, cluster, seed, bins, total)
         for method, fit in ((PLATT, fit_platt), (ISOTONIC, fit_isotonic))
     ]
 
@@ -266,13 +251,14 @@ def _recalibrate(
     cluster: Index,
     seed: int,
     bins: int,
-) -> Recalibration:
+    total: int,
+) -> pb.Recalibration:
     count = confidence.size
     numbers = np.where(cluster < 0, np.arange(count) + int(cluster.max(initial=-1)) + 1, cluster)
     units, codes = np.unique(numbers, return_inverse=True)
     if units.size < _FEWEST:
-        nothing = absent(f"{units.size} items or clusters are fewer than {_FEWEST}", count)
-        return Recalibration(method, nothing, nothing, [])
+        nothing = absent(f"{units.size} items or clusters are fewer than {_FEWEST}", count).of(total).encode()
+        return pb.Recalibration(method=method, brier_score=nothing, expected_calibration_error=nothing)
     second = (np.random.default_rng(seed).permutation(units.size) % 2 == 1)[codes]
     moved = np.full(count, np.nan)
     for inside in (second, ~second):
@@ -282,16 +268,23 @@ def _recalibrate(
     whole = fit(confidence, correct)
     if np.isnan(moved).any() or whole is None:
         reason = "in one half all answers are right, all are wrong, or all confidences are equal"
-        nothing = absent(reason, count)
-        return Recalibration(method, nothing, nothing, [])
+        nothing = absent(reason, count).of(total).encode()
+        return pb.Recalibration(method=method, brier_score=nothing, expected_calibration_error=nothing)
     brier = Estimate(float(((moved - correct) ** 2).mean()), count, withheld=_DEPENDENT)
     places = np.minimum((moved * bins).astype(np.intp), bins - 1)
     gap = float(np.abs(np.bincount(places, moved - correct, bins)).sum() / count)
     values = np.unique(confidence)
     if values.size > MAX_POINTS:
         values = np.quantile(values, np.linspace(0, 1, MAX_POINTS))
-    points = list(zip(values.tolist(), whole(values).tolist(), strict=True))
-    return Recalibration(method, brier, Estimate(gap, count, withheld=BIASED_RESAMPLES), points)
+    return pb.Recalibration(
+        method=method,
+        brier_score=brier.of(total).encode(),
+        expected_calibration_error=Estimate(gap, count, withheld=BIASED_RESAMPLES).of(total).encode(),
+        points=[
+            pb.CalibrationPoint(confidence=before, recalibrated=after)
+            for before, after in zip(values.tolist(), whole(values).tolist(), strict=True)
+        ],
+    )
 
 
 def _log_odds(confidence: Array) -> Array:
@@ -317,36 +310,9 @@ class Design:
     recalibrated: bool = False
 
 
-@dataclass(frozen=True)
-class Bin:
-    """A bin of the reliability diagram."""
-
-    lower: float
-    upper: float
-    mean_confidence: float
-    accuracy: Estimate
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The metrics of one group; see ``CalibrationGroup`` in the contract."""
-
-    group: str
-    items: int
-    bins: Sequence[Bin]
-    expected_error: Estimate
-    maximum_error: Estimate
-    brier_score: Estimate
-    discrimination: Estimate
-    accuracy: Estimate
-    mean_confidence: Estimate
-    threshold: Threshold | None
-    recalibrations: Sequence[Recalibration] = ()
-
-
 def calibrate(
     judgements: Judgements, groups: Sequence[str], group: Index, design: Design
-) -> list[Calibration]:
+) -> pb.MeasureCalibrationResponse:
     """Measures all judgements, then those of each group.
 
     Raises:
@@ -355,14 +321,14 @@ def calibrate(
     if len(groups) > MAX_GROUPS:
         raise too_large("groups", limit=MAX_GROUPS, actual=len(groups))
     judgements, group = ordered(judgements, group)
-    found = [_measure("", judgements, design)]
+    found = pb.MeasureCalibrationResponse(groups=[_measure("", judgements, design)])
     for code, name in enumerate(groups):
         design.resampling.checkpoint()
-        found.append(_measure(name, judgements.where(group == code), design))
+        found.groups.append(_measure(name, judgements.where(group == code), design))
     return found
 
 
-def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
+def _measure(name: str, judgements: Judgements, design: Design) -> pb.CalibrationGroup:
     total = judgements.confidence.size
     used = judgements.where(judgements.usable)
     threshold = None
@@ -370,40 +336,47 @@ def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
         level, seed = design.resampling.level, design.resampling.seed
         threshold = find_threshold(judgements, design.target, level, seed, clustered=design.clustered)
     if not used.confidence.size:
-        nothing = absent(_NONE).of(total)
-        return Calibration(name, total, [], nothing, nothing, nothing, nothing, nothing, nothing, threshold)
+        nothing = absent(_NONE).of(total).encode()
+        return pb.CalibrationGroup(
+            group=name,
+            item_count=total,
+            expected_calibration_error=nothing,
+            maximum_calibration_error=nothing,
+            brier_score=nothing,
+            discrimination=nothing,
+            accuracy=nothing,
+            mean_confidence=nothing,
+            threshold=threshold,
+        )
     places, count = _bins(used.confidence, design), used.confidence.size
     found = _bootstrap(used, places, design)
 
-    def estimate(figure: int, undefined: str = "") -> Estimate:
-        return found.estimate(figure, count, undefined, Scale.SHARE).of(total)
+    def estimate(figure: int, undefined: str = "") -> estimate_pb2.Estimate:
+        return found.estimate(figure, count, undefined, Scale.SHARE).of(total).encode()
 
-    def gap(figure: int) -> Estimate:
-        return Estimate(float(found.point[figure]), count, withheld=BIASED_RESAMPLES).of(total)
+    def gap(figure: int) -> estimate_pb2.Estimate:
+        return Estimate(float(found.point[figure]), count, withheld=BIASED_RESAMPLES).of(total).encode()
 
-    return Calibration(
+    return pb.CalibrationGroup(
         group=name,
-        items=total,
+        item_count=total,
         bins=[_bin(used.where(places == place), design) for place in np.unique(places)],
-        expected_error=gap(_EXPECTED),
-        maximum_error=gap(_MAXIMUM),
+        expected_calibration_error=gap(_EXPECTED),
+        maximum_calibration_error=gap(_MAXIMUM),
         brier_score=estimate(_BRIER),
         discrimination=estimate(_AUC, "all answers are right, or all are wrong"),
-        accuracy=accuracy(used, design.resampling.level, clustered=design.clustered).of(total),
+        accuracy=accuracy(used, design.resampling.level, clustered=design.clustered).of(total).encode(),
         mean_confidence=estimate(_MEAN),
         threshold=threshold,
         recalibrations=_recalibrations(used, design, total) if design.recalibrated else (),
     )
 
 
-def _recalibrations(used: Judgements, design: Design, total: int) -> list[Recalibration]:
+def _recalibrations(used: Judgements, design: Design, total: int) -> list[pb.Recalibration]:
     design.resampling.checkpoint()
     cluster = used.cluster if design.clustered else np.full(used.cluster.size, -1)
     seed = design.resampling.seed
-    return [
-        replace(one, brier_score=one.brier_score.of(total), expected_error=one.expected_error.of(total))
-        for one in recalibrate(used.confidence, used.correct, cluster, seed, design.bins)
-    ]
+    return recalibrate(used.confidence, used.correct, cluster, seed, design.bins, total)
 
 
 def _bootstrap(used: Judgements, places: Index, design: Design) -> Bootstrapped:
@@ -465,11 +438,11 @@ def _bins(confidence: Array, design: Design) -> Index:
     return places
 
 
-def _bin(inside: Judgements, design: Design) -> Bin:
+def _bin(inside: Judgements, design: Design) -> pb.ReliabilityBin:
     confidence = inside.confidence
-    return Bin(
-        float(confidence.min()),
-        float(confidence.max()),
-        float(confidence.mean()),
-        accuracy(inside, design.resampling.level, clustered=design.clustered),
+    return pb.ReliabilityBin(
+        lower=float(confidence.min()),
+        upper=float(confidence.max()),
+        mean_confidence=float(confidence.mean()),
+        accuracy=accuracy(inside, design.resampling.level, clustered=design.clustered).encode(),
     )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dramaturg.api.alignment.v1 import estimate_pb2
 from dramaturg.results.means import ends_above_zero
 
 Array = NDArray[np.float64]
@@ -65,6 +66,20 @@ class Estimate:
     def of(self, total: int) -> Estimate:
         """A copy with coverage: the estimate uses ``count`` of ``total`` items."""
         return replace(self, total=total)
+
+    def encode(self) -> estimate_pb2.Estimate:
+        """The message of the contract."""
+        return estimate_pb2.Estimate(
+            value=self.value,
+            lower=self.lower,
+            upper=self.upper,
+            count=self.count,
+            undefined=self.undefined,
+            interval_method=self.interval_method,
+            total=self.total or 0,
+            standard_error=self.standard_error,
+            interval_withheld=self.withheld,
+        )
 
 
 def absent(reason: str, count: int = 0) -> Estimate:

@@ -11,12 +11,13 @@ inference).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
+from dramaturg.api.alignment.v1 import prediction_powered_pb2 as pb
 from dramaturg.service.threads import Checkpoint
 from services.alignment.bootstrap import Array, Index
 from services.alignment.estimates import EQUAL, Estimate, absent, clustered_proportion, share_of_variance
@@ -58,31 +59,13 @@ class Predictions:
         )
 
 
-@dataclass(frozen=True)
-class PredictionPoweredMean:
-    """The three estimators; see ``PredictionPoweredMean`` in the contract."""
-
-    system: str
-    prediction_powered: Estimate
-    labels_alone: Estimate
-    predictions_alone: Estimate
-    tuning_parameter: float | None = None
-    effective_labels: float | None = None
-
-
-@dataclass(frozen=True)
-class Means:
-    means: Sequence[PredictionPoweredMean]
-    differences: Sequence[PredictionPoweredMean]
-
-
 def estimate_means(
     systems: Mapping[str, Predictions],
     baseline: str,
     level: float,
     tuning_parameter: float | None,
     checkpoint: Checkpoint,
-) -> Means:
+) -> pb.EstimateMeansResponse:
     """Estimates each system's mean and its difference from the baseline.
 
     Args:
@@ -92,20 +75,19 @@ def estimate_means(
         tuning_parameter: The weight of the predictions; ``None``: that with the least variance.
         checkpoint: Called between systems.
     """
-    means: list[PredictionPoweredMean] = []
-    differences: list[PredictionPoweredMean] = []
+    found = pb.EstimateMeansResponse()
     for name in sorted(systems):
         checkpoint()
         own = systems[name]
-        means.append(_mean(name, own, level, tuning_parameter))
+        found.means.append(_mean(name, own, level, tuning_parameter))
         if baseline and name != baseline:
-            differences.append(_mean(name, own.less(systems[baseline]), level, tuning_parameter))
-    return Means(means, differences)
+            found.differences.append(_mean(name, own.less(systems[baseline]), level, tuning_parameter))
+    return found
 
 
 def _mean(
     system: str, values: Predictions, level: float, tuning_parameter: float | None
-) -> PredictionPoweredMean:
+) -> pb.PredictionPoweredMean:
     known = ~np.isnan(values.predicted)
     predicted, labels = values.predicted[known], values.labels[known]
     labelled = ~np.isnan(labels)
@@ -117,13 +99,13 @@ def _mean(
     units = np.unique(cluster[labelled]).size
     if units < _FEWEST:
         nothing = absent(f"{units} labelled items or clusters are fewer than {_FEWEST}", count)
-        return PredictionPoweredMean(system, nothing.of(total), nothing.of(total), alone)
+        return _encode(system, nothing.of(total), nothing.of(total), alone)
     # Labels of 1 and 0 have a share, which lies in [0, 1] as its interval does.
     share = bool(np.isin(labels[labelled], (0.0, 1.0)).all() and ((predicted >= 0) & (predicted <= 1)).all())
     if values.probability is None:
         classical = _labels_alone(labels[labelled], cluster[labelled], level, share=share).of(total)
         if np.unique(cluster[~labelled]).size < _FEWEST:
-            return PredictionPoweredMean(system, classical, classical, alone, 0.0, float(count))
+            return _encode(system, classical, classical, alone, 0.0, float(count))
         parts = _Parts.of_a_sample(predicted, labels, cluster)
     else:
         stratum = np.zeros(total, int) if values.stratum is None else values.stratum[known]
@@ -134,7 +116,25 @@ def _mean(
     found = parts.estimate(weight, level, method, share=share).of(total)
     variance = parts.variance(weight)
     effective = parts.variance_of_one / variance if variance > 0 else None
-    return PredictionPoweredMean(system, found, classical, alone, weight, effective)
+    return _encode(system, found, classical, alone, weight, effective)
+
+
+def _encode(
+    system: str,
+    found: Estimate,
+    labels_alone: Estimate,
+    predictions_alone: Estimate,
+    weight: float | None = None,
+    effective_labels: float | None = None,
+) -> pb.PredictionPoweredMean:
+    return pb.PredictionPoweredMean(
+        system=system,
+        prediction_powered=found.encode(),
+        labels_alone=labels_alone.encode(),
+        predictions_alone=predictions_alone.encode(),
+        tuning_parameter=weight,
+        effective_labels=effective_labels,
+    )
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
+from dramaturg.api.alignment.v1 import preference_pb2 as pb
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
 from services.alignment.estimates import (
     Estimate,
@@ -53,22 +53,6 @@ _TOLERANCE = 1e-6
 _LONGEST_STEP = 2.0
 # Keeps the effects finite of a system that wins or loses everything; 1 / variance.
 _RIDGE = 0.01
-
-
-class Adjustment(Enum):
-    """What a win rate at equal lengths is adjusted for."""
-
-    LENGTH = "length alone"
-    GIVEN_DIFFICULTY = "length and the difficulties of the request"
-    JOINT_DIFFICULTY = "length and difficulties estimated from the other systems"
-
-
-@dataclass(frozen=True)
-class LengthControlled:
-    rate: Estimate
-    adjustment: Adjustment
-    longer_share: float | None
-    """The share of pairs in which the system's text is longer; ``None`` where a length is unknown."""
 
 
 class Side:
@@ -186,8 +170,8 @@ def length_controlled(
     reference_weight: float,
     joint: Array | None,
     resampling: Resampling,
-) -> LengthControlled:
-    """The win rate at equal lengths.
+) -> pb.WinRate:
+    """The part of a win rate that is about equal lengths.
 
     A logistic regression of the preference on the tanh of the difference of lengths in standard deviations,
     and on the prompt's difficulty; its mean prediction with a difference of 0. The difficulties are those of
@@ -207,16 +191,20 @@ def length_controlled(
     count = own.preference.size
     parts = [own, *references]
     if any(np.isnan(part.longer).any() for part in parts):
-        return LengthControlled(absent("a pair has no lengths", count), Adjustment.LENGTH, None)
-    difficulties, adjustment = _difficulties(parts, joint)
-    longer = float((own.longer > 0).mean())
+        return pb.WinRate(
+            length_controlled_win_rate=absent("a pair has no lengths", count).encode(),
+            length_control=pb.LENGTH_CONTROL_LENGTH_ALONE,
+        )
+    difficulties, control = _difficulties(parts, joint)
+    controlled = pb.WinRate(length_control=control, longer_share=float((own.longer > 0).mean()))
     for share, sense in (((own.longer >= 0).mean(), "shorter"), ((own.longer <= 0).mean(), "longer")):
         if share < LEAST_SUPPORT:
             reason = (
                 "equal lengths are outside of the support: "
                 f"the system's text is {sense} in {100 * (1 - share):.3g} % of the pairs"
             )
-            return LengthControlled(absent(reason, count), adjustment, longer)
+            controlled.length_controlled_win_rate.CopyFrom(absent(reason, count).encode())
+            return controlled
     columns = [np.concatenate([np.full(part.preference.size, part is own, np.float64) for part in parts])]
     if difficulties is not None:
         columns.append(difficulties)
@@ -238,21 +226,25 @@ def length_controlled(
 
     found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=count)
     undefined = "the preferences are determined by the lengths, or are all equal"
-    return LengthControlled(found.estimate(0, count, undefined, Scale.SHARE), adjustment, longer)
+    rate = found.estimate(0, count, undefined, Scale.SHARE)
+    controlled.length_controlled_win_rate.CopyFrom(rate.encode())
+    return controlled
 
 
-def _difficulties(parts: Sequence[Side], joint: Array | None) -> tuple[Array | None, Adjustment]:
+def _difficulties(
+    parts: Sequence[Side], joint: Array | None
+) -> tuple[Array | None, pb.LengthControl.ValueType]:
     """The difficulty of each pair, and what the win rate is adjusted for."""
     given = np.concatenate([part.difficulty for part in parts])
     if not np.isnan(given).any():
-        return given, Adjustment.GIVEN_DIFFICULTY
+        return given, pb.LENGTH_CONTROL_GIVEN_DIFFICULTY
     if joint is None:
-        return None, Adjustment.LENGTH
+        return None, pb.LENGTH_CONTROL_LENGTH_ALONE
     estimated = joint[np.concatenate([part.prompt_of_all for part in parts])]
     # Of equal difficulties nothing is learnt.
     if np.ptp(estimated) < _TOLERANCE:
-        return None, Adjustment.LENGTH
-    return estimated, Adjustment.JOINT_DIFFICULTY
+        return None, pb.LENGTH_CONTROL_LENGTH_ALONE
+    return estimated, pb.LENGTH_CONTROL_JOINT_DIFFICULTY
 
 
 ELO_SCALE = 400 / math.log(10)
@@ -269,17 +261,10 @@ _DRAW = 0.5
 _NAMED = 5
 
 
-@dataclass(frozen=True)
-class Ratings:
-    systems: Sequence[tuple[str, Estimate]]
-    """The systems with their Elo ratings, the strongest first."""
-    position_effect: Estimate | None
-    prior: str
-    """The name of the prior; empty: none."""
-
-
-def rate(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool) -> Ratings:
-    """The strengths on the Elo scale; a draw is half a win of each.
+def rate(
+    pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool
+) -> pb.MeasurePreferencesResponse:
+    """The strengths on the Elo scale, the strongest first; a draw is half a win of each.
 
     Finite strengths are most likely where every system is reached from every other by wins (Ford 1957). Where
     some are not, one draw is added for every two systems that were compared: a weak prior (half a win is that
@@ -356,8 +341,9 @@ def rate(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position
     played = np.bincount(pairs.first, minlength=systems) + np.bincount(pairs.second, minlength=systems)
     apart = _apart(pairs.systems, compared, origin)
     if not whole and origin is None:
-        missing = [(name, absent(apart, int(played[place]))) for place, name in enumerate(pairs.systems)]
-        return Ratings(missing, absent(apart, pairs.prompt.size) if adjust_position else None, "")
+        missing = [absent(apart, int(played[place])) for place in range(systems)]
+        effect = absent(apart, pairs.prompt.size) if adjust_position else None
+        return _encode(zip(pairs.systems, missing, strict=True), effect, "")
     found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=cells.size)
     scale = Scale.REAL if units < FEWEST_RESAMPLED else None
 
@@ -374,7 +360,17 @@ def rate(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position
     ratings = [(name, rating(place)) for place, name in enumerate(pairs.systems)]
     ratings.sort(key=lambda one: (-(one[1].value if one[1].value is not None else -math.inf), one[0]))
     effect = found.estimate(systems, pairs.prompt.size, _UNDETERMINED, scale) if adjust_position else None
-    return Ratings(ratings, effect, "" if within else PRIOR)
+    return _encode(ratings, effect, "" if within else PRIOR)
+
+
+def _encode(
+    ratings: Iterable[tuple[str, Estimate]], position_effect: Estimate | None, prior: str
+) -> pb.MeasurePreferencesResponse:
+    return pb.MeasurePreferencesResponse(
+        ratings=[pb.Rating(system=name, elo=elo.encode()) for name, elo in ratings],
+        position_effect=position_effect.encode() if position_effect is not None else None,
+        rating_prior=prior,
+    )
 
 
 def _apart(systems: Sequence[str], compared: Index, origin: int | None) -> str:
@@ -414,21 +410,6 @@ REFERENCE_WEIGHT = 0.2
 _FEWEST = 2
 
 
-@dataclass(frozen=True)
-class WinRate:
-    system: str
-    opponent: str
-    win_rate: Estimate
-    length_controlled: LengthControlled | None
-    draws: int
-
-
-@dataclass(frozen=True)
-class Preferences:
-    win_rates: Sequence[WinRate]
-    ratings: Ratings
-
-
 def measure(
     pairs: Pairs,
     baseline: str,
@@ -437,7 +418,7 @@ def measure(
     adjust_position: bool,
     references: Collection[str] = (),
     reference_weight: float = REFERENCE_WEIGHT,
-) -> Preferences:
+) -> pb.MeasurePreferencesResponse:
     """Measures win rates of every two systems and the strengths of all.
 
     Args:
@@ -448,15 +429,14 @@ def measure(
         references: Variants of the baseline, whose pairs with it are in the regressions of other systems.
         reference_weight: The weight of their pairs, divided by their number.
     """
-    return Preferences(
-        _win_rates(pairs, baseline, resampling, references, reference_weight),
-        rate(pairs, baseline, resampling, adjust_position=adjust_position),
-    )
+    found = rate(pairs, baseline, resampling, adjust_position=adjust_position)
+    found.win_rates.extend(_win_rates(pairs, baseline, resampling, references, reference_weight))
+    return found
 
 
 def _win_rates(
     pairs: Pairs, baseline: str, resampling: Resampling, references: Collection[str], reference_weight: float
-) -> list[WinRate]:
+) -> list[pb.WinRate]:
     found = []
     code = {name: place for place, name in enumerate(pairs.systems)}
     known = [name for name in sorted(references) if name in code and baseline in code]
@@ -468,20 +448,17 @@ def _win_rates(
         if pairs.systems[one] == baseline:
             one, other = other, one
         own = Side(pairs, one, other)
-        controlled = None
+        rate = pb.WinRate(
+            system=pairs.systems[one],
+            opponent=pairs.systems[other],
+            win_rate=_win_rate(own, resampling.level).encode(),
+            draw_count=int((own.preference == _DRAW).sum()),
+        )
         if pairs.systems[other] == baseline:
             others = [] if pairs.systems[one] in references else beside
             difficulties = joint.without(one, own.prompt_of_all)
-            controlled = length_controlled(own, others, reference_weight, difficulties, resampling)
-        found.append(
-            WinRate(
-                pairs.systems[one],
-                pairs.systems[other],
-                _win_rate(own, resampling.level),
-                controlled,
-                int((own.preference == _DRAW).sum()),
-            )
-        )
+            rate.MergeFrom(length_controlled(own, others, reference_weight, difficulties, resampling))
+        found.append(rate)
     return sorted(found, key=lambda rate: (rate.system, rate.opponent))
 
 

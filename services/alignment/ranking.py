@@ -22,6 +22,7 @@ import numpy as np
 import scipy
 from scipy import sparse
 
+from dramaturg.api.alignment.v1 import ranking_pb2 as pb
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
 from services.alignment.errors import too_large
 from services.alignment.estimates import BIASED_RESAMPLES, EQUAL, ONE_CLUSTER, Estimate, Scale, absent
@@ -367,48 +368,6 @@ MAX_GROUPS = 2000
 
 
 @dataclass(frozen=True)
-class RankedSystem:
-    """One system in a ranking; see ``RankedSystem`` in the contract."""
-
-    system: str
-    mean: Estimate
-    rank: float | None = None
-    rank_lower: float | None = None
-    rank_upper: float | None = None
-    first_share: float | None = None
-    difference: Estimate | None = None
-    p: float | None = None
-    adjusted_p: float | None = None
-
-
-@dataclass(frozen=True)
-class MethodRanking:
-    """The ranking of the systems by one method, best first."""
-
-    method: str
-    systems: Sequence[RankedSystem]
-    stability: Estimate
-
-
-@dataclass(frozen=True)
-class RankCorrelation:
-    """The rank correlation of two methods."""
-
-    first: str
-    second: str
-    spearman: Estimate
-    kendall: Estimate
-
-
-@dataclass(frozen=True)
-class Ranking:
-    tag: str
-    value: str
-    methods: Sequence[MethodRanking]
-    correlations: Sequence[RankCorrelation]
-
-
-@dataclass(frozen=True)
 class Design:
     rows: Rows
     systems: Sequence[str]
@@ -421,7 +380,7 @@ class Design:
     """The system that differences are to; empty: the first of each ranking."""
 
 
-def rank(design: Design, resampling: Resampling) -> list[Ranking]:
+def rank(design: Design, resampling: Resampling) -> pb.RankSystemsResponse:
     """Ranks over all rows, then over those of each value of each tag.
 
     Raises:
@@ -435,28 +394,29 @@ def rank(design: Design, resampling: Resampling) -> list[Ranking]:
     for what, limit, actual in counts:
         if actual > limit:
             raise too_large(what, limit=limit, actual=actual)
-    rankings = [_rank("", "", design.rows, design, resampling)]
+    found = pb.RankSystemsResponse(groups=[_rank("", "", design.rows, design, resampling)])
     for tag, (values, codes) in design.groups.items():
         for code, value in enumerate(values):
             resampling.checkpoint()
-            rankings.append(_rank(tag, value, design.rows.where(codes == code), design, resampling))
-    return rankings
+            rows = design.rows.where(codes == code)
+            found.groups.append(_rank(tag, value, rows, design, resampling))
+    return found
 
 
-def _rank(tag: str, value: str, rows: Rows, design: Design, resampling: Resampling) -> Ranking:
+def _rank(tag: str, value: str, rows: Rows, design: Design, resampling: Resampling) -> pb.RankGroup:
     means = [Means(rows, column, len(design.systems), resampling) for column in range(len(design.methods))]
     rankings = [
-        MethodRanking(method, list(_ranked(found, design)), found.stability())
+        pb.MethodRanking(method=method, systems=_ranked(found, design), stability=found.stability().encode())
         for method, found in zip(design.methods, means, strict=True)
     ]
     correlations = [
         _correlate(design.methods, first, second, means, resampling)
         for first, second in combinations(range(len(design.methods)), 2)
     ]
-    return Ranking(tag, value, rankings, correlations)
+    return pb.RankGroup(tag=tag, value=value, methods=rankings, correlations=correlations)
 
 
-def _ranked(means: Means, design: Design) -> Iterator[RankedSystem]:
+def _ranked(means: Means, design: Design) -> Iterator[pb.RankedSystem]:
     point, replicates = means.ranks()
     places = np.flatnonzero(means.known)
     names = [design.systems[place] for place in places.tolist()]
@@ -469,31 +429,29 @@ def _ranked(means: Means, design: Design) -> Iterator[RankedSystem]:
         baseline = order[0]
     for place in order:
         system = int(places[place])
-        found = RankedSystem(names[place], means.estimate(system), float(point[place]))
+        found = pb.RankedSystem(
+            system=names[place], mean=means.estimate(system).encode(), rank=float(point[place])
+        )
         if replicates.shape[0]:
-            found = replace(found, first_share=float(shares[:, place].mean()))
+            found.first_share = float(shares[:, place].mean())
         if pairs is not None:
-            lower, upper = pairs.rank_interval(place)
-            found = replace(found, rank_lower=float(lower), rank_upper=float(upper))
+            found.rank_lower, found.rank_upper = pairs.rank_interval(place)
         if baseline is not None and place != baseline:
             count = int(means.counts[system])
-            value = float(means.point[system] - means.point[places[baseline]])
-            found = replace(found, difference=Estimate(value, count))
+            difference = Estimate(float(means.point[system] - means.point[places[baseline]]), count)
             if pairs is not None:
-                found = replace(
-                    found,
-                    difference=pairs.difference(place, baseline, count),
-                    p=float(pairs.p[place, baseline]),
-                    adjusted_p=float(pairs.adjusted[place, baseline]),
-                )
+                difference = pairs.difference(place, baseline, count)
+                found.p_value = float(pairs.p[place, baseline])
+                found.adjusted_p_value = float(pairs.adjusted[place, baseline])
+            found.difference.CopyFrom(difference.encode())
         yield found
     for system in np.flatnonzero(~means.known & (means.totals > 0)).tolist():
-        yield RankedSystem(design.systems[system], means.estimate(system))
+        yield pb.RankedSystem(system=design.systems[system], mean=means.estimate(system).encode())
 
 
 def _correlate(
     methods: Sequence[str], first: int, second: int, means: Sequence[Means], resampling: Resampling
-) -> RankCorrelation:
+) -> pb.RankCorrelation:
     resampling.checkpoint()
     one, other = means[first], means[second]
     known = one.known & other.known
@@ -503,10 +461,12 @@ def _correlate(
     for name, found in zip(names, (one, other), strict=True):
         if not reason and np.ptp(ranks(found.point[np.newaxis, known])) == 0:
             reason = f"{ONE_TIE} by {name}"
-    if reason:
-        return RankCorrelation(*names, absent(reason, count), absent(reason, count))
-    points = [ranks(found.point[np.newaxis, known]) for found in (one, other)]
-    figures = [
-        Estimate(float(figure(*points)[0]), count, withheld=BIASED_RESAMPLES) for figure in (rhos, taus)
-    ]
-    return RankCorrelation(*names, *figures)
+    spearman = kendall = absent(reason, count)
+    if not reason:
+        points = [ranks(found.point[np.newaxis, known]) for found in (one, other)]
+        spearman, kendall = (
+            Estimate(float(figure(*points)[0]), count, withheld=BIASED_RESAMPLES) for figure in (rhos, taus)
+        )
+    return pb.RankCorrelation(
+        first_method=names[0], second_method=names[1], spearman=spearman.encode(), kendall=kendall.encode()
+    )

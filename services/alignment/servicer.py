@@ -62,22 +62,17 @@ from services.alignment.codec.people import (
     decode_votes,
     encode_aggregation,
     encode_agreement,
-    encode_groups,
 )
 from services.alignment.codec.scores import (
     MAX_MEASURES,
+    check_judged_pairs,
     decode_design,
     decode_groups,
-    decode_judged_pairs,
     decode_judgements,
     decode_levels,
     decode_pairs,
     decode_predictions,
     decode_scores,
-    encode_biases,
-    encode_calibrations,
-    encode_correlations,
-    encode_means,
     encode_report,
     plan_study,
 )
@@ -86,9 +81,6 @@ from services.alignment.codec.systems import (
     decode_preferences,
     decode_ranking,
     decode_runs,
-    encode_compared,
-    encode_preferences,
-    encode_rankings,
     reference_weight,
 )
 from services.alignment.comparison.compare import MAX_COMPARISONS, compare
@@ -247,7 +239,8 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> accuracy_pb2.MeasureAccuracyResponse:
             design = decode_accuracy_design(request, checkpoint)
-            return encode_groups(accuracy.measure(design), design.policy)
+            groups = accuracy.measure(design)
+            return accuracy_pb2.MeasureAccuracyResponse(groups=groups, abstention_policy=design.policy)
 
         return await self._workers.run(work)
 
@@ -282,13 +275,13 @@ class AlignmentServicer(AlignmentServiceServicer):
             human, measures = decode_scores(request, checkpoint)
             levels, (names, group) = decode_levels(request), decode_groups(request)
             resampling = decode_resampling(request, checkpoint)
-            whole = correlate(human, measures, resampling, levels)
-            groups = {}
+            found = correlate(human, measures, resampling, levels)
             for code, name in enumerate(names):
                 items = np.flatnonzero(group == code)
                 inside = {measure: series.among(items) for measure, series in measures.items()}
-                groups[name] = correlate(human[items], inside, resampling, levels.at(items))
-            return encode_correlations(whole, groups)
+                part = correlate(human[items], inside, resampling, levels.at(items))
+                found.groups.add(group=name, measures=part.measures, differences=part.differences)
+            return found
 
         return await self._workers.run(work)
 
@@ -299,7 +292,7 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> compare_pb2.CompareRunsResponse:
             runs, design = decode_runs(request, checkpoint)
-            return encode_compared(compare(runs, design), design)
+            return compare(runs, design)
 
         return await self._workers.run(work)
 
@@ -310,7 +303,7 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> ranking_pb2.RankSystemsResponse:
             design = decode_ranking(request, checkpoint)
-            return encode_rankings(rank(design, decode_resampling(request, checkpoint)))
+            return rank(design, decode_resampling(request, checkpoint))
 
         return await self._workers.run(work)
 
@@ -321,7 +314,7 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> calibration_pb2.MeasureCalibrationResponse:
             design = decode_design(request, checkpoint)
-            return encode_calibrations(calibrate(*decode_judgements(request, checkpoint), design))
+            return calibrate(*decode_judgements(request, checkpoint), design)
 
         return await self._workers.run(work)
 
@@ -331,8 +324,9 @@ class AlignmentServicer(AlignmentServiceServicer):
         del context
 
         def work(checkpoint: Checkpoint) -> bias_pb2.MeasurePairBiasResponse:
-            pairs = decode_judged_pairs(request, checkpoint)
-            return encode_biases(bias.measure(pairs, request.judge_family, decode_level(request), checkpoint))
+            check_judged_pairs(request, checkpoint)
+            level = decode_level(request)
+            return bias.measure(request.pairs, request.judge_family, request.group_tag, level, checkpoint)
 
         return await self._workers.run(work)
 
@@ -345,7 +339,7 @@ class AlignmentServicer(AlignmentServiceServicer):
             weight = request.tuning_parameter if request.HasField("tuning_parameter") else None
             systems = decode_predictions(request, checkpoint)
             level = decode_level(request)
-            return encode_means(estimate_means(systems, request.baseline, level, weight, checkpoint))
+            return estimate_means(systems, request.baseline, level, weight, checkpoint)
 
         return await self._workers.run(work)
 
@@ -363,7 +357,8 @@ class AlignmentServicer(AlignmentServiceServicer):
                 references=frozenset(request.reference_systems),
                 reference_weight=reference_weight(request),
             )
-            return encode_preferences(request, found)
+            found.abstained_count = sum(not pair.HasField("preference") for pair in request.pairs)
+            return found
 
         return await self._workers.run(work)
 

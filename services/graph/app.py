@@ -30,17 +30,13 @@ from dramaturg.service.settings import Settings
 from services.graph.codec import choices
 from services.graph.codec.choices import MAX_DISTANCE_EVENTS, decode_measurement
 from services.graph.codec.graphs import (
+    check_score,
     decode_choices,
     decode_dialect,
     decode_event,
     decode_graph,
-    decode_score,
-    encode_choices,
     encode_graph,
     encode_parsed,
-    encode_report,
-    encode_score,
-    encode_summary,
     too_large,
 )
 from services.graph.cycles import FeedbackArcSet
@@ -83,13 +79,12 @@ def check_graph(request: pb.CheckGraphRequest) -> pb.CheckGraphResponse:
     graph = decode_graph(request.graph, "graph")
     if request.root_id and request.root_id not in graph:
         raise invalid("root_id", f"{request.root_id!r} is not an event of the graph")
-    report = check(graph, request.root_id or None)
-    response = pb.CheckGraphResponse(report=encode_report(report))
+    response = pb.CheckGraphResponse(report=check(graph, request.root_id or None))
     if request.HasField("canonical_form"):
         form = request.canonical_form
         root = decode_event(form.root, "canonical_form.root") if form.HasField("root") else None
         leaf = decode_event(form.leaf, "canonical_form.leaf") if form.HasField("leaf") else None
-        if report.acyclic:
+        if response.report.acyclic:
             try:
                 response.canonical.CopyFrom(encode_graph(canonical_form(graph, root, leaf)))
             except ValueError as error:
@@ -117,21 +112,22 @@ def score_edges(request: pb.ScoreEdgesRequest) -> pb.ScoreEdgesResponse:
         )
         for index, (graph, pair) in enumerate(zip(predicted, request.pairs, strict=True))
     ]
-    earlier = [
-        decode_score(score, f"scored[{index}]", closure=choices.closure)
-        for index, score in enumerate(request.scored)
-    ]
-    everything = [*earlier, *scores]
-    response = encode_choices(choices)
-    response.summary.CopyFrom(encode_summary(summarise(everything, choices), choices))
+    for index, score in enumerate(request.scored):
+        check_score(score, f"scored[{index}]", closure=choices.closure)
+    everything = [*request.scored, *scores]
+    response = pb.ScoreEdgesResponse(
+        summary=summarise(everything, choices),
+        empty_rule=choices.empty_rule,
+        orientation=choices.orientation,
+        reduce=choices.reduce,
+    )
     if request.report_predicted:
-        response.reports.extend(encode_report(check(graph, None)) for graph in predicted)
+        response.reports.extend(check(graph) for graph in predicted)
     for by in request.by:
         for value, members in group(everything, by).items():
-            summary = encode_summary(summarise(members, choices), choices)
-            response.groups.add(by=by, value=value, summary=summary)
+            response.groups.add(by=by, value=value, summary=summarise(members, choices))
     if not request.omit_scores:
-        response.scores.extend(encode_score(score, choices) for score in scores)
+        response.scores.extend(scores)
     return response
 
 

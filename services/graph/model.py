@@ -18,6 +18,8 @@ from typing import TypeAlias
 
 import networkx as nx
 
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1 import script_graph_pb2
 from dramaturg.graphs.parsing.builder import normalise
 
 ScriptGraph: TypeAlias = "nx.DiGraph[str]"
@@ -44,6 +46,10 @@ def add_edge(graph: ScriptGraph, source: str, target: str) -> None:
         if event not in graph:
             graph.add_node(event, text="", minutes=None, declared=False)
     graph.add_edge(source, target)
+
+
+def encode_edges(edges: Iterable[Edge]) -> list[script_graph_pb2.EventEdge]:
+    return [script_graph_pb2.EventEdge(source_id=source, target_id=target) for source, target in edges]
 
 
 def with_edges(graph: ScriptGraph, edges: Iterable[Edge]) -> ScriptGraph:
@@ -234,51 +240,13 @@ def reduce_if_acyclic(graph: ScriptGraph) -> ScriptGraph | None:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """The duration of a script in minutes. Events without a duration count as 0 and are listed."""
-
-    total_minutes: float
-    critical_path_minutes: float
-    critical_path: list[str]
-    untimed: list[str]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The properties of a graph; see ``GraphReport`` in the contract."""
-
-    event_count: int
-    edge_count: int
-    cycle: list[str]
-    cyclic_components: list[list[str]]
-    shortcut_edges: list[Edge]
-    sources: list[str]
-    sinks: list[str]
-    unreachable: list[str]
-    isolated: list[str]
-    undeclared: list[str]
-    max_degree: int
-    depth: int
-    timing: Timing | None
-
-    @property
-    def acyclic(self) -> bool:
-        return not self.cycle
-
-    @property
-    def canonical(self) -> bool:
-        """Whether it is a transitive reduction with one source and one sink, as all proScript graphs are."""
-        return self.acyclic and not self.shortcut_edges and len(self.sources) == len(self.sinks) == 1
-
-
-@dataclass(frozen=True)
 class NewEvent:
     id: str
     text: str = ""
     minutes: float | None = None
 
 
-def check(graph: ScriptGraph, root: str | None = None) -> Report:
+def check(graph: ScriptGraph, root: str | None = None) -> pb.GraphReport:
     """Checks a graph, in time linear in its size except for the bit sets of ``Order``.
 
     Args:
@@ -293,20 +261,25 @@ def check(graph: ScriptGraph, root: str | None = None) -> Report:
     reached = 0
     for start in starts:
         reached |= order.bit[start] | order.after[start]
-    return Report(
+    shortcuts = order.shortcut_edges() if order.acyclic else []
+    first, last = sources(graph), sinks(graph)
+    return pb.GraphReport(
         event_count=graph.number_of_nodes(),
         edge_count=graph.number_of_edges(),
+        acyclic=order.acyclic,
         cycle=find_cycle(graph, order),
-        cyclic_components=order.cyclic_components,
-        shortcut_edges=order.shortcut_edges() if order.acyclic else [],
-        sources=sources(graph),
-        sinks=sinks(graph),
-        unreachable=[event for event in graph if not order.bit[event] & reached],
-        isolated=[event for event, degree in graph.degree() if degree == 0],
-        undeclared=[event for event, declared in graph.nodes(data="declared") if not declared],
+        cyclic_components=[pb.EventSet(event_ids=events) for events in order.cyclic_components],
+        shortcut_edges=encode_edges(shortcuts),
+        source_ids=first,
+        sink_ids=last,
+        unreachable_ids=[event for event in graph if not order.bit[event] & reached],
+        isolated_ids=[event for event, degree in graph.degree() if degree == 0],
+        undeclared_ids=[event for event, declared in graph.nodes(data="declared") if not declared],
         max_degree=max_degree(graph),
         depth=order.depth,
         timing=measure_time(graph) if order.acyclic else None,
+        # As all graphs of proScript are.
+        canonical=order.acyclic and not shortcuts and len(first) == len(last) == 1,
     )
 
 
@@ -318,7 +291,7 @@ def find_cycle(graph: ScriptGraph, order: Order) -> list[str]:
     return [source for source, _ in nx.find_cycle(graph.subgraph(smallest).copy())]
 
 
-def measure_time(graph: ScriptGraph) -> Timing | None:
+def measure_time(graph: ScriptGraph) -> pb.Timing | None:
     """The total time and the critical path of an acyclic graph; ``None`` without durations."""
     minutes = {event: minutes_of(graph, event) for event in graph}
     known = {event: value for event, value in minutes.items() if value is not None}
@@ -337,7 +310,12 @@ def measure_time(graph: ScriptGraph) -> Timing | None:
         path.append(at)
         at = latest[at]
     untimed = [event for event, value in minutes.items() if value is None]
-    return Timing(sum(known.values()), finish[last], path[::-1], untimed)
+    return pb.Timing(
+        total_minutes=sum(known.values()),
+        critical_path_minutes=finish[last],
+        critical_path=path[::-1],
+        untimed_ids=untimed,
+    )
 
 
 def canonical_form(graph: ScriptGraph, root: NewEvent | None, leaf: NewEvent | None) -> ScriptGraph:

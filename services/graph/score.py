@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import fsum, inf
 from random import Random
 
-from dramaturg.results.means import Mean, SumAccumulator, mean_of_sums
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from services.graph.model import Edge, Order, ScriptGraph, max_degree, sinks, sources, with_edges
 
 SCALES = {
@@ -28,91 +28,19 @@ SCALES = {
     **dict.fromkeys(("edge_difference", "extra_edges", "missing_edges"), (0.0, inf)),
 }
 """The lowest and the highest value of each measure."""
-
-
-class EmptyRule(Enum):
-    """The value of ratios if neither graph has edges."""
-
-    PERFECT = 1.0
-    ZERO = 0.0
-    EXCLUDE = None
-
-
-class Orientation(Enum):
-    """The orientation of precision and recall."""
-
-    CONVENTIONAL = "shared edges over predicted edges"
-    AS_PRINTED = "shared edges over reference edges"
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The numbers of predicted, reference and shared edges."""
-
-    predicted: int
-    reference: int
-    shared: int
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.predicted + other.predicted, self.reference + other.reference, self.shared + other.shared
-        )
-
-
-@dataclass(frozen=True)
-class Measures:
-    """Measures of edge agreement. All but the last three are in [0, 1]."""
-
-    precision: float
-    recall: float
-    f1: float
-    iou: float
-    edge_difference: float
-    extra_edges: float
-    missing_edges: float
+_RATIOS = {pb.EMPTY_RULE_PERFECT: 1.0, pb.EMPTY_RULE_ZERO: 0.0}
+"""The value of ratios if neither graph has edges; by other rules there is none."""
 
 
 @dataclass(frozen=True)
 class Choices:
     """The options that affect scores."""
 
-    empty_rule: EmptyRule = EmptyRule.PERFECT
-    orientation: Orientation = Orientation.CONVENTIONAL
+    empty_rule: pb.EmptyRule.ValueType = pb.EMPTY_RULE_PERFECT
+    orientation: pb.Orientation.ValueType = pb.ORIENTATION_CONVENTIONAL
     reduce: bool = False
     closure: bool = False
     cluster_tag: str = ""
-
-
-@dataclass(frozen=True)
-class PairScore:
-    """One scored pair of graphs; ``degree`` and ``depth`` are the reference's."""
-
-    id: str
-    counts: Counts
-    closure: Counts | None
-    degree: int
-    depth: int
-    tags: Mapping[str, str] = field(default_factory=dict)
-    unreduced: bool = False
-
-    @property
-    def exact_match(self) -> bool:
-        return self.counts.predicted == self.counts.reference == self.counts.shared
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Aggregate scores."""
-
-    pairs: int
-    exact_matches: int
-    excluded: int
-    unreduced: int
-    macro: Mapping[str, Mean]
-    """The mean of each measure with its interval. Empty where there is no pair to average."""
-    micro: Measures | None
-    closure_macro: Mapping[str, Mean]
-    closure_micro: Measures | None
 
 
 def score_pair(
@@ -121,39 +49,49 @@ def score_pair(
     reference: ScriptGraph,
     choices: Choices,
     tags: Mapping[str, str] | None = None,
-) -> PairScore:
-    """Compares the edges of two graphs; events are the same where their ids are."""
+) -> pb.EdgeScore:
+    """Compares the edges of two graphs; events are the same where their ids are.
+
+    Degree and depth are the reference's.
+    """
     orders = [Order(predicted), Order(reference)]
     acyclic = all(order.acyclic for order in orders) if choices.reduce else True
     degree, depth = max_degree(reference), orders[1].depth
     if choices.reduce and acyclic:
         predicted, reference = (order.reduction() for order in orders)
-    return PairScore(
+    counts = count_edges(predicted, reference)
+    return pb.EdgeScore(
         id=pair_id,
-        counts=count_edges(predicted, reference),
-        closure=count_ordered_pairs(*orders) if choices.closure else None,
+        counts=counts,
+        measures=measure(counts, choices),
+        exact_match=_all_shared(counts),
+        closure_counts=count_ordered_pairs(*orders) if choices.closure else None,
         degree=degree,
         depth=depth,
-        tags=dict(tags or {}),
+        tags=tags,
         unreduced=not acyclic,
     )
 
 
-def count_edges(predicted: ScriptGraph, reference: ScriptGraph) -> Counts:
+def _all_shared(counts: pb.EdgeCounts) -> bool:
+    return counts.predicted == counts.reference == counts.shared
+
+
+def count_edges(predicted: ScriptGraph, reference: ScriptGraph) -> pb.EdgeCounts:
     """Counts the edges of two graphs and those that both have."""
     guessed, wanted = set(predicted.edges), set(reference.edges)
-    return Counts(len(guessed), len(wanted), len(guessed & wanted))
+    return pb.EdgeCounts(predicted=len(guessed), reference=len(wanted), shared=len(guessed & wanted))
 
 
-def count_ordered_pairs(predicted: Order, reference: Order) -> Counts:
+def count_ordered_pairs(predicted: Order, reference: Order) -> pb.EdgeCounts:
     """Counts as ``count_edges``, but edges of the transitive closures; no event comes before itself."""
     bit = {event: 1 << i for i, event in enumerate(dict.fromkeys([*predicted.graph, *reference.graph]))}
     guessed, wanted = _rebased(predicted, bit), _rebased(reference, bit)
     shared = sum((reach & wanted.get(event, 0)).bit_count() for event, reach in guessed.items())
-    return Counts(
-        sum(reach.bit_count() for reach in guessed.values()),
-        sum(reach.bit_count() for reach in wanted.values()),
-        shared,
+    return pb.EdgeCounts(
+        predicted=sum(reach.bit_count() for reach in guessed.values()),
+        reference=sum(reach.bit_count() for reach in wanted.values()),
+        shared=shared,
     )
 
 
@@ -175,32 +113,40 @@ def _indices(bits: int) -> Iterable[int]:
         bits ^= low
 
 
-def measure(counts: Counts, choices: Choices) -> Measures | None:
+def measure(counts: pb.EdgeCounts, choices: Choices) -> pb.EdgeMeasures | None:
     """The measures of given counts; ``None`` where neither side has edges and the rule excludes that."""
     extra, missing = counts.predicted - counts.shared, counts.reference - counts.shared
     if not counts.predicted and not counts.reference:
-        ratio = choices.empty_rule.value
-        return None if ratio is None else Measures(ratio, ratio, ratio, ratio, 0.0, 0.0, 0.0)
+        ratio = _RATIOS.get(choices.empty_rule)
+        return None if ratio is None else pb.EdgeMeasures(precision=ratio, recall=ratio, f1=ratio, iou=ratio)
     precision = counts.shared / counts.predicted if counts.predicted else 0.0
     recall = counts.shared / counts.reference if counts.reference else 0.0
     f1 = 2 * counts.shared / (counts.predicted + counts.reference)
-    if choices.orientation is Orientation.AS_PRINTED:
+    if choices.orientation == pb.ORIENTATION_AS_PRINTED:
         precision, recall = recall, precision
     iou = counts.shared / (counts.shared + extra + missing)
-    return Measures(precision, recall, f1, iou, extra + missing, extra, missing)
+    return pb.EdgeMeasures(
+        precision=precision,
+        recall=recall,
+        f1=f1,
+        iou=iou,
+        edge_difference=extra + missing,
+        extra_edges=extra,
+        missing_edges=missing,
+    )
 
 
-def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
+def summarise(scores: Sequence[pb.EdgeScore], choices: Choices) -> pb.ScoreSummary:
     """Averages pairs: macro (the mean of each pair's measures) and micro (all edges as if of one pair)."""
-    closed = [score for score in scores if score.closure is not None]
-    closures = [score.closure for score in closed if score.closure is not None]
     counts = [score.counts for score in scores]
+    closed = scores if choices.closure else []
+    closures = [score.closure_counts for score in closed]
     measures = [measure(one, choices) for one in counts]
-    return Summary(
-        pairs=len(scores),
-        exact_matches=sum(score.exact_match for score in scores),
-        excluded=measures.count(None),
-        unreduced=sum(score.unreduced for score in scores),
+    return pb.ScoreSummary(
+        pair_count=len(scores),
+        exact_match_count=sum(map(_all_shared, counts)),
+        excluded_count=measures.count(None),
+        unreduced_count=sum(score.unreduced for score in scores),
         macro=_macro(scores, measures, choices.cluster_tag),
         micro=_micro(counts, choices),
         closure_macro=_macro(closed, [measure(one, choices) for one in closures], choices.cluster_tag),
@@ -208,32 +154,41 @@ def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
     )
 
 
-def _macro(scores: Sequence[PairScore], measures: Sequence[Measures | None], tag: str) -> Mapping[str, Mean]:
-    """The means over pairs, with intervals clustered by a tag."""
-    clusters: defaultdict[str | int, list[Measures]] = defaultdict(list)
+def _macro(
+    scores: Sequence[pb.EdgeScore], measures: Sequence[pb.EdgeMeasures | None], tag: str
+) -> pb.EdgeEstimates | None:
+    """The means over pairs, with intervals clustered by a tag; ``None`` where there is no pair to average."""
+    clusters: defaultdict[str | int, list[pb.EdgeMeasures]] = defaultdict(list)
     for place, (score, found) in enumerate(zip(scores, measures, strict=True)):
         if found is not None:
             clusters[score.tags.get(tag, place) if tag else place].append(found)
+    if not clusters:
+        return None
     means = {}
-    for name, scale in SCALES.items() if clusters else ():
+    for name, scale in SCALES.items():
         sums = SumAccumulator()
         for members in clusters.values():
             sums.add_values([getattr(one, name) for one in members])
-        means[name] = mean_of_sums(sums.sums("", ""), *scale)
-    return means
+        means[name] = estimate_of(mean_of_sums(sums.sums("", ""), *scale), len(scores), scale, tag or "pair")
+    return pb.EdgeEstimates(**means)
 
 
-def _micro(counts: Sequence[Counts], choices: Choices) -> Measures | None:
-    return measure(sum(counts, Counts(0, 0, 0)), choices) if counts else None
+def _micro(counts: Sequence[pb.EdgeCounts], choices: Choices) -> pb.EdgeMeasures | None:
+    if not counts:
+        return None
+    predicted, reference, shared = (
+        sum(getattr(one, name) for one in counts) for name in ("predicted", "reference", "shared")
+    )
+    return measure(pb.EdgeCounts(predicted=predicted, reference=reference, shared=shared), choices)
 
 
-def group(scores: Iterable[PairScore], by: str) -> dict[str, list[PairScore]]:
+def group(scores: Iterable[pb.EdgeScore], by: str) -> dict[str, list[pb.EdgeScore]]:
     """Splits scores by "degree", "depth" or the value of a tag ("" where there is none), numbers by size."""
-    value_of: Callable[[PairScore], str] = {
+    value_of: Callable[[pb.EdgeScore], str] = {
         "degree": lambda score: str(score.degree),
         "depth": lambda score: str(score.depth),
     }.get(by, lambda score: score.tags.get(by, ""))
-    groups: dict[str, list[PairScore]] = {}
+    groups: dict[str, list[pb.EdgeScore]] = {}
     for score in scores:
         groups.setdefault(value_of(score), []).append(score)
     return dict(sorted(groups.items(), key=lambda item: _natural(item[0])))
@@ -244,24 +199,9 @@ def _natural(value: str) -> tuple[bool, float, str]:
     return (number is None, float(value) if number else 0.0, value)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The result of a selection.
-
-    Attributes:
-        pairs: The F1 by pair of graph indices; ``None`` if undefined.
-        chosen: The index of the graph with the highest agreement; ``None`` if no agreement is defined.
-        agreement: The agreement of the chosen graph, in [0, 1].
-        tied: The number of graphs with this agreement, including the chosen one.
-    """
-
-    pairs: dict[tuple[int, int], float | None]
-    chosen: int | None
-    agreement: float | None
-    tied: int
-
-
-def select(graphs: Sequence[ScriptGraph], *, mean: bool, empty_rule: EmptyRule, rng: Random) -> Selection:
+def select(
+    graphs: Sequence[ScriptGraph], *, mean: bool, empty_rule: pb.EmptyRule.ValueType, rng: Random
+) -> pb.Selection:
     """Selects the graph with the highest agreement with the others (proScript, section 4).
 
     Args:
@@ -281,42 +221,29 @@ def select(graphs: Sequence[ScriptGraph], *, mean: bool, empty_rule: EmptyRule, 
         values = [f1 for pair, f1 in pairs.items() if index in pair and f1 is not None]
         if values:
             agreement[index] = fsum(values) / len(values) if mean else max(values)
-    if not agreement:
-        return Selection(pairs, None, None, 0)
-    best = max(agreement.values())
-    tied = [index for index, value in agreement.items() if value == best]
-    chosen = tied[0] if len(tied) == 1 else rng.choice(tied)
-    return Selection(pairs, chosen, best, len(tied))
+    found = pb.Selection(
+        pairs=[pb.PairAgreement(first_index=i, second_index=j, f1=f1) for (i, j), f1 in pairs.items()]
+    )
+    if agreement:
+        found.agreement = max(agreement.values())
+        tied = [index for index, value in agreement.items() if value == found.agreement]
+        found.graph_index = tied[0] if len(tied) == 1 else rng.choice(tied)
+        found.tied_count = len(tied)
+    return found
 
 
-class Preference(Enum):
-    """How the first of two scripts compares with the second."""
-
-    BETTER = "better"
-    EQUAL = "equal"
-    WORSE = "worse"
-    UNDECIDED = "undecided"
-
-
-def majority(votes: Sequence[Preference], *, split: Preference) -> Preference:
+def majority(
+    votes: Iterable[pb.Preference.ValueType], *, split: pb.Preference.ValueType
+) -> pb.Preference.ValueType:
     """The preference of more than half of the votes (proScript, section 6.3), else ``split``.
 
     ``UNDECIDED`` votes are not counted; without other votes the result is ``UNDECIDED``.
     """
-    counts = Counter(vote for vote in votes if vote is not Preference.UNDECIDED)
+    counts = Counter(vote for vote in votes if vote != pb.PREFERENCE_UNDECIDED)
     if not counts:
-        return Preference.UNDECIDED
+        return pb.PREFERENCE_UNDECIDED
     winner, count = counts.most_common(1)[0]
     return winner if 2 * count > counts.total() else split
-
-
-class Baseline(Enum):
-    PERMUTE_MIDDLE = "permute-middle"
-    """The shape of the graph, with the events between source and sink permuted."""
-    RANDOM_DAG = "random-dag"
-    """Random edges along a random order of the events between source and sink, reduced."""
-    RANDOM_CHAIN = "random-chain"
-    """A chain from source to sink."""
 
 
 class NoSingleEndError(ValueError):
@@ -337,12 +264,14 @@ def ends(graph: ScriptGraph) -> Edge:
     return first[0], last[0]
 
 
-def draw(graph: ScriptGraph, baseline: Baseline, rng: Random, edge_probability: float) -> ScriptGraph:
+def draw(
+    graph: ScriptGraph, kind: pb.BaselineKind.ValueType, rng: Random, edge_probability: float
+) -> ScriptGraph:
     """Draws a graph over the events of ``graph``.
 
     Args:
         graph: A graph with one source and one sink.
-        baseline: How to draw.
+        kind: How to draw; see ``BaselineKind`` in the contract.
         rng: The random generator.
         edge_probability: For ``RANDOM_DAG``, the probability of each edge before the reduction.
 
@@ -352,10 +281,10 @@ def draw(graph: ScriptGraph, baseline: Baseline, rng: Random, edge_probability: 
     source, sink = ends(graph)
     middle = [event for event in graph if event not in {source, sink}]
     order = rng.sample(middle, len(middle))
-    if baseline is Baseline.PERMUTE_MIDDLE:
+    if kind == pb.BASELINE_KIND_PERMUTE_MIDDLE:
         renamed = dict(zip(middle, order, strict=True)) | {source: source, sink: sink}
         return with_edges(graph, ((renamed[before], renamed[after]) for before, after in graph.edges))
-    if baseline is Baseline.RANDOM_CHAIN:
+    if kind == pb.BASELINE_KIND_RANDOM_CHAIN:
         return with_edges(graph, pairwise([source, *order, sink]))
     drawn = (pair for pair in combinations(order, 2) if rng.random() < edge_probability)
     inner = Order(with_edges(graph.subgraph(order), drawn)).reduction()

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dramaturg.api.alignment.v1 import accuracy_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from services.alignment.accuracy.confusion import Outcome
-from services.alignment.accuracy.metrics import PolicyFigures, policy_figures
+from services.alignment.accuracy.metrics import policy_figures
 from services.alignment.bootstrap import Resampling
-from services.alignment.estimates import Estimate
 from tests.end_to_end.test_model import configure
 from tests.support.command_line import dramaturg
 from tests.support.openai_server import OpenAIServer
@@ -121,7 +122,7 @@ def truths(rates: Rates) -> dict[str, float]:
     }
 
 
-def named(found: PolicyFigures) -> Iterator[tuple[str, Estimate]]:
+def named(found: accuracy_pb2.PolicyFigures) -> Iterator[tuple[str, Estimate]]:
     failing, passing = found.labels
     yield "accuracy", found.accuracy
     yield "sensitivity", failing.recall
@@ -142,8 +143,8 @@ def test_intervals_cover_the_planted_rates() -> None:
             excluded = policy_figures(drawn(rates, generator), clustered=False, resampling=resampling)[0]
             expected = truths(rates)
             for name, estimate in named(excluded):
-                assert estimate.lower is not None
-                assert estimate.upper is not None
+                assert estimate.HasField("lower")
+                assert estimate.HasField("upper")
                 covered[name] += estimate.lower <= expected[name] <= estimate.upper
     shares = {name: count / (REPETITIONS * len(PLANTED)) for name, count in covered.items()}
     assert all(0.93 <= share <= 0.97 for share in shares.values()), shares
@@ -168,8 +169,8 @@ def test_intervals_cover_where_scripts_of_a_task_are_judged_alike() -> None:
                 for one, count in outcomes.items():
                     bare[Outcome(one.gold, one.predicted, "", "")] += count
                 found = policy_figures(bare, clustered=False, resampling=resampling)[0].accuracy
-            assert found.lower is not None
-            assert found.upper is not None
+            assert found.HasField("lower")
+            assert found.HasField("upper")
             inside = found.lower <= 0.8 <= found.upper
             clustered, alone = clustered + (inside and together), alone + (inside and not together)
     assert 0.93 <= clustered / REPETITIONS <= 0.97

@@ -18,12 +18,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
 from services.alignment.agreement.coefficients import beyond_chance
 from services.alignment.bootstrap import Array, Index
 from services.alignment.estimates import Scale
@@ -41,16 +41,16 @@ class Confusions:
         policy: What an abstention counts as.
     """
 
-    def __init__(self, matrices: Array, policy: AbstentionPolicy) -> None:
+    def __init__(self, matrices: Array, policy: pb.AbstentionPolicy.ValueType) -> None:
         self._policy = policy
         self._answered = matrices[:, :, :-1]
-        excluded = policy is AbstentionPolicy.EXCLUDED
+        excluded = policy == pb.ABSTENTION_POLICY_EXCLUDED
         self._abstained = np.zeros_like(matrices[:, :, -1]) if excluded else matrices[:, :, -1]
         self._hits: Array = np.diagonal(self._answered, axis1=1, axis2=2)
         self._gold: Array = self._answered.sum(axis=2) + self._abstained
         self._total: Array = self._gold.sum(axis=1)
         self._predicted: Array = self._answered.sum(axis=1)
-        if policy is AbstentionPolicy.WORST_CASE:
+        if policy == pb.ABSTENTION_POLICY_WORST_CASE:
             # Abstentions from other labels' items, as false alarms.
             self._predicted = self._predicted + self._abstained.sum(axis=1, keepdims=True) - self._abstained
 
@@ -89,7 +89,7 @@ class Confusions:
         """
         errors: Array = self._answered.reshape(-1, squares.size) @ squares.ravel()
         labels = squares.shape[0]
-        if labels > 1 and (labels == 2 or self._policy is AbstentionPolicy.WORST_CASE):
+        if labels > 1 and (labels == 2 or self._policy == pb.ABSTENTION_POLICY_WORST_CASE):
             errors = errors + self._abstained @ squares.max(axis=1)
         else:
             errors = np.where(self._abstained.sum(axis=1) > 0, np.nan, errors)
@@ -102,7 +102,7 @@ class Confusions:
         gold = self._gold / total[:, np.newaxis]
         predicted = self._answered.sum(axis=1) / total[:, np.newaxis]
         kappa = beyond_chance(observed, (gold * predicted).sum(axis=1))[:, 0]
-        if self._policy is AbstentionPolicy.WORST_CASE:
+        if self._policy == pb.ABSTENTION_POLICY_WORST_CASE:
             kappa = _least_kappa(observed, gold, predicted, self._abstained / total[:, np.newaxis], kappa)
         found: Array = np.where(self._total > 0, kappa, np.nan)
         return found
@@ -151,13 +151,8 @@ def _mean(figures: Array, occurring: NDArray[np.bool_]) -> Array:
     return divide(np.where(occurring, figures, 0.0).sum(axis=1), occurring.sum(axis=1).astype(np.float64))
 
 
-class AbstentionPolicy(Enum):
-    """How abstentions count."""
-
-    EXCLUDED = "left out"
-    WRONG = "a wrong answer"
-    WORST_CASE = "the worst possible answer"
-
+POLICIES = (pb.ABSTENTION_POLICY_EXCLUDED, pb.ABSTENTION_POLICY_WRONG, pb.ABSTENTION_POLICY_WORST_CASE)
+"""How abstentions may count."""
 
 SCALES = {
     "balanced_accuracy": Scale.SHARE,
@@ -236,9 +231,9 @@ class Table:
     def statistic(self, weights: Array) -> Array:
         """The figures of each policy beside each other, for every row of weights."""
         matrices = (weights @ self.cells).reshape(-1, *self.shape)
-        return np.concatenate([self._figures(matrices, policy) for policy in AbstentionPolicy], axis=1)
+        return np.concatenate([self._figures(matrices, policy) for policy in POLICIES], axis=1)
 
-    def _figures(self, matrices: Array, policy: AbstentionPolicy) -> Array:
+    def _figures(self, matrices: Array, policy: pb.AbstentionPolicy.ValueType) -> Array:
         read = Confusions(matrices.sum(axis=1), policy)
         squared = parts = np.full(matrices.shape[0], np.nan)
         if self._squares is not None:
@@ -275,17 +270,17 @@ class Table:
         chosen[:, labels, labels] = 1
         return chosen
 
-    def gold(self, policy: AbstentionPolicy, *labels: int) -> Array:
+    def gold(self, policy: pb.AbstentionPolicy.ValueType, *labels: int) -> Array:
         """The cells of the items that have one of some labels and count under a policy."""
         chosen = np.zeros(self.shape)
-        chosen[:, labels, : -1 if policy is AbstentionPolicy.EXCLUDED else None] = 1
+        chosen[:, labels, : -1 if policy == pb.ABSTENTION_POLICY_EXCLUDED else None] = 1
         return chosen
 
-    def predicted(self, policy: AbstentionPolicy, label: int) -> Array:
+    def predicted(self, policy: pb.AbstentionPolicy.ValueType, label: int) -> Array:
         """The cells of the items that are predicted to have a label under a policy."""
         chosen = np.zeros(self.shape)
         chosen[:, :, label] = 1
-        if policy is AbstentionPolicy.WORST_CASE:
+        if policy == pb.ABSTENTION_POLICY_WORST_CASE:
             chosen[:, np.arange(len(self.labels)) != label, -1] = 1
         return chosen
 

@@ -9,7 +9,9 @@ from math import fsum
 
 import numpy as np
 
-from services.alignment.accuracy.confusion import FIGURES, SCALES, AbstentionPolicy, Outcome, Table
+from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
+from dramaturg.api.alignment.v1 import estimate_pb2
+from services.alignment.accuracy.confusion import FIGURES, POLICIES, SCALES, Outcome, Table
 from services.alignment.bootstrap import Array, Bootstrapped, Resampling, bootstrap
 from services.alignment.errors import too_large
 from services.alignment.estimates import (
@@ -29,32 +31,9 @@ _NO_ITEMS = "there are no items"
 _ALL_ABSTAINED = "every item was abstained from"
 
 
-@dataclass(frozen=True)
-class LabelFigures:
-    label: str
-    precision: Estimate
-    recall: Estimate
-    f1: Estimate
-
-
-@dataclass(frozen=True)
-class PolicyFigures:
-    """The figures under one policy; see ``PolicyFigures`` in the contract, field by field."""
-
-    policy: AbstentionPolicy
-    accuracy: Estimate
-    balanced_accuracy: Estimate
-    macro_precision: Estimate
-    macro_f1: Estimate
-    mean_squared_error: Estimate
-    macro_mean_squared_error: Estimate
-    cohen_kappa: Estimate
-    labels: Sequence[LabelFigures]
-
-
 def policy_figures(
     outcomes: Mapping[Outcome, int], *, clustered: bool, resampling: Resampling
-) -> list[PolicyFigures]:
+) -> list[pb.PolicyFigures]:
     """Computes the figures under each policy.
 
     Args:
@@ -66,13 +45,13 @@ def policy_figures(
     cells = table.cells.shape[1]
     if not outcomes or cells > MAX_CELLS:
         reason = f"{len(table.labels)} labels are too many" if outcomes else _NO_ITEMS
-        nothing = absent(reason).of(sum(outcomes.values()))
-        return [_undefined(policy, nothing) for policy in AbstentionPolicy]
+        nothing = absent(reason).of(sum(outcomes.values())).encode()
+        return [_undefined(policy, nothing) for policy in POLICIES]
     found = bootstrap(table.statistic, table.multiplicities, resampling, width=cells)
-    width = found.point.size // len(AbstentionPolicy)
+    width = found.point.size // len(POLICIES)
     return [
         _Reading(table, policy, found, index * width, resampling.level, clustered=clustered).figures()
-        for index, policy in enumerate(AbstentionPolicy)
+        for index, policy in enumerate(POLICIES)
     ]
 
 
@@ -82,7 +61,7 @@ class _Reading:
     def __init__(
         self,
         table: Table,
-        policy: AbstentionPolicy,
+        policy: pb.AbstentionPolicy.ValueType,
         found: Bootstrapped,
         start: int,
         level: float,
@@ -99,33 +78,42 @@ class _Reading:
         self._counted = table.gold(policy, *range(len(table.labels)))
         self._count = table.count(self._counted)
 
-    def figures(self) -> PolicyFigures:
-        labels = [self._label(place, label) for place, label in enumerate(self._table.labels)]
+    def figures(self) -> pb.PolicyFigures:
+        recalls = [self._recall(place) for place in range(len(self._table.labels))]
+        labels = [self._label(place, recall) for place, recall in enumerate(recalls)]
         nothing = "" if self._count else _ALL_ABSTAINED
         unscored = self._unscored()
         accuracy = self._share(self._table.hits(*range(len(labels))), self._counted, _ALL_ABSTAINED)
-        return PolicyFigures(
+        return pb.PolicyFigures(
             policy=self._policy,
-            accuracy=accuracy.of(self._total),
-            balanced_accuracy=self._balanced(labels, nothing),
-            macro_precision=self._figure("macro_precision", nothing or _never_predicted(labels)),
-            macro_f1=self._figure("macro_f1", nothing),
-            mean_squared_error=self._squared_error(accuracy, unscored or nothing),
+            accuracy=accuracy.of(self._total).encode(),
+            balanced_accuracy=self._balanced(recalls, nothing).encode(),
+            macro_precision=self._figure("macro_precision", nothing or _never_predicted(labels)).encode(),
+            macro_f1=self._figure("macro_f1", nothing).encode(),
+            mean_squared_error=self._squared_error(accuracy, unscored or nothing).encode(),
             macro_mean_squared_error=self._bounded_error(
                 "macro_mse", unscored or nothing or "a part was abstained from"
-            ),
-            cohen_kappa=self._figure("cohen_kappa", nothing or "all labels are equal"),
+            ).encode(),
+            cohen_kappa=self._figure("cohen_kappa", nothing or "all labels are equal").encode(),
             labels=labels,
         )
 
-    def _label(self, place: int, label: str) -> LabelFigures:
-        table, policy = self._table, self._policy
-        hits, gold = table.hits(place), table.gold(policy, place)
-        precision = self._share(hits, table.predicted(policy, place), "no item is predicted to have it")
-        recall = self._share(hits, gold, "no item has it")
-        having = table.count(table.gold(AbstentionPolicy.WRONG, place))
+    def _recall(self, place: int) -> Estimate:
+        table = self._table
+        recall = self._share(table.hits(place), table.gold(self._policy, place), "no item has it")
+        return recall.of(table.count(table.gold(pb.ABSTENTION_POLICY_WRONG, place)))
+
+    def _label(self, place: int, recall: Estimate) -> pb.LabelFigures:
+        table = self._table
+        predicted = table.predicted(self._policy, place)
+        precision = self._share(table.hits(place), predicted, "no item is predicted to have it")
         f1 = self._estimate(len(FIGURES) + place, "no answered item has it, or is predicted to", Scale.SHARE)
-        return LabelFigures(label, precision, recall.of(having), f1)
+        return pb.LabelFigures(
+            label=table.labels[place],
+            precision=precision.encode(),
+            recall=recall.encode(),
+            f1=f1.encode(),
+        )
 
     def _share(self, hits: Array, inside: Array, undefined: str) -> Estimate:
         """The share of hits among the items of the given cells."""
@@ -135,12 +123,12 @@ class _Reading:
         by_cluster = [np.repeat(table.rows(cells), table.multiplicities) for cells in (hits, inside)]
         return clustered_proportion(by_cluster[0], by_cluster[1], self._level, undefined=undefined)
 
-    def _balanced(self, labels: Sequence[LabelFigures], undefined: str) -> Estimate:
+    def _balanced(self, recalls: Sequence[Estimate], undefined: str) -> Estimate:
         """The mean of the recalls; they are independent where items are, and have Wilson's intervals then."""
-        recalls = [one.recall for one in labels if one.recall.value is not None]
-        if self._clustered or not recalls:
+        defined = [one for one in recalls if one.value is not None]
+        if self._clustered or not defined:
             return self._figure("balanced_accuracy", undefined)
-        return replace(mean_of_independent(recalls), count=self._count).of(self._total)
+        return replace(mean_of_independent(defined), count=self._count).of(self._total)
 
     def _squared_error(self, accuracy: Estimate, undefined: str) -> Estimate:
         """Of two labels it is the accuracy turned round, in the unit of their distance, with its interval."""
@@ -167,16 +155,25 @@ class _Reading:
     def _unscored(self) -> str:
         if not self._table.scaled:
             return "labels are not numbers"
-        excluded = self._policy is AbstentionPolicy.EXCLUDED
+        excluded = self._policy == pb.ABSTENTION_POLICY_EXCLUDED
         return "" if excluded else "how far a wrong answer is from the right one is not said"
 
 
-def _undefined(policy: AbstentionPolicy, nothing: Estimate) -> PolicyFigures:
-    return PolicyFigures(policy, nothing, nothing, nothing, nothing, nothing, nothing, nothing, [])
+def _undefined(policy: pb.AbstentionPolicy.ValueType, nothing: estimate_pb2.Estimate) -> pb.PolicyFigures:
+    return pb.PolicyFigures(
+        policy=policy,
+        accuracy=nothing,
+        balanced_accuracy=nothing,
+        macro_precision=nothing,
+        macro_f1=nothing,
+        mean_squared_error=nothing,
+        macro_mean_squared_error=nothing,
+        cohen_kappa=nothing,
+    )
 
 
-def _never_predicted(labels: Sequence[LabelFigures]) -> str:
-    never = next((one.label for one in labels if one.precision.value is None), None)
+def _never_predicted(labels: Sequence[pb.LabelFigures]) -> str:
+    never = next((one.label for one in labels if not one.precision.HasField("value")), None)
     return "" if never is None else f"{never!r} is never predicted"
 
 
@@ -214,7 +211,7 @@ class Design:
     """The tags that matter: those that any of the following names, in the order of ``Item.tags``."""
     groupings: Sequence[Sequence[str]]
     subsets: Sequence[Subset]
-    policy: AbstentionPolicy
+    policy: pb.AbstentionPolicy.ValueType
     macro_tag: str
     """The tag whose values weigh the same in the macro figure; empty: no such figure."""
     resampling: Resampling
@@ -245,9 +242,9 @@ class AnswerCounts:
         else:
             self.abstentions[item.abstain_reason] += count
 
-    def accuracy(self, policy: AbstentionPolicy, level: float) -> Estimate:
+    def accuracy(self, policy: pb.AbstentionPolicy.ValueType, level: float) -> Estimate:
         """The accuracy under a policy, with Wilson's interval."""
-        if policy is not AbstentionPolicy.EXCLUDED:
+        if policy != pb.ABSTENTION_POLICY_EXCLUDED:
             return proportion(self.correct, self.items, level, undefined="there are no items").of(self.items)
         reason = "every item was abstained from" if self.items else "there are no items"
         return proportion(self.correct, self.answered, level, undefined=reason).of(self.items)
@@ -259,40 +256,20 @@ class AnswerCounts:
         return Estimate(max(self.gold.values()) / self.items, self.items, withheld=SAME_ITEMS)
 
 
-@dataclass(frozen=True)
-class Group:
-    """The metrics of a group or of one of its subsets."""
-
-    tags: Mapping[str, str]
-    subset: str
-    subset_values: Sequence[str]
-    """The values of the subset's tag; empty for the whole group."""
-    missing_values: Sequence[str]
-    """Those of them that no item has."""
-    cluster_count: int
-    """How many values the cluster tag has; 0 where there is none."""
-    counts: AnswerCounts
-    accuracy: Estimate
-    accuracy_when_answered: Estimate
-    accuracy_abstentions_wrong: Estimate
-    macro_accuracy: Estimate | None
-    policies: Sequence[PolicyFigures]
-
-
-def measure(design: Design) -> list[Group]:
+def measure(design: Design) -> list[pb.AccuracyGroup]:
     """Measures every group: by grouping, then by tag values, the whole before its subsets.
 
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): the answer would have too many rows.
     """
-    groups: list[Group] = []
+    groups: list[pb.AccuracyGroup] = []
     rows = 0
     for grouping in design.groupings or [()]:
         for tags, items in _split(design, grouping):
             for subset in (None, *design.subsets):
                 design.resampling.checkpoint()
                 groups.append(_group(design, tags, subset, items))
-                rows += 1 + len(groups[-1].counts.confusion)
+                rows += 1 + len(groups[-1].confusion)
                 if rows > MAX_ROWS:
                     raise too_large("groups and confusion cells", limit=MAX_ROWS, actual=rows)
     return groups
@@ -309,7 +286,9 @@ def _split(design: Design, grouping: Sequence[str]) -> Iterator[tuple[dict[str, 
         yield dict(zip(names, values, strict=True)), items
 
 
-def _group(design: Design, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]) -> Group:
+def _group(
+    design: Design, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]
+) -> pb.AccuracyGroup:
     missing: Sequence[str] = ()
     if subset is not None:
         place, wanted = design.tags.index(subset.tag), frozenset(subset.values)
@@ -322,19 +301,32 @@ def _group(design: Design, tags: Mapping[str, str], subset: Subset | None, items
     )
     accuracies = {one.policy: one.accuracy for one in policies}
     if not design.cluster_tag:
-        accuracies = {policy: counts.accuracy(policy, design.resampling.level) for policy in AbstentionPolicy}
-    return Group(
+        level = design.resampling.level
+        accuracies = {policy: counts.accuracy(policy, level).encode() for policy in POLICIES}
+    for one in policies:
+        one.accuracy.CopyFrom(accuracies[one.policy])
+        if not design.macro_tag:
+            one.ClearField("macro_mean_squared_error")
+    return pb.AccuracyGroup(
         tags=tags,
         subset=ALL if subset is None else subset.name,
         subset_values=() if subset is None else subset.values,
         missing_values=missing,
         cluster_count=len({_value(design, design.cluster_tag, item) for item in items} - {""}),
-        counts=counts,
+        item_count=counts.items,
+        answered_count=counts.answered,
+        correct_count=counts.correct,
+        abstentions=counts.abstentions,
         accuracy=accuracies[design.policy],
-        accuracy_when_answered=accuracies[AbstentionPolicy.EXCLUDED],
-        accuracy_abstentions_wrong=accuracies[AbstentionPolicy.WRONG],
-        macro_accuracy=_macro(design, items) if design.macro_tag else None,
-        policies=[replace(one, accuracy=accuracies[one.policy]) for one in policies],
+        accuracy_when_answered=accuracies[pb.ABSTENTION_POLICY_EXCLUDED],
+        accuracy_abstentions_wrong=accuracies[pb.ABSTENTION_POLICY_WRONG],
+        macro_accuracy=_macro(design, items).encode() if design.macro_tag else None,
+        majority_baseline=counts.majority_baseline().encode(),
+        confusion=[
+            pb.ConfusionCell(gold=gold, predicted=predicted, count=count)
+            for (gold, predicted), count in sorted(counts.confusion.items())
+        ],
+        policies=policies,
     )
 
 

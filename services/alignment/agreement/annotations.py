@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
 
+from dramaturg.api.alignment.v1 import agreement_pb2 as pb
 from services.alignment.bootstrap import Array, Index, group_codes
 
 Category = tuple[str, ...] | float
 """The values of annotations: a sorted set of labels, or a number."""
-
-
-class Distance(Enum):
-    """The distance function of Krippendorff's alpha."""
-
-    NOMINAL = "equal or not"
-    ORDINAL = "by rank"
-    INTERVAL = "by squared difference"
-    MASI = "by overlap of sets"
-
-    @property
-    def numeric(self) -> bool:
-        return self in {Distance.ORDINAL, Distance.INTERVAL}
+NUMERIC = {pb.LABEL_DISTANCE_ORDINAL, pb.LABEL_DISTANCE_INTERVAL}
+"""The distances of numbers; those of others compare labels, or sets of them."""
 
 
 @dataclass(frozen=True)

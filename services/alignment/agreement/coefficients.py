@@ -20,7 +20,8 @@ from typing import cast
 import numpy as np
 from scipy import sparse
 
-from services.alignment.agreement.annotations import Distance, Patterns
+from dramaturg.api.alignment.v1 import agreement_pb2 as pb
+from services.alignment.agreement.annotations import Patterns
 from services.alignment.bootstrap import Array, Index, Statistic
 from services.alignment.errors import too_large
 
@@ -193,7 +194,7 @@ MAX_SETS = 2048
 """The most different sets of labels that are compared pair by pair, in 32 MiB."""
 
 
-def krippendorff_alpha(patterns: Patterns, distance: Distance) -> Statistic:
+def krippendorff_alpha(patterns: Patterns, distance: pb.LabelDistance.ValueType) -> Statistic:
     """Alpha; NaN where all annotations are of one category.
 
     Args:
@@ -203,11 +204,11 @@ def krippendorff_alpha(patterns: Patterns, distance: Distance) -> Statistic:
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many different sets of labels.
     """
-    if distance is Distance.ORDINAL:
+    if distance == pb.LABEL_DISTANCE_ORDINAL:
         return _of_ranks(patterns)
-    if distance is Distance.INTERVAL:
+    if distance == pb.LABEL_DISTANCE_INTERVAL:
         return _of_values(patterns, _standardised(patterns))
-    if distance is Distance.MASI:
+    if distance == pb.LABEL_DISTANCE_MASI:
         return _of_matrix(patterns, masi_distances(cast("Sequence[tuple[str, ...]]", patterns.categories)))
     return _nominal(patterns)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 from scipy import sparse, special
 
+from dramaturg.api.alignment.v1 import agreement_pb2 as pb
 from services.alignment.agreement.annotations import (
     MORE_THAN_HALF,
+    NUMERIC,
     Annotations,
-    Distance,
     MajorityRule,
     Patterns,
     Sample,
@@ -53,63 +53,9 @@ _WINNING = 0.5
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class ReplacedAnnotator:
-    """The judge in the place of one person, over the items that both and another person labelled."""
-
-    annotator: str
-    items: int
-    units: int
-    """Items, or clusters of them."""
-    judge_advantage: float
-    """The share of items on which the judge agrees with the others at least as well as the person."""
-    annotator_advantage: float
-    """The share on which the person does."""
-    standard_error: float | None
-    """Of the difference of the two."""
-    p: float | None = None
-    """One-sided, of the hypothesis that the judge is worse by epsilon or more; ``None``: too few items."""
-    adjusted_p: float | None = None
-
-    @property
-    def difference(self) -> float:
-        """The advantage of the person less that of the judge."""
-        return self.annotator_advantage - self.judge_advantage
-
-
-@dataclass(frozen=True)
-class Replacement:
-    annotators: Sequence[ReplacedAnnotator]
-    epsilon: float
-    level: float
-    undefined: str = ""
-    """Why there is no answer; empty otherwise."""
-
-    @property
-    def winning_rate(self) -> float | None:
-        """The share of people whose place the judge may take (omega)."""
-        if self.undefined:
-            return None
-        error = 1 - self.level + _ROUNDING
-        return float(
-            np.mean([one.adjusted_p is not None and one.adjusted_p <= error for one in self.annotators])
-        )
-
-    @property
-    def average_advantage(self) -> float | None:
-        """The mean of the judge's advantages (rho)."""
-        if self.undefined:
-            return None
-        return float(np.mean([one.judge_advantage for one in self.annotators]))
-
-    @property
-    def passed(self) -> bool:
-        """Whether the judge may take the place of half of the people or more."""
-        rate = self.winning_rate
-        return rate is not None and rate >= _WINNING
-
-
-def may_replace(sample: Sample, distance: Distance, judge: str, epsilon: float, level: float) -> Replacement:
+def may_replace(
+    sample: Sample, distance: pb.LabelDistance.ValueType, judge: str, epsilon: float, level: float
+) -> pb.JudgeReplacement:
     """Compares the judge with each person by their agreement with all other people.
 
     On each item of a person j the alignment of a label x with the others is the mean of [x = their label], of
@@ -130,29 +76,39 @@ def may_replace(sample: Sample, distance: Distance, judge: str, epsilon: float, 
     people = [place for place in people if (sample.annotator == place).any()]
     labelled = judge in sample.annotators and (sample.annotator == sample.annotators.index(judge)).any()
     if not labelled:
-        return Replacement([], epsilon, level, f"{judge} labelled no item")
+        return pb.JudgeReplacement(epsilon=epsilon, undefined=f"{judge} labelled no item")
     if len(people) < FEWEST_ANNOTATORS:
         reason = f"{len(people)} annotators beside {judge} are fewer than {FEWEST_ANNOTATORS}"
-        return Replacement([], epsilon, level, reason)
+        return pb.JudgeReplacement(epsilon=epsilon, undefined=reason)
     table = _Table(sample, distance, sample.annotators.index(judge), people)
     compared = [one for place in people if (one := table.replaced(place, epsilon)) is not None]
-    if not any(one.p is not None for one in compared):
+    if not any(one.HasField("p_value") for one in compared):
         reason = f"no annotator shares {FEWEST_ITEMS} items with {judge} and another one"
-        return Replacement([], epsilon, level, reason)
+        return pb.JudgeReplacement(epsilon=epsilon, undefined=reason)
     # Benjamini and Yekutieli's is Benjamini and Hochberg's times the harmonic number, for any dependence.
     harmonic = sum(1 / rank for rank in range(1, len(compared) + 1))
-    tested = benjamini_hochberg([1.0 if one.p is None else one.p for one in compared])
-    found = [
-        replace(one, adjusted_p=None if one.p is None or value is None else min(1.0, harmonic * value))
-        for one, value in zip(compared, tested, strict=True)
-    ]
-    return Replacement(found, epsilon, level)
+    tested = benjamini_hochberg([one.p_value if one.HasField("p_value") else 1.0 for one in compared])
+    for one, value in zip(compared, tested, strict=True):
+        if one.HasField("p_value") and value is not None:
+            one.adjusted_p_value = min(1.0, harmonic * value)
+    error = 1 - level + _ROUNDING
+    replaced = [one.HasField("adjusted_p_value") and one.adjusted_p_value <= error for one in compared]
+    rate = float(np.mean(replaced))
+    return pb.JudgeReplacement(
+        winning_rate=rate,
+        average_advantage=float(np.mean([one.judge_advantage for one in compared])),
+        passed=rate >= _WINNING,
+        epsilon=epsilon,
+        annotators=compared,
+    )
 
 
 class _Table:
     """The labels by item and annotator: -1 where there is none."""
 
-    def __init__(self, sample: Sample, distance: Distance, judge: int, people: Sequence[int]) -> None:
+    def __init__(
+        self, sample: Sample, distance: pb.LabelDistance.ValueType, judge: int, people: Sequence[int]
+    ) -> None:
         items, item = np.unique(sample.item, return_inverse=True)
         codes = np.full((items.size, len(sample.annotators)), -1, np.intp)
         codes[item, sample.annotator] = sample.category
@@ -163,13 +119,13 @@ class _Table:
         self._names, self._codes, self._judge, self._people = sample.annotators, codes, judge, people
         self._numbers: Array | None = None
         self._alike: Array | None = None
-        if distance.numeric:
+        if distance in NUMERIC:
             self._numbers = np.array(sample.categories, np.float64)
-        elif distance is Distance.MASI:
+        elif distance == pb.LABEL_DISTANCE_MASI:
             sets = [one for one in sample.categories if isinstance(one, tuple)]
             self._alike = 1 - masi_distances(sets)
 
-    def replaced(self, person: int, epsilon: float) -> ReplacedAnnotator | None:
+    def replaced(self, person: int, epsilon: float) -> pb.ReplacedAnnotator | None:
         others = [place for place in self._people if place != person]
         seen = (self._codes[:, others] >= 0).any(axis=1)
         both = (self._codes[:, person] >= 0) & (self._codes[:, self._judge] >= 0) & seen
@@ -192,8 +148,15 @@ class _Table:
                 p = float(special.stdtr(units - 1, (mean - epsilon) / error))
             else:
                 p = (1 - epsilon) ** units if mean <= 0 else 1.0
-        name = self._names[person]
-        return ReplacedAnnotator(name, count, units, float(wins.mean()), float(holds.mean()), error, p)
+        return pb.ReplacedAnnotator(
+            annotator=self._names[person],
+            item_count=count,
+            unit_count=units,
+            judge_advantage=float(wins.mean()),
+            annotator_advantage=float(holds.mean()),
+            standard_error=error,
+            p_value=p,
+        )
 
     def _alignment(self, own: Index, others: Index) -> Array:
         """How well each label agrees with those of the others that there are."""
@@ -218,47 +181,16 @@ _ONE_LABEL = "all annotations have the same label"
 _NO_PAIR = "no item has two annotations"
 
 
-@dataclass(frozen=True)
-class PairAgreement:
-    """The agreement of two annotators, in order of name."""
-
-    first: str
-    second: str
-    cohen_kappa: Estimate
-    linear_kappa: Estimate
-    quadratic_kappa: Estimate
-
-
-@dataclass(frozen=True)
-class AgreementGroup:
-    """The figures of some items; see ``AgreementGroup`` in the contract, field by field."""
-
-    group: str
-    item_count: int
-    fleiss_kappa: Estimate
-    krippendorff_alpha: Estimate
-    gwet_ac1: Estimate
-    observed_agreement: Estimate
-    pairs: list[PairAgreement]
-    majority_labels: Mapping[str, int]
-    intraclass: Sequence[Estimate]
-    """The coefficients (1,1), (2,1) and (3,1)."""
-    notes: Sequence[str] = ()
-    """What figures mean that seem to contradict each other."""
-    replacement: Replacement | None = None
-    """Whether the judge may take the place of people; ``None``: no judge is named."""
-
-
 def measure(
     annotations: Annotations,
-    distance: Distance,
+    distance: pb.LabelDistance.ValueType,
     *,
     grouped: bool,
     resampling: Resampling,
     rule: MajorityRule = MORE_THAN_HALF,
     judge: str = "",
     epsilon: float = DEFAULT_EPSILON,
-) -> list[AgreementGroup]:
+) -> list[pb.AgreementGroup]:
     """Measures all items together and, where they are grouped, each group by name.
 
     With a judge, an annotator that may take the place of the others is tested with a discount of epsilon.
@@ -269,7 +201,7 @@ def measure(
     """
     if grouped and len(annotations.groups) > MAX_GROUPS:
         raise too_large("groups", limit=MAX_GROUPS, actual=len(annotations.groups))
-    groups: list[AgreementGroup] = []
+    groups: list[pb.AgreementGroup] = []
     pairs = 0
     for name in ("", *annotations.groups) if grouped else ("",):
         resampling.checkpoint()
@@ -280,8 +212,7 @@ def measure(
             raise too_large("pairs of annotators", limit=MAX_PAIRS, actual=pairs)
         found = _measure_group(name, sample, shared, distance, resampling, rule)
         if judge:
-            tested = may_replace(sample, distance, judge, epsilon, resampling.level)
-            found = replace(found, replacement=tested)
+            found.replacement.CopyFrom(may_replace(sample, distance, judge, epsilon, resampling.level))
         groups.append(found)
     return groups
 
@@ -290,29 +221,33 @@ def _measure_group(
     name: str,
     sample: Sample,
     shared: list[tuple[int, int]],
-    distance: Distance,
+    distance: pb.LabelDistance.ValueType,
     resampling: Resampling,
     rule: MajorityRule,
-) -> AgreementGroup:
+) -> pb.AgreementGroup:
     patterns = sample.patterns()
     pairable, size = patterns.pairable, sample.size
-    found = AgreementGroup(
+    alpha, ac1 = _alpha(pairable, distance, resampling).of(size), _ac1(patterns, resampling).of(size)
+    observed = _observed(pairable, resampling).of(size)
+    icc = [one.of(size).encode() for one in _intraclass(sample, distance, resampling)]
+    return pb.AgreementGroup(
         group=name,
         item_count=pairable.items,
-        fleiss_kappa=_fleiss(patterns, resampling).of(size),
-        krippendorff_alpha=_alpha(pairable, distance, resampling).of(size),
-        gwet_ac1=_ac1(patterns, resampling).of(size),
-        observed_agreement=_observed(pairable, resampling).of(size),
-        pairs=list(_pairs(sample, shared, distance, resampling)),
+        fleiss_kappa=_fleiss(patterns, resampling).of(size).encode(),
+        krippendorff_alpha=alpha.encode(),
+        gwet_ac1=ac1.encode(),
+        observed_agreement=observed.encode(),
+        pairs=_pairs(sample, shared, distance, resampling),
         majority_labels=count_majorities(patterns, size, rule),
-        intraclass=[one.of(size) for one in _intraclass(sample, distance, resampling)],
+        icc_one_way=icc[0],
+        icc_agreement=icc[1],
+        icc_consistency=icc[2],
+        notes=_paradox(alpha, ac1, observed.value, pairable),
     )
-    return replace(found, notes=list(_paradox(found, pairable)))
 
 
-def _paradox(group: AgreementGroup, pairable: Patterns) -> Iterator[str]:
+def _paradox(alpha: Estimate, ac1: Estimate, observed: float | None, pairable: Patterns) -> Iterator[str]:
     """Explains kappa's paradox (Feinstein and Cicchetti 1990), where the interval of alpha is below AC1's."""
-    alpha, ac1, observed = group.krippendorff_alpha, group.gwet_ac1, group.observed_agreement.value
     if alpha.upper is None or ac1.lower is None or observed is None or alpha.upper >= ac1.lower:
         return
     usage = pairable.multiplicities @ pairable.counts
@@ -343,7 +278,7 @@ def _fleiss(patterns: Patterns, resampling: Resampling) -> Estimate:
     return _estimate(fleiss_kappa(patterns), patterns, _ONE_LABEL, resampling)
 
 
-def _alpha(pairable: Patterns, distance: Distance, resampling: Resampling) -> Estimate:
+def _alpha(pairable: Patterns, distance: pb.LabelDistance.ValueType, resampling: Resampling) -> Estimate:
     if not pairable.items:
         return absent(_NO_PAIR)
     undefined = f"{_ONE_LABEL}, where items have two annotations or more"
@@ -394,9 +329,11 @@ def _annotator_pairs(sample: Sample) -> list[tuple[int, int]]:
     return sorted(zip(together.row.tolist(), together.col.tolist(), strict=True))
 
 
-def _intraclass(sample: Sample, distance: Distance, resampling: Resampling) -> list[Estimate]:
+def _intraclass(
+    sample: Sample, distance: pb.LabelDistance.ValueType, resampling: Resampling
+) -> list[Estimate]:
     """The intraclass correlations of the annotated items."""
-    if not distance.numeric:
+    if distance not in NUMERIC:
         return [absent("labels are compared as names: ask for the ordinal or interval distance")] * 3
     items, item = np.unique(sample.item, return_inverse=True)
     who, annotator = np.unique(sample.annotator, return_inverse=True)
@@ -413,8 +350,11 @@ def _intraclass(sample: Sample, distance: Distance, resampling: Resampling) -> l
 
 
 def _pairs(
-    sample: Sample, shared: list[tuple[int, int]], distance: Distance, resampling: Resampling
-) -> Iterator[PairAgreement]:
+    sample: Sample,
+    shared: list[tuple[int, int]],
+    distance: pb.LabelDistance.ValueType,
+    resampling: Resampling,
+) -> Iterator[pb.PairAgreement]:
     order = np.lexsort((sample.item, sample.annotator))
     item, category = sample.item[order], sample.category[order]
     bounds = np.searchsorted(sample.annotator[order], np.arange(len(sample.annotators) + 1))
@@ -430,9 +370,9 @@ def _pairs(
         kappa, cluster = cohen_kappa(codes[0], codes[1]), sample.cluster_of_item[both]
         found = _bootstrap(kappa, multiplicities, cluster, row, resampling)
         weighted = [absent("labels are compared as names: ask for the ordinal or interval distance")] * 2
-        if distance.numeric:
+        if distance in NUMERIC:
             numbers = cells.astype(np.float64)
-            if distance is Distance.INTERVAL:
+            if distance == pb.LABEL_DISTANCE_INTERVAL:
                 numbers = np.array(sample.categories, np.float64)[cells]
             weighted = [
                 _bootstrap(
@@ -440,11 +380,12 @@ def _pairs(
                 ).estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION)
                 for power in (1, 2)
             ]
-        yield PairAgreement(
-            sample.annotators[first],
-            sample.annotators[second],
-            found.estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION).of(
-                sample.size
-            ),
-            *(one.of(sample.size) for one in weighted),
+        plain = found.estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION)
+        cohen, linear, quadratic = (one.of(sample.size).encode() for one in (plain, *weighted))
+        yield pb.PairAgreement(
+            first_annotator=sample.annotators[first],
+            second_annotator=sample.annotators[second],
+            cohen_kappa=cohen,
+            linear_kappa=linear,
+            quadratic_kappa=quadratic,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
-from dramaturg.api.alignment.v1 import estimate_pb2
 from dramaturg.api.alignment.v1.accuracy_pb2 import MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
 from dramaturg.api.alignment.v1.bias_pb2 import MeasurePairBiasRequest
@@ -14,9 +13,7 @@ from dramaturg.api.alignment.v1.prediction_powered_pb2 import EstimateMeansReque
 from dramaturg.api.alignment.v1.preference_pb2 import MeasurePreferencesRequest
 from dramaturg.api.alignment.v1.ranking_pb2 import RankSystemsRequest
 from dramaturg.service.threads import Checkpoint
-from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
-from services.alignment.estimates import Estimate
 
 DEFAULT_LEVEL = 0.95
 """The level of intervals where the request names none."""
@@ -32,21 +29,6 @@ ResamplingRequest = (
 )
 
 
-def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
-    """Encodes an estimate; ``None`` stays unset."""
-    return estimate_pb2.Estimate(
-        value=estimate.value,
-        lower=estimate.lower,
-        upper=estimate.upper,
-        count=estimate.count,
-        undefined=estimate.undefined,
-        interval_method=estimate.interval_method,
-        total=estimate.total or 0,
-        standard_error=estimate.standard_error,
-        interval_withheld=estimate.withheld,
-    )
-
-
 def decode_level(request: ResamplingRequest | MeasurePairBiasRequest | EstimateMeansRequest) -> float:
     return request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL
 
@@ -56,18 +38,6 @@ def decode_resampling(request: ResamplingRequest, checkpoint: Checkpoint) -> Res
     return Resampling(request.resample_count, request.seed, decode_level(request), checkpoint)
 
 
-_ENCODED = {
-    AbstentionPolicy.EXCLUDED: pb.ABSTENTION_POLICY_EXCLUDED,
-    AbstentionPolicy.WRONG: pb.ABSTENTION_POLICY_WRONG,
-    AbstentionPolicy.WORST_CASE: pb.ABSTENTION_POLICY_WORST_CASE,
-}
-_DECODED = {message: policy for policy, message in _ENCODED.items()}
-
-
-def decode_policy(policy: pb.AbstentionPolicy.ValueType) -> AbstentionPolicy:
-    """Decodes a policy; unspecified is ``EXCLUDED``."""
-    return _DECODED.get(policy, AbstentionPolicy.EXCLUDED)
-
-
-def encode_policy(policy: AbstentionPolicy) -> pb.AbstentionPolicy.ValueType:
-    return _ENCODED[policy]
+def decode_policy(policy: pb.AbstentionPolicy.ValueType) -> pb.AbstentionPolicy.ValueType:
+    """The policy; unspecified is ``EXCLUDED``."""
+    return policy or pb.ABSTENTION_POLICY_EXCLUDED

@@ -13,25 +13,19 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, Abst
 from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.metrics import ALL, Design, Group, Item, PolicyFigures, Subset
+from services.alignment.accuracy.metrics import ALL, Design, Item, Subset
 from services.alignment.aggregation import Aggregation, Dependence, Votes
 from services.alignment.agreement.annotations import (
+    NUMERIC,
     AnnotatedItem,
     Annotations,
     Category,
-    Distance,
     Majority,
     MajorityRule,
     label_of,
 )
-from services.alignment.agreement.measure import DEFAULT_EPSILON, AgreementGroup, Replacement
-from services.alignment.codec.estimates import (
-    decode_policy,
-    decode_resampling,
-    encode_estimate,
-    encode_policy,
-)
+from services.alignment.agreement.measure import DEFAULT_EPSILON
+from services.alignment.codec.estimates import decode_policy, decode_resampling
 from services.alignment.errors import too_large
 
 _CHUNK = 10_000
@@ -59,13 +53,6 @@ def decode_accuracy_design(request: accuracy_pb2.MeasureAccuracyRequest, checkpo
         macro_tag=request.macro_tag,
         resampling=decode_resampling(request, checkpoint),
         cluster_tag=request.cluster_tag,
-    )
-
-
-def encode_groups(groups: Sequence[Group], policy: AbstentionPolicy) -> accuracy_pb2.MeasureAccuracyResponse:
-    return accuracy_pb2.MeasureAccuracyResponse(
-        groups=[_encode_group(group) for group in groups],
-        abstention_policy=encode_policy(policy),
     )
 
 
@@ -99,69 +86,9 @@ def _contradictions(
             yield Violation(f"items[{index}].abstain_reason", "is set, though the item has a prediction")
 
 
-def _encode_group(group: Group) -> accuracy_pb2.AccuracyGroup:
-    counts = group.counts
-    message = accuracy_pb2.AccuracyGroup(
-        tags=group.tags,
-        subset=group.subset,
-        subset_values=group.subset_values,
-        missing_values=group.missing_values,
-        cluster_count=group.cluster_count,
-        item_count=counts.items,
-        answered_count=counts.answered,
-        correct_count=counts.correct,
-        abstentions=counts.abstentions,
-        accuracy=encode_estimate(group.accuracy),
-        accuracy_when_answered=encode_estimate(group.accuracy_when_answered),
-        accuracy_abstentions_wrong=encode_estimate(group.accuracy_abstentions_wrong),
-        majority_baseline=encode_estimate(counts.majority_baseline()),
-        confusion=[
-            accuracy_pb2.ConfusionCell(gold=gold, predicted=predicted, count=count)
-            for (gold, predicted), count in sorted(counts.confusion.items())
-        ],
-        policies=[_encode_figures(one, macro=group.macro_accuracy is not None) for one in group.policies],
-    )
-    if group.macro_accuracy is not None:
-        message.macro_accuracy.CopyFrom(encode_estimate(group.macro_accuracy))
-    return message
-
-
-def _encode_figures(figures: PolicyFigures, *, macro: bool) -> accuracy_pb2.PolicyFigures:
-    message = accuracy_pb2.PolicyFigures(
-        policy=encode_policy(figures.policy),
-        accuracy=encode_estimate(figures.accuracy),
-        balanced_accuracy=encode_estimate(figures.balanced_accuracy),
-        macro_precision=encode_estimate(figures.macro_precision),
-        macro_f1=encode_estimate(figures.macro_f1),
-        mean_squared_error=encode_estimate(figures.mean_squared_error),
-        cohen_kappa=encode_estimate(figures.cohen_kappa),
-        labels=[
-            accuracy_pb2.LabelFigures(
-                label=one.label,
-                precision=encode_estimate(one.precision),
-                recall=encode_estimate(one.recall),
-                f1=encode_estimate(one.f1),
-            )
-            for one in figures.labels
-        ],
-    )
-    if macro:
-        message.macro_mean_squared_error.CopyFrom(encode_estimate(figures.macro_mean_squared_error))
-    return message
-
-
-_DISTANCES = {
-    agreement_pb2.LABEL_DISTANCE_UNSPECIFIED: Distance.NOMINAL,
-    agreement_pb2.LABEL_DISTANCE_NOMINAL: Distance.NOMINAL,
-    agreement_pb2.LABEL_DISTANCE_ORDINAL: Distance.ORDINAL,
-    agreement_pb2.LABEL_DISTANCE_INTERVAL: Distance.INTERVAL,
-    agreement_pb2.LABEL_DISTANCE_MASI: Distance.MASI,
-}
-
-
-def decode_distance(request: agreement_pb2.MeasureAgreementRequest) -> Distance:
-    """Decodes the distance."""
-    return _DISTANCES[request.distance]
+def decode_distance(request: agreement_pb2.MeasureAgreementRequest) -> agreement_pb2.LabelDistance.ValueType:
+    """The distance; unspecified is ``NOMINAL``."""
+    return request.distance or agreement_pb2.LABEL_DISTANCE_NOMINAL
 
 
 def decode_annotations(request: agreement_pb2.MeasureAgreementRequest, checkpoint: Checkpoint) -> Annotations:
@@ -171,7 +98,7 @@ def decode_annotations(request: agreement_pb2.MeasureAgreementRequest, checkpoin
         ServiceError: INVALID_ARGUMENT with every violation: an annotator who judges an item twice; a label
             that is not one number, where the distance needs numbers.
     """
-    numeric = decode_distance(request).numeric
+    numeric = decode_distance(request) in NUMERIC
     items: list[AnnotatedItem] = []
     violations: list[Violation] = []
     for index, item in enumerate(request.items):
@@ -205,7 +132,7 @@ def decode_majority_rule(request: agreement_pb2.MeasureAgreementRequest) -> Majo
         ServiceError: INVALID_ARGUMENT: the tie label is no number, where labels are.
     """
     tie_label = request.tie_label
-    if tie_label and decode_distance(request).numeric:
+    if tie_label and decode_distance(request) in NUMERIC:
         number = _number([tie_label])
         if number is None:
             raise invalid("tie_label", "is not a finite number, as the distance needs")
@@ -218,7 +145,9 @@ def decode_epsilon(request: agreement_pb2.MeasureAgreementRequest) -> float:
 
 
 def encode_agreement(
-    groups: Sequence[AgreementGroup], items: Sequence[AnnotatedItem], majorities: Sequence[Majority]
+    groups: Sequence[agreement_pb2.AgreementGroup],
+    items: Sequence[AnnotatedItem],
+    majorities: Sequence[Majority],
 ) -> agreement_pb2.MeasureAgreementResponse:
     """Writes what was measured.
 
@@ -228,7 +157,7 @@ def encode_agreement(
         majorities: Their labels.
     """
     return agreement_pb2.MeasureAgreementResponse(
-        groups=_encoded(groups),
+        groups=groups,
         majorities=[
             agreement_pb2.ItemMajority(
                 id=item.id,
@@ -239,57 +168,6 @@ def encode_agreement(
                 by_tie_label=majority.by_tie_label,
             )
             for item, majority in zip(items, majorities, strict=True)
-        ],
-    )
-
-
-def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[agreement_pb2.AgreementGroup]:
-    for group in groups:
-        yield agreement_pb2.AgreementGroup(
-            group=group.group,
-            item_count=group.item_count,
-            fleiss_kappa=encode_estimate(group.fleiss_kappa),
-            krippendorff_alpha=encode_estimate(group.krippendorff_alpha),
-            gwet_ac1=encode_estimate(group.gwet_ac1),
-            observed_agreement=encode_estimate(group.observed_agreement),
-            pairs=[
-                agreement_pb2.PairAgreement(
-                    first_annotator=pair.first,
-                    second_annotator=pair.second,
-                    cohen_kappa=encode_estimate(pair.cohen_kappa),
-                    linear_kappa=encode_estimate(pair.linear_kappa),
-                    quadratic_kappa=encode_estimate(pair.quadratic_kappa),
-                )
-                for pair in group.pairs
-            ],
-            majority_labels=group.majority_labels,
-            icc_one_way=encode_estimate(group.intraclass[0]),
-            icc_agreement=encode_estimate(group.intraclass[1]),
-            icc_consistency=encode_estimate(group.intraclass[2]),
-            notes=group.notes,
-            replacement=None if group.replacement is None else _encode_replacement(group.replacement),
-        )
-
-
-def _encode_replacement(found: Replacement) -> agreement_pb2.JudgeReplacement:
-    return agreement_pb2.JudgeReplacement(
-        winning_rate=found.winning_rate,
-        average_advantage=found.average_advantage,
-        passed=found.passed,
-        epsilon=found.epsilon,
-        undefined=found.undefined,
-        annotators=[
-            agreement_pb2.ReplacedAnnotator(
-                annotator=one.annotator,
-                item_count=one.items,
-                unit_count=one.units,
-                judge_advantage=one.judge_advantage,
-                annotator_advantage=one.annotator_advantage,
-                standard_error=one.standard_error,
-                p_value=one.p,
-                adjusted_p_value=one.adjusted_p,
-            )
-            for one in found.annotators
         ],
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,21 +21,13 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED
 from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.bias import JudgedPair, PairBias, PreferenceExcess, Side, Text
 from services.alignment.bootstrap import Array, Index, cluster_codes, group_codes
-from services.alignment.calibration import Calibration, Design, Judgements, Threshold
-from services.alignment.codec.estimates import DEFAULT_LEVEL, decode_resampling, encode_estimate
-from services.alignment.correlation.measure import (
-    CorrelationDifference,
-    Correlations,
-    Levels,
-    MeasureCorrelation,
-    Series,
-)
+from services.alignment.calibration import Design, Judgements
+from services.alignment.codec.estimates import DEFAULT_LEVEL, decode_resampling
+from services.alignment.correlation.measure import Levels, Series
 from services.alignment.errors import too_large
-from services.alignment.estimates import Estimate
 from services.alignment.plan import Goal, cautious_error, fewest_units, units_needed
-from services.alignment.prediction_powered import Means, PredictionPoweredMean, Predictions
+from services.alignment.prediction_powered import Predictions
 from services.alignment.text.metric import TextPair
 from services.alignment.text.score import TextReport
 
@@ -100,54 +92,6 @@ def decode_groups(request: correlation_pb2.CorrelateScoresRequest) -> tuple[list
     return groups, codes
 
 
-def encode_correlations(
-    whole: Correlations, groups: Mapping[str, Correlations]
-) -> correlation_pb2.CorrelateScoresResponse:
-    return correlation_pb2.CorrelateScoresResponse(
-        measures=[_encode_measure(one) for one in whole.measures],
-        differences=[encode_difference(one) for one in whole.differences],
-        groups=[
-            correlation_pb2.CorrelationGroup(
-                group=name,
-                measures=[_encode_measure(one) for one in found.measures],
-                differences=[encode_difference(one) for one in found.differences],
-            )
-            for name, found in groups.items()
-        ],
-    )
-
-
-def _encode_measure(one: MeasureCorrelation) -> correlation_pb2.MeasureCorrelation:
-    return correlation_pb2.MeasureCorrelation(
-        measure=one.measure,
-        pearson=encode_estimate(one.pearson),
-        spearman=encode_estimate(one.spearman),
-        kendall=encode_estimate(one.kendall),
-        summary_level=_encode_level(one.summary_level),
-        system_level=_encode_level(one.system_level),
-    )
-
-
-def _encode_level(estimates: Sequence[Estimate]) -> correlation_pb2.LevelCorrelation | None:
-    if not estimates:
-        return None
-    pearson, spearman, kendall = (encode_estimate(one) for one in estimates)
-    return correlation_pb2.LevelCorrelation(pearson=pearson, spearman=spearman, kendall=kendall)
-
-
-def encode_difference(difference: CorrelationDifference) -> correlation_pb2.CorrelationDifference:
-    """Encodes the difference of two correlations."""
-    return correlation_pb2.CorrelationDifference(
-        first_measure=difference.first,
-        second_measure=difference.second,
-        williams_t=encode_estimate(difference.williams_t),
-        williams_p=difference.williams_p,
-        kendall_difference=encode_estimate(difference.kendall_difference),
-        holm_p=difference.holm_p,
-        false_discovery_p=difference.false_discovery_p,
-    )
-
-
 DEFAULT_BINS = 10
 """How many bins there are where the request names no number."""
 
@@ -181,68 +125,11 @@ def decode_design(request: calibration_pb2.MeasureCalibrationRequest, checkpoint
     )
 
 
-def encode_calibrations(groups: Sequence[Calibration]) -> calibration_pb2.MeasureCalibrationResponse:
-    return calibration_pb2.MeasureCalibrationResponse(groups=[_encode_calibration(group) for group in groups])
-
-
-def _encode_calibration(group: Calibration) -> calibration_pb2.CalibrationGroup:
-    message = calibration_pb2.CalibrationGroup(
-        group=group.group,
-        item_count=group.items,
-        bins=[
-            calibration_pb2.ReliabilityBin(
-                lower=one.lower,
-                upper=one.upper,
-                mean_confidence=one.mean_confidence,
-                accuracy=encode_estimate(one.accuracy),
-            )
-            for one in group.bins
-        ],
-        expected_calibration_error=encode_estimate(group.expected_error),
-        maximum_calibration_error=encode_estimate(group.maximum_error),
-        brier_score=encode_estimate(group.brier_score),
-        discrimination=encode_estimate(group.discrimination),
-        accuracy=encode_estimate(group.accuracy),
-        mean_confidence=encode_estimate(group.mean_confidence),
-        recalibrations=[
-            calibration_pb2.Recalibration(
-                method=one.method,
-                brier_score=encode_estimate(one.brier_score),
-                expected_calibration_error=encode_estimate(one.expected_error),
-                points=[
-                    calibration_pb2.CalibrationPoint(confidence=before, recalibrated=after)
-                    for before, after in one.points
-                ],
-            )
-            for one in group.recalibrations
-        ],
-    )
-    if group.threshold is not None:
-        message.threshold.CopyFrom(_encode_threshold(group.threshold))
-    return message
-
-
-def _encode_threshold(threshold: Threshold) -> calibration_pb2.AbstentionThreshold:
-    return calibration_pb2.AbstentionThreshold(
-        target_accuracy=threshold.target,
-        threshold=threshold.threshold,
-        undefined=threshold.undefined,
-        chosen_accuracy=encode_estimate(threshold.chosen_accuracy),
-        held_out_accuracy=encode_estimate(threshold.held_out_accuracy),
-        held_out_coverage=encode_estimate(threshold.held_out_coverage),
-    )
-
-
-_SIDES = {
-    bias_pb2.PREFERENCE_FIRST: Side.FIRST,
-    bias_pb2.PREFERENCE_SECOND: Side.SECOND,
-    bias_pb2.PREFERENCE_TIE: Side.TIE,
-}
 _ORDERS = 2
 
 
-def decode_judged_pairs(request: bias_pb2.MeasurePairBiasRequest, checkpoint: Checkpoint) -> list[JudgedPair]:
-    """Reads what the judge said.
+def check_judged_pairs(request: bias_pb2.MeasurePairBiasRequest, checkpoint: Checkpoint) -> None:
+    """Checks what the judge said.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation: a pair that was judged and has a reason for not
@@ -250,7 +137,6 @@ def decode_judged_pairs(request: bias_pb2.MeasurePairBiasRequest, checkpoint: Ch
             both orders.
     """
     violations: list[Violation] = []
-    pairs: list[JudgedPair] = []
     by_id: defaultdict[str, list[bias_pb2.JudgedPair]] = defaultdict(list)
     for index, pair in enumerate(request.pairs):
         if index % _CHUNK == 0:
@@ -266,23 +152,8 @@ def decode_judged_pairs(request: bias_pb2.MeasurePairBiasRequest, checkpoint: Ch
             by_id[pair.id].append(pair)
             if problem := _problem(by_id[pair.id]):
                 violations.append(Violation(f"pairs[{index}].id", problem))
-        pairs.append(
-            JudgedPair(
-                id=pair.id,
-                first=_text(pair.first),
-                second=_text(pair.second),
-                judged=_SIDES.get(pair.judged),
-                human=_SIDES.get(pair.human),
-                group=pair.tags.get(request.group_tag, ""),
-            )
-        )
     if violations:
         raise invalid_fields(violations[:MAX_VIOLATIONS])
-    return pairs
-
-
-def encode_biases(groups: Sequence[PairBias]) -> bias_pb2.MeasurePairBiasResponse:
-    return bias_pb2.MeasurePairBiasResponse(groups=[_encode_bias(group) for group in groups])
 
 
 def _problem(judgements: Sequence[bias_pb2.JudgedPair]) -> str:
@@ -292,41 +163,6 @@ def _problem(judgements: Sequence[bias_pb2.JudgedPair]) -> str:
     if len(systems) == _ORDERS and systems[0] != systems[1][::-1]:
         return "is that of another judgement, which is not of the same systems in the other order"
     return ""
-
-
-def _text(text: bias_pb2.JudgedText) -> Text:
-    return Text(text.system, text.family, text.length if text.HasField("length") else None)
-
-
-def _encode_bias(group: PairBias) -> bias_pb2.PairBiasGroup:
-    return bias_pb2.PairBiasGroup(
-        group=group.group,
-        judgement_count=group.judgements,
-        tie_count=group.ties,
-        abstained_count=group.abstained,
-        first_share=encode_estimate(group.first_share),
-        first_share_p=group.first_share_p,
-        length=_encode_excess(group.length),
-        own_family=_encode_excess(group.own_family),
-        position=_encode_excess(group.position),
-        swaps=bias_pb2.SwapConsistency(
-            pair_count=group.swaps.pairs,
-            consistent_share=encode_estimate(group.swaps.consistent_share),
-            first_both_count=group.swaps.first_both,
-            second_both_count=group.swaps.second_both,
-            tie_once_count=group.swaps.tie_once,
-        ),
-    )
-
-
-def _encode_excess(excess: PreferenceExcess) -> bias_pb2.PreferenceExcess:
-    return bias_pb2.PreferenceExcess(
-        judge_share=encode_estimate(excess.judge_share),
-        human_share=encode_estimate(excess.human_share),
-        excess=encode_estimate(excess.excess),
-        excess_lower_bound=excess.lower_bound,
-        excess_upper_bound=excess.upper_bound,
-    )
 
 
 MAX_SYSTEMS = 100
@@ -384,24 +220,6 @@ def _probabilities(system: str, values: Array) -> Array | None:
             f"lacks {system!r}, which has a label; other labels of the system have a probability",
         )
     return probabilities
-
-
-def encode_means(found: Means) -> prediction_powered_pb2.EstimateMeansResponse:
-    return prediction_powered_pb2.EstimateMeansResponse(
-        means=[_encode_mean(one) for one in found.means],
-        differences=[_encode_mean(one) for one in found.differences],
-    )
-
-
-def _encode_mean(one: PredictionPoweredMean) -> prediction_powered_pb2.PredictionPoweredMean:
-    return prediction_powered_pb2.PredictionPoweredMean(
-        system=one.system,
-        prediction_powered=encode_estimate(one.prediction_powered),
-        labels_alone=encode_estimate(one.labels_alone),
-        predictions_alone=encode_estimate(one.predictions_alone),
-        tuning_parameter=one.tuning_parameter,
-        effective_labels=one.effective_labels,
-    )
 
 
 DEFAULT_POWER = 0.8

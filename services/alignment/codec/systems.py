@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,17 +11,11 @@ from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.threads import Checkpoint
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes, group_codes
-from services.alignment.codec.estimates import (
-    decode_policy,
-    decode_resampling,
-    encode_estimate,
-    encode_policy,
-)
-from services.alignment.codec.scores import encode_difference
-from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
+from services.alignment.codec.estimates import decode_policy, decode_resampling
+from services.alignment.comparison.model import Design, Runs
 from services.alignment.errors import too_large
-from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Adjustment, Pairs, Preferences
-from services.alignment.ranking import MAX_METHODS, RankedSystem, Ranking, Rows
+from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Pairs
+from services.alignment.ranking import MAX_METHODS, Rows
 from services.alignment.ranking import Design as RankingDesign
 
 DEFAULT_PERMUTATIONS = 9999
@@ -30,11 +23,6 @@ DEFAULT_PERMUTATIONS = 9999
 DEFAULT_POWER = 0.8
 """The power of the minimum detectable effect where the request names none (Cohen 1988)."""
 _CHUNK = 10_000
-_GATES = {
-    Gate.GO: compare_pb2.GATE_GO,
-    Gate.NO_GO: compare_pb2.GATE_NO_GO,
-    Gate.INCONCLUSIVE: compare_pb2.GATE_INCONCLUSIVE,
-}
 
 
 def decode_runs(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint) -> tuple[Runs, Design]:
@@ -77,16 +65,6 @@ def decode_runs(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint)
     return runs, design
 
 
-def encode_compared(compared: Compared, design: Design) -> compare_pb2.CompareRunsResponse:
-    return compare_pb2.CompareRunsResponse(
-        comparisons=[_encode_comparison(one) for one in compared.comparisons],
-        gate=_GATES[compared.gate],
-        gate_reasons=compared.reasons,
-        abstention_policy=encode_policy(design.policy),
-        largest_task_loss=design.loss,
-    )
-
-
 def _verdicts(request: compare_pb2.CompareRunsRequest, checkpoint: Checkpoint) -> bool:
     wanted, violations = "", list[Violation]()
     for index, item in enumerate(request.items):
@@ -123,46 +101,6 @@ def _design(request: compare_pb2.CompareRunsRequest, *, verdicts: bool, checkpoi
         largest_loss=request.largest_task_loss if request.HasField("largest_task_loss") else None,
         anytime=request.anytime,
     )
-
-
-def _encode_comparison(one: RunComparison) -> compare_pb2.RunComparison:
-    message = compare_pb2.RunComparison(
-        group=one.group,
-        system=one.system,
-        item_count=one.items,
-        unpaired_count=one.unpaired,
-        cluster_count=one.clusters,
-        baseline_abstained_count=one.baseline_abstained,
-        abstained_count=one.abstained,
-        policies=_encode_policies(one.policies),
-        decided=one.decided,
-    )
-    if one.correlation is not None:
-        message.correlation.CopyFrom(encode_difference(one.correlation))
-    return message
-
-
-def _encode_policies(policies: Sequence[PolicyComparison]) -> list[compare_pb2.PolicyComparison]:
-    return [
-        compare_pb2.PolicyComparison(
-            policy=encode_policy(one.policy),
-            baseline_mean=encode_estimate(one.baseline_mean),
-            system_mean=encode_estimate(one.system_mean),
-            difference=encode_estimate(one.difference),
-            better_count=one.better,
-            worse_count=one.worse,
-            p_value=one.p,
-            adjusted_p_value=one.adjusted_p,
-            test=one.test,
-            minimum_detectable_effect=one.minimum_detectable_effect,
-            gate=_GATES[one.gate],
-            false_discovery_p_value=one.false_discovery_p,
-            corrected_gate=_GATES[one.corrected_gate] if one.corrected_gate else compare_pb2.GATE_UNSPECIFIED,
-            lower_bound=one.lower_bound,
-            lower_bound_method=one.lower_bound_method,
-        )
-        for one in policies
-    ]
 
 
 def decode_ranking(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoint) -> RankingDesign:
@@ -203,10 +141,6 @@ def decode_ranking(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoi
     return RankingDesign(rows, systems, methods, groups, request.baseline)
 
 
-def encode_rankings(rankings: Sequence[Ranking]) -> ranking_pb2.RankSystemsResponse:
-    return ranking_pb2.RankSystemsResponse(groups=[_encode_ranking(ranking) for ranking in rankings])
-
-
 def _repeated(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoint) -> list[Violation]:
     seen: set[tuple[str, str, str]] = set()
     violations: list[Violation] = []
@@ -219,51 +153,6 @@ def _repeated(request: ranking_pb2.RankSystemsRequest, checkpoint: Checkpoint) -
             violations.append(Violation(f"items[{row}].id", problem))
         seen.add(key)
     return violations
-
-
-def _encode_ranking(ranking: Ranking) -> ranking_pb2.RankGroup:
-    return ranking_pb2.RankGroup(
-        tag=ranking.tag,
-        value=ranking.value,
-        methods=[
-            ranking_pb2.MethodRanking(
-                method=one.method,
-                systems=[_encode_system(system) for system in one.systems],
-                stability=encode_estimate(one.stability),
-            )
-            for one in ranking.methods
-        ],
-        correlations=[
-            ranking_pb2.RankCorrelation(
-                first_method=one.first,
-                second_method=one.second,
-                spearman=encode_estimate(one.spearman),
-                kendall=encode_estimate(one.kendall),
-            )
-            for one in ranking.correlations
-        ],
-    )
-
-
-def _encode_system(system: RankedSystem) -> ranking_pb2.RankedSystem:
-    return ranking_pb2.RankedSystem(
-        system=system.system,
-        mean=encode_estimate(system.mean),
-        rank=system.rank,
-        rank_lower=system.rank_lower,
-        rank_upper=system.rank_upper,
-        first_share=system.first_share,
-        difference=encode_estimate(system.difference) if system.difference is not None else None,
-        p_value=system.p,
-        adjusted_p_value=system.adjusted_p,
-    )
-
-
-_CONTROLS = {
-    Adjustment.LENGTH: preference_pb2.LENGTH_CONTROL_LENGTH_ALONE,
-    Adjustment.GIVEN_DIFFICULTY: preference_pb2.LENGTH_CONTROL_GIVEN_DIFFICULTY,
-    Adjustment.JOINT_DIFFICULTY: preference_pb2.LENGTH_CONTROL_JOINT_DIFFICULTY,
-}
 
 
 def reference_weight(request: preference_pb2.MeasurePreferencesRequest) -> float:
@@ -313,31 +202,3 @@ def decode_preferences(request: preference_pb2.MeasurePreferencesRequest, checkp
         longer=np.array(longer, np.float64),
         difficulty=np.array(difficulty, np.float64),
     )
-
-
-def encode_preferences(
-    request: preference_pb2.MeasurePreferencesRequest, found: Preferences
-) -> preference_pb2.MeasurePreferencesResponse:
-    response = preference_pb2.MeasurePreferencesResponse(
-        ratings=[
-            preference_pb2.Rating(system=name, elo=encode_estimate(elo))
-            for name, elo in found.ratings.systems
-        ],
-        abstained_count=sum(not pair.HasField("preference") for pair in request.pairs),
-        rating_prior=found.ratings.prior,
-    )
-    if found.ratings.position_effect is not None:
-        response.position_effect.CopyFrom(encode_estimate(found.ratings.position_effect))
-    for one in found.win_rates:
-        rate = response.win_rates.add(
-            system=one.system,
-            opponent=one.opponent,
-            win_rate=encode_estimate(one.win_rate),
-            draw_count=one.draws,
-        )
-        if (controlled := one.length_controlled) is not None:
-            rate.length_controlled_win_rate.CopyFrom(encode_estimate(controlled.rate))
-            rate.length_control = _CONTROLS[controlled.adjustment]
-            if controlled.longer_share is not None:
-                rate.longer_share = controlled.longer_share
-    return response

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from services.alignment.accuracy.confusion import AbstentionPolicy
+from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2
+from dramaturg.api.alignment.v1 import compare_pb2 as pb
+from services.alignment.accuracy.confusion import POLICIES
 from services.alignment.bootstrap import Array, Index
 from services.alignment.comparison import paired
-from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
+from services.alignment.comparison.model import Design, Runs
 from services.alignment.comparison.paired import fewest_clusters, minimum_detectable_effect
-from services.alignment.correlation.measure import CorrelationDifference, Series, correlate
+from services.alignment.correlation.measure import Series, correlate
 from services.alignment.errors import too_large
 from services.alignment.estimates import (
     EQUAL,
@@ -30,6 +35,8 @@ from services.alignment.estimates import (
 _NO_ITEMS = "no item was answered by both"
 _NO_RANGE = "an abstention has no score: the request names no lowest_score and highest_score"
 _FEWEST_CLUSTERS = 2
+_SAID = {pb.GATE_GO: "go", pb.GATE_NO_GO: "no-go", pb.GATE_INCONCLUSIVE: "inconclusive"}
+_COUNTS_AS = dict(zip(POLICIES, ("left out", "a wrong answer", "the worst possible answer"), strict=True))
 NO_LOSS = (
     "nothing says how much an item may lose: "
     "the request names neither largest_task_loss nor lowest_score and highest_score"
@@ -53,7 +60,12 @@ class PairedValues:
 
     @classmethod
     def make(
-        cls, runs: Runs, design: Design, both: NDArray[np.bool_], system: str, policy: AbstentionPolicy
+        cls,
+        runs: Runs,
+        design: Design,
+        both: NDArray[np.bool_],
+        system: str,
+        policy: accuracy_pb2.AbstentionPolicy.ValueType,
     ) -> PairedValues | Estimate:
         """The values under a policy, or an undefined estimate with the reason why there are none.
 
@@ -65,9 +77,9 @@ class PairedValues:
             policy: What an abstention counts as.
         """
         new, old = runs.values[system][both], runs.values[design.baseline][both]
-        if policy is not AbstentionPolicy.EXCLUDED and np.isnan(new).any() | np.isnan(old).any():
+        if policy != accuracy_pb2.ABSTENTION_POLICY_EXCLUDED and np.isnan(new).any() | np.isnan(old).any():
             # Wrong: both are the lowest. Worst case: the system's is the lowest, the baseline's the highest.
-            worst = policy is AbstentionPolicy.WORST_CASE
+            worst = policy == accuracy_pb2.ABSTENTION_POLICY_WORST_CASE
             ends = design.lowest, design.highest if worst else design.lowest
             if ends[0] is None or ends[1] is None:
                 return absent(_NO_RANGE)
@@ -178,11 +190,11 @@ class PairedValues:
         return sums
 
 
-LowerBound = Callable[[RunComparison, AbstentionPolicy, float], float | None]
+LowerBound = Callable[[pb.RunComparison, accuracy_pb2.AbstentionPolicy.ValueType, float], float | None]
 """The lower bound of a comparison's difference under a policy at a level."""
 
 
-def gate(part: PolicyComparison, margin: float, level: float) -> Gate:
+def gate(part: pb.PolicyComparison, margin: float, level: float) -> pb.Gate.ValueType:
     """Decides one comparison.
 
     GO claims non-inferiority: the lower bound is above minus the margin. The overall GO requires GO of every
@@ -191,85 +203,74 @@ def gate(part: PolicyComparison, margin: float, level: float) -> Gate:
     NO-GO. Without an interval NO-GO requires a difference beyond the margin.
     """
     difference = part.difference
-    if difference.value is None:
-        return Gate.INCONCLUSIVE
-    if part.lower_bound is not None and part.lower_bound >= -margin:
-        return Gate.GO
-    worse = difference.value < (0.0 if difference.lower is not None else -margin)
-    significant = part.adjusted_p is not None and part.adjusted_p <= 1 - level
-    return Gate.NO_GO if significant and worse and not go_if_seen(part, margin) else Gate.INCONCLUSIVE
+    if not difference.HasField("value"):
+        return pb.GATE_INCONCLUSIVE
+    if part.HasField("lower_bound") and part.lower_bound >= -margin:
+        return pb.GATE_GO
+    worse = difference.value < (0.0 if difference.HasField("lower") else -margin)
+    significant = part.HasField("adjusted_p_value") and part.adjusted_p_value <= 1 - level
+    return pb.GATE_NO_GO if significant and worse and not go_if_seen(part, margin) else pb.GATE_INCONCLUSIVE
 
 
-def go_if_seen(part: PolicyComparison, margin: float) -> bool:
+def go_if_seen(part: pb.PolicyComparison, margin: float) -> bool:
     """Whether the interval lies within the margin: GO if no cluster loses more than those that were seen."""
-    lower = part.difference.lower
-    return lower is not None and lower >= -margin
+    return part.difference.HasField("lower") and part.difference.lower >= -margin
 
 
-def together(gates: Iterable[Gate]) -> Gate:
+def together(gates: Iterable[pb.Gate.ValueType]) -> pb.Gate.ValueType:
     """NO-GO where one is, GO where all are and there is one, else inconclusive."""
     found = set(gates)
-    if Gate.NO_GO in found:
-        return Gate.NO_GO
-    return Gate.GO if found == {Gate.GO} else Gate.INCONCLUSIVE
+    if pb.GATE_NO_GO in found:
+        return pb.GATE_NO_GO
+    return pb.GATE_GO if found == {pb.GATE_GO} else pb.GATE_INCONCLUSIVE
 
 
-def adjusted(found: Sequence[RunComparison], design: Design) -> list[RunComparison]:
+def _under(one: pb.RunComparison, policy: accuracy_pb2.AbstentionPolicy.ValueType) -> pb.PolicyComparison:
+    return next(part for part in one.policies if part.policy == policy)
+
+
+def _adjust(found: Sequence[pb.RunComparison], design: Design) -> None:
     """Adjusts the p-values of each policy and gates each comparison.
 
     The comparisons that the gate decides on are one family, the others another: what is not decided costs the
     decision no power.
     """
-    policies = {place: list(one.policies) for place, one in enumerate(found)}
-    for decided in (True, False):
-        places = [place for place, one in enumerate(found) if one.decided is decided]
-        for column in range(len(AbstentionPolicy)):
-            ps = [policies[place][column].p for place in places]
-            for place, step, rate in zip(places, holm(ps), benjamini_hochberg(ps), strict=True):
-                part = policies[place][column]
-                part = replace(part, adjusted_p=step, false_discovery_p=rate)
-                decision = gate(part, design.margin, design.resampling.level)
-                policies[place][column] = replace(part, gate=decision)
-    return [replace(one, policies=policies[place]) for place, one in enumerate(found)]
+    for decided, policy in product((True, False), POLICIES):
+        parts = [_under(one, policy) for one in found if one.decided is decided]
+        ps = [part.p_value if part.HasField("p_value") else None for part in parts]
+        for part, step, rate in zip(parts, holm(ps), benjamini_hochberg(ps), strict=True):
+            part.MergeFrom(pb.PolicyComparison(adjusted_p_value=step, false_discovery_p_value=rate))
+            part.gate = gate(part, design.margin, design.resampling.level)
 
 
-def corrected(found: Sequence[RunComparison], design: Design, lower_bound: LowerBound) -> list[RunComparison]:
+def _correct(found: Sequence[pb.RunComparison], design: Design, lower_bound: LowerBound) -> None:
     """Corrects GO of the comparisons decided on for the number of systems (Holm 1979).
 
     A system is one hypothesis: if every group is decided, all its groups have to pass, without correction.
     """
-    systems = {one.system for one in found if one.decided}
-    by_policy = {
-        policy: _passing(
-            {system: [one for one in found if one.decided and one.system == system] for system in systems},
-            policy,
-            design,
-            lower_bound,
-        )
-        for policy in AbstentionPolicy
-    }
-
-    def correct(one: RunComparison, part: PolicyComparison) -> Gate:
-        if part.gate is Gate.GO and one.system not in by_policy[part.policy]:
-            return Gate.INCONCLUSIVE
-        return part.gate
-
-    return [
-        replace(one, policies=[replace(part, corrected_gate=correct(one, part)) for part in one.policies])
-        if one.decided
-        else one
-        for one in found
-    ]
+    systems: defaultdict[str, list[pb.RunComparison]] = defaultdict(list)
+    for one in found:
+        if one.decided:
+            systems[one.system].append(one)
+    for policy in POLICIES:
+        passing = _passing(systems, policy, design, lower_bound)
+        for system, comparisons in systems.items():
+            for part in (_under(one, policy) for one in comparisons):
+                lost = part.gate == pb.GATE_GO and system not in passing
+                part.corrected_gate = pb.GATE_INCONCLUSIVE if lost else part.gate
 
 
 def _passing(
-    systems: dict[str, list[RunComparison]], policy: AbstentionPolicy, design: Design, lower_bound: LowerBound
+    systems: Mapping[str, Sequence[pb.RunComparison]],
+    policy: accuracy_pb2.AbstentionPolicy.ValueType,
+    design: Design,
+    lower_bound: LowerBound,
 ) -> set[str]:
     """The systems that stay GO: step down, each step at the error rate over the number of those left."""
     open_ = {
         system
         for system, comparisons in systems.items()
-        if all(one.under(policy).gate is Gate.GO for one in comparisons)
+        if all(_under(one, policy).gate == pb.GATE_GO for one in comparisons)
     }
     passed: set[str] = set()
     while remaining := open_ - passed:
@@ -297,7 +298,7 @@ MAX_COMPARISONS = 10_000
 """The most comparisons of one answer: groups x systems."""
 
 
-def compare(runs: Runs, design: Design) -> Compared:
+def compare(runs: Runs, design: Design) -> pb.CompareRunsResponse:
     """Compares every system with the baseline.
 
     Raises:
@@ -310,21 +311,28 @@ def compare(runs: Runs, design: Design) -> Compared:
         raise too_large("comparisons", limit=MAX_COMPARISONS, actual=count)
     every_group = design.every_group and bool(runs.groups)
     found = [
-        replace(_compare_one(runs, design, group, system), decided=(group >= 0) == every_group)
+        _compare_one(runs, design, group, system, decided=(group >= 0) == every_group)
         for group in range(-1, len(runs.groups))
         for system in systems
     ]
 
-    def lower_bound(one: RunComparison, policy: AbstentionPolicy, level: float) -> float | None:
+    def lower_bound(
+        one: pb.RunComparison, policy: accuracy_pb2.AbstentionPolicy.ValueType, level: float
+    ) -> float | None:
         group = runs.groups.index(one.group) if one.group else -1
         pairs = PairedValues.make(runs, design, _both(runs, design, group, one.system), one.system, policy)
         return pairs.lower_bound(level) if isinstance(pairs, PairedValues) else None
 
-    found = corrected(adjusted(found, design), design, lower_bound)
+    _adjust(found, design)
+    _correct(found, design, lower_bound)
     decided = [one for one in found if one.decided]
-    parts = [one.under(design.policy) for one in decided]
-    reasons = [_reason(one, part, design) for one, part in zip(decided, parts, strict=True)]
-    return Compared(found, together(part.gate for part in parts), reasons)
+    return pb.CompareRunsResponse(
+        comparisons=found,
+        gate=together(_under(one, design.policy).gate for one in decided),
+        gate_reasons=[_reason(one, design) for one in decided],
+        abstention_policy=design.policy,
+        largest_task_loss=design.loss,
+    )
 
 
 Mask = NDArray[np.bool_]
@@ -335,52 +343,55 @@ def _both(runs: Runs, design: Design, group: int, system: str) -> Mask:
     return both & (runs.group == group) if group >= 0 else both
 
 
-def _compare_one(runs: Runs, design: Design, group: int, system: str) -> RunComparison:
+def _compare_one(runs: Runs, design: Design, group: int, system: str, *, decided: bool) -> pb.RunComparison:
     design.resampling.checkpoint()
     both = _both(runs, design, group, system)
-    policies = list(_policies(runs, design, both, system))
     either = (runs.ran[system] | runs.ran[design.baseline]) & ((runs.group == group) | (group < 0))
-    return RunComparison(
+    return pb.RunComparison(
         group=runs.groups[group] if group >= 0 else "",
         system=system,
-        items=int(both.sum()),
-        unpaired=int((either & ~both).sum()),
-        clusters=np.unique(runs.cluster[both]).size if design.clustered else 0,
-        baseline_abstained=int(np.isnan(runs.values[design.baseline][both]).sum()),
-        abstained=int(np.isnan(runs.values[system][both]).sum()),
-        policies=policies,
+        item_count=int(both.sum()),
+        unpaired_count=int((either & ~both).sum()),
+        cluster_count=np.unique(runs.cluster[both]).size if design.clustered else 0,
+        baseline_abstained_count=int(np.isnan(runs.values[design.baseline][both]).sum()),
+        abstained_count=int(np.isnan(runs.values[system][both]).sum()),
+        policies=_policies(runs, design, both, system),
         correlation=_correlation(runs, design, both, system),
+        decided=decided,
     )
 
 
-def _policies(runs: Runs, design: Design, both: Mask, system: str) -> Iterator[PolicyComparison]:
+def _policies(runs: Runs, design: Design, both: Mask, system: str) -> Iterator[pb.PolicyComparison]:
     """The comparison under each policy; without abstentions they are one."""
-    first, *others = AbstentionPolicy
+    first, *others = POLICIES
     found = _under_policy(first, runs, design, both, system)
     yield found
     answered = not any(np.isnan(runs.values[name][both]).any() for name in (design.baseline, system))
     for policy in others:
-        same = replace(found, policy=policy)
-        yield same if answered else _under_policy(policy, runs, design, both, system)
+        part = deepcopy(found) if answered else _under_policy(policy, runs, design, both, system)
+        part.policy = policy
+        yield part
 
 
 def _under_policy(
-    policy: AbstentionPolicy, runs: Runs, design: Design, both: Mask, system: str
-) -> PolicyComparison:
+    policy: accuracy_pb2.AbstentionPolicy.ValueType, runs: Runs, design: Design, both: Mask, system: str
+) -> pb.PolicyComparison:
     pairs, total = PairedValues.make(runs, design, both, system, policy), int(both.sum())
     if not isinstance(pairs, PairedValues):
-        nothing = pairs.of(total)
-        return PolicyComparison(policy, nothing, nothing, nothing)
+        nothing = pairs.of(total).encode()
+        return pb.PolicyComparison(
+            policy=policy, baseline_mean=nothing, system_mean=nothing, difference=nothing
+        )
     level = design.resampling.level
     difference, tested = pairs.difference(level), pairs.test()
-    return PolicyComparison(
+    return pb.PolicyComparison(
         policy=policy,
-        baseline_mean=_on_scale(pairs.mean(pairs.old, level), design).of(total),
-        system_mean=_on_scale(pairs.mean(pairs.new, level), design).of(total),
-        difference=difference.of(total),
-        better=int((pairs.new > pairs.old).sum()),
-        worse=int((pairs.new < pairs.old).sum()),
-        p=tested.p if tested else None,
+        baseline_mean=_on_scale(pairs.mean(pairs.old, level), design).of(total).encode(),
+        system_mean=_on_scale(pairs.mean(pairs.new, level), design).of(total).encode(),
+        difference=difference.of(total).encode(),
+        better_count=int((pairs.new > pairs.old).sum()),
+        worse_count=int((pairs.new < pairs.old).sum()),
+        p_value=tested.p if tested else None,
         test=tested.test if tested else "",
         minimum_detectable_effect=minimum_detectable_effect(difference.standard_error, level, design.power),
         lower_bound=pairs.lower_bound(level),
@@ -398,7 +409,9 @@ def _on_scale(mean: Estimate, design: Design) -> Estimate:
     return replace(mean, lower=lower, upper=upper)
 
 
-def _correlation(runs: Runs, design: Design, both: Mask, system: str) -> CorrelationDifference | None:
+def _correlation(
+    runs: Runs, design: Design, both: Mask, system: str
+) -> correlation_pb2.CorrelationDifference | None:
     scored = both & ~np.isnan(runs.human)
     if not scored.any():
         return None
@@ -410,33 +423,35 @@ def _correlation(runs: Runs, design: Design, both: Mask, system: str) -> Correla
     return difference
 
 
-def _reason(one: RunComparison, part: PolicyComparison, design: Design) -> str:
+def _reason(one: pb.RunComparison, design: Design) -> str:
+    part = _under(one, design.policy)
     where = f" in {one.group}" if one.group else ""
-    found = [f"{one.system} against {design.baseline}{where}: {part.gate.value}"]
+    found = [f"{one.system} against {design.baseline}{where}: {_SAID[part.gate]}"]
     difference, margin = part.difference, design.margin
-    if difference.value is None:
+    if not difference.HasField("value"):
         return f"{found[0]}; {difference.undefined}"
     shown = f"the difference is {difference.value:.4g}"
-    if difference.lower is not None and difference.upper is not None:
+    if difference.HasField("lower") and difference.HasField("upper"):
         shown += f" [{difference.lower:.4g}, {difference.upper:.4g}]"
-    unit = "cluster" if one.clusters else "item"
-    if part.lower_bound is None or design.loss is None:
+    unit = "cluster" if one.cluster_count else "item"
+    if not part.HasField("lower_bound") or design.loss is None:
         found += [shown, NO_LOSS]
     else:
         loss = f"where one {unit} may lose {design.loss:.4g}"
         found += [f"{shown}, its lower bound {part.lower_bound:.4g} {loss}, the margin {margin:.4g}"]
-        if part.gate is not Gate.GO:
+        if part.gate != pb.GATE_GO:
             if go_if_seen(part, margin):
                 found.append(f"GO unless whole {unit}s are lost")
-            units, level = one.clusters or one.items, design.resampling.level
+            units, level = one.cluster_count or one.item_count, design.resampling.level
             fewest = fewest_clusters(margin, design.loss, (1 - level) / 2)
             if fewest is None or units < fewest:
                 found.append(f"GO needs {f'at least {fewest} {unit}s' if fewest else 'a margin above 0'}")
     others = [
-        f"{other.policy.value} {other.gate.value}" for other in one.policies if other.gate is not part.gate
+        f"{_COUNTS_AS[other.policy]} {_SAID[other.gate]}" for other in one.policies if other.gate != part.gate
     ]
     if others:
         found.append(
-            f"by what an abstention counts as: {part.policy.value} {part.gate.value}, {', '.join(others)}"
+            f"by what an abstention counts as: {_COUNTS_AS[part.policy]} {_SAID[part.gate]}, "
+            f"{', '.join(others)}"
         )
     return "; ".join(found)

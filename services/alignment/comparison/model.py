@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
-from services.alignment.accuracy.confusion import AbstentionPolicy
+from dramaturg.api.alignment.v1 import accuracy_pb2
 from services.alignment.bootstrap import Array, Index, Resampling
-from services.alignment.correlation.measure import CorrelationDifference
-from services.alignment.estimates import Estimate
-
-
-class Gate(Enum):
-    """The decision of a comparison."""
-
-    GO = "go"
-    NO_GO = "no-go"
-    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ class Design:
     margin: float
     power: float
     permutations: int
-    policy: AbstentionPolicy
+    policy: accuracy_pb2.AbstentionPolicy.ValueType
     """The abstention policy of the gate."""
     every_group: bool
     """Whether the gate considers each group instead of all items together."""
@@ -76,55 +65,3 @@ class Design:
         if self.lowest is None or self.highest is None:
             return None
         return self.highest - self.lowest
-
-
-@dataclass(frozen=True)
-class PolicyComparison:
-    """A comparison under one policy; see ``PolicyComparison`` in the contract, field by field."""
-
-    policy: AbstentionPolicy
-    baseline_mean: Estimate
-    system_mean: Estimate
-    difference: Estimate
-    better: int = 0
-    worse: int = 0
-    p: float | None = None
-    adjusted_p: float | None = None
-    false_discovery_p: float | None = None
-    test: str = ""
-    minimum_detectable_effect: float | None = None
-    gate: Gate = Gate.INCONCLUSIVE
-    corrected_gate: Gate | None = None
-    """The gate, corrected for the number of systems; ``None`` if the comparison is not decided on."""
-    lower_bound: float | None = None
-    """The lower bound of the difference that the gate reads."""
-    lower_bound_method: str = ""
-
-
-@dataclass(frozen=True)
-class RunComparison:
-    """One system against the baseline in one group; see ``RunComparison`` in the contract."""
-
-    group: str
-    system: str
-    items: int
-    unpaired: int
-    clusters: int
-    baseline_abstained: int
-    abstained: int
-    policies: Sequence[PolicyComparison]
-    correlation: CorrelationDifference | None
-    decided: bool = False
-    """Whether the overall gate considers it."""
-
-    def under(self, policy: AbstentionPolicy) -> PolicyComparison:
-        return next(part for part in self.policies if part.policy is policy)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """All comparisons and the overall decision."""
-
-    comparisons: Sequence[RunComparison]
-    gate: Gate
-    reasons: Sequence[str]

@@ -9,11 +9,12 @@ answers within each input and takes the mean; the system level correlates the sy
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
+from dramaturg.api.alignment.v1 import correlation_pb2 as pb
 from services.alignment.bootstrap import MAX_DELETED, Array, Index, Resampling
 from services.alignment.correlation.coefficients import ScorePairs, each, influences, pearson, williams_test
 from services.alignment.estimates import (
@@ -61,11 +62,10 @@ class Levels:
 
     def measure(
         self, human: Array, column: Array, level: float, *, resampled: bool
-    ) -> tuple[Sequence[Estimate], Sequence[Estimate]]:
-        """The correlations at the level of summaries, and of systems; empty where not asked for."""
-        summary = self._summary(human, column, level, resampled=resampled) if self.clustered else ()
-        system = self._system(human, column) if self.systems else ()
-        return summary, system
+    ) -> tuple[pb.LevelCorrelation | None, pb.LevelCorrelation | None]:
+        """The correlations at the level of summaries, and of systems; ``None`` where not asked for."""
+        summary = _level(self._summary(human, column, level, resampled=resampled)) if self.clustered else None
+        return summary, _level(self._system(human, column)) if self.systems else None
 
     def _summary(self, human: Array, column: Array, level: float, *, resampled: bool) -> list[Estimate]:
         codes = self.clusters()
@@ -101,6 +101,11 @@ class Levels:
         return [Estimate(float(value), count, withheld=_NOISE) for value in point]
 
 
+def _level(estimates: Sequence[Estimate]) -> pb.LevelCorrelation:
+    pearson_, spearman, kendall = (one.encode() for one in estimates)
+    return pb.LevelCorrelation(pearson=pearson_, spearman=spearman, kendall=kendall)
+
+
 def _of_means(counts: Array, human: Array, column: Array) -> Array:
     """The three correlations of the means of systems; NaN if one has no item or all means are equal."""
     if not counts.all():
@@ -131,44 +136,9 @@ class Series:
         return Series(places[inside], self.values[inside])
 
 
-@dataclass(frozen=True)
-class MeasureCorrelation:
-    """The correlation of one measure with human scores."""
-
-    measure: str
-    pearson: Estimate
-    spearman: Estimate
-    kendall: Estimate
-    summary_level: Sequence[Estimate] = ()
-    """The mean over clusters of the three correlations within each; empty without clusters."""
-    system_level: Sequence[Estimate] = ()
-    """The three correlations of the systems' means; empty without systems."""
-
-
-@dataclass(frozen=True)
-class CorrelationDifference:
-    """The difference of two measures' correlations with human scores."""
-
-    first: str
-    second: str
-    williams_t: Estimate
-    williams_p: float | None
-    kendall_difference: Estimate
-    holm_p: float | None = None
-    false_discovery_p: float | None = None
-
-
-@dataclass(frozen=True)
-class Correlations:
-    """All correlations of a request, ordered by name."""
-
-    measures: Sequence[MeasureCorrelation]
-    differences: Sequence[CorrelationDifference]
-
-
 def correlate(
     human: Array, measures: Mapping[str, Series], resampling: Resampling, levels: Levels | None = None
-) -> Correlations:
+) -> pb.CorrelateScoresResponse:
     """Correlates measures with human scores over the items they score, and every two over their common items.
 
     Equal items in another order give equal figures and intervals.
@@ -180,8 +150,8 @@ def correlate(
         levels: The clusters and systems of the items. Default: all items are independent.
     """
     levels = levels or Levels.independent(human.size)
-    correlations: list[MeasureCorrelation] = []
-    differences: list[CorrelationDifference] = []
+    correlations: list[pb.MeasureCorrelation] = []
+    differences: list[pb.CorrelationDifference] = []
     for plan in _plans(measures, resampling):
         resampling.checkpoint()
         sample = _Sample(
@@ -189,14 +159,12 @@ def correlate(
         )
         correlations += [sample.correlation(name) for name in plan.alone]
         differences += [sample.difference(first, second) for first, second in plan.paired]
-    ps = [one.williams_p for one in differences]
-    adjusted = zip(differences, holm(ps), benjamini_hochberg(ps), strict=True)
-    return Correlations(
-        sorted(correlations, key=lambda one: one.measure),
-        sorted(
-            (replace(one, holm_p=step, false_discovery_p=rate) for one, step, rate in adjusted),
-            key=lambda one: (one.first, one.second),
-        ),
+    ps = [one.williams_p if one.HasField("williams_p") else None for one in differences]
+    for one, step, rate in zip(differences, holm(ps), benjamini_hochberg(ps), strict=True):
+        one.MergeFrom(pb.CorrelationDifference(holm_p=step, false_discovery_p=rate))
+    return pb.CorrelateScoresResponse(
+        measures=sorted(correlations, key=lambda one: one.measure),
+        differences=sorted(differences, key=lambda one: (one.first_measure, one.second_measure)),
     )
 
 
@@ -250,31 +218,49 @@ class _Sample:
         self._levels = levels.at(items[order])
         self._found: dict[str, _Coefficients] = {}
 
-    def correlation(self, name: str) -> MeasureCorrelation:
+    def correlation(self, name: str) -> pb.MeasureCorrelation:
         count, reason = self._human.size, self._undefined(name)
         if reason:
-            nothing = absent(reason, count).of(self._total)
-            return MeasureCorrelation(name, nothing, nothing, nothing)
+            nothing = absent(reason, count).of(self._total).encode()
+            return pb.MeasureCorrelation(measure=name, pearson=nothing, spearman=nothing, kendall=nothing)
         found = self._coefficients(name)
         pearson_, spearman, kendall = (
-            self._interval(float(value), pseudo, Scale.CORRELATION).of(self._total)
+            self._interval(float(value), pseudo, Scale.CORRELATION).of(self._total).encode()
             for value, pseudo in zip(found.values, found.pseudo.T, strict=True)
         )
         level, resampled = self._resampling.level, bool(self._resampling.resamples)
         summary, system = self._levels.measure(self._human, self._columns[name], level, resampled=resampled)
-        return MeasureCorrelation(name, pearson_, spearman, kendall, summary, system)
+        return pb.MeasureCorrelation(
+            measure=name,
+            pearson=pearson_,
+            spearman=spearman,
+            kendall=kendall,
+            summary_level=summary,
+            system_level=system,
+        )
 
-    def difference(self, first: str, second: str) -> CorrelationDifference:
+    def difference(self, first: str, second: str) -> pb.CorrelationDifference:
         self._resampling.checkpoint()
         count, reason = self._human.size, self._undefined(first) or self._undefined(second)
         if reason:
-            nothing = absent(reason, count).of(self._total)
-            return CorrelationDifference(first, second, nothing, None, nothing)
+            nothing = absent(reason, count)
+            return self._difference(first, second, nothing, None, nothing)
         t, p = self._williams(first, second)
         one, other = self._coefficients(first), self._coefficients(second)
         value, pseudo = one.values[2] - other.values[2], one.pseudo[:, 2] - other.pseudo[:, 2]
         difference = self._interval(float(value), pseudo, Scale.REAL)
-        return CorrelationDifference(first, second, t.of(self._total), p, difference.of(self._total))
+        return self._difference(first, second, t, p, difference)
+
+    def _difference(
+        self, first: str, second: str, t: Estimate, p: float | None, taus: Estimate
+    ) -> pb.CorrelationDifference:
+        return pb.CorrelationDifference(
+            first_measure=first,
+            second_measure=second,
+            williams_t=t.of(self._total).encode(),
+            williams_p=p,
+            kendall_difference=taus.of(self._total).encode(),
+        )
 
     def _interval(self, value: float, pseudo: Array, scale: Scale) -> Estimate:
         if not self._resampling.resamples:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.graphs.parsing.builder import TooLargeError
 from dramaturg.service.errors import invalid
-from services.graph.codec.graphs import EMPTY_RULES, decode_event, decode_graph, encode_graph
+from services.graph.codec.graphs import decode_event, decode_graph, encode_graph
 from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, remove_lightest
 from services.graph.distance.problem import UNMAPPED, Edits, Mode, Problem
 from services.graph.model import (
@@ -26,16 +26,7 @@ from services.graph.model import (
     new_graph,
     reduce_if_acyclic,
 )
-from services.graph.score import (
-    Baseline,
-    NoSingleEndError,
-    Preference,
-    Selection,
-    draw,
-    expected_f1,
-    majority,
-    select,
-)
+from services.graph.score import NoSingleEndError, draw, expected_f1, majority, select
 
 MAX_DISTANCE_EVENTS = 40
 """The most events of a graph whose edit distance is measured."""
@@ -77,7 +68,7 @@ class Measurement:
             proven=solution["lower"] == edits.cost,
             lower_bound=solution["lower"],
             upper_bound=edits.cost,
-            edits=_encode_edits(edits),
+            edits=pb.EditCounts(**asdict(edits)),
             edits_proven=solution["edits_proven"],
             mapping=[pb.EventPair(first_id=first[i], second_id=second[k]) for i, k in pairs],
         )
@@ -151,17 +142,6 @@ def _transposed(matrix: Matrix, width: int) -> Matrix:
     return tuple(tuple(row[column] for row in matrix) for column in range(width))
 
 
-def _encode_edits(edits: Edits) -> pb.EditCounts:
-    return pb.EditCounts(
-        deleted_events=edits.deleted_events,
-        inserted_events=edits.inserted_events,
-        replaced_events=edits.replaced_events,
-        deleted_edges=edits.deleted_edges,
-        inserted_edges=edits.inserted_edges,
-        replaced_edges=edits.replaced_edges,
-    )
-
-
 DEFAULT_EDGE_PROBABILITY = 0.7
 """With this, ``RANDOM_DAG`` has the paper's mean numbers of edges."""
 DEFAULT_AGREEMENT = 0.65
@@ -171,18 +151,6 @@ DEFAULT_PROBABILITY = 0.5
 
 MAX_CYCLIC_EVENTS = 30
 """The most events on common cycles for which a minimum feedback arc set is searched."""
-
-_PREFERENCES: Mapping[pb.Preference.ValueType, Preference] = {
-    pb.PREFERENCE_BETTER: Preference.BETTER,
-    pb.PREFERENCE_EQUAL: Preference.EQUAL,
-    pb.PREFERENCE_WORSE: Preference.WORSE,
-    pb.PREFERENCE_UNDECIDED: Preference.UNDECIDED,
-}
-_BASELINES: Mapping[pb.BaselineKind.ValueType, Baseline] = {
-    pb.BASELINE_KIND_PERMUTE_MIDDLE: Baseline.PERMUTE_MIDDLE,
-    pb.BASELINE_KIND_RANDOM_DAG: Baseline.RANDOM_DAG,
-    pb.BASELINE_KIND_RANDOM_CHAIN: Baseline.RANDOM_CHAIN,
-}
 
 
 @dataclass(frozen=True)
@@ -260,29 +228,27 @@ def aggregate_preferences(request: pb.AggregatePreferencesRequest) -> pb.Aggrega
         ServiceError: INVALID_ARGUMENT where a vote is not stated.
     """
     rule = request.split_rule or pb.SPLIT_RULE_UNDECIDED
-    split = Preference.EQUAL if rule == pb.SPLIT_RULE_EQUAL else Preference.UNDECIDED
-    numbers = {known: number for number, known in _PREFERENCES.items()}
+    split = pb.PREFERENCE_EQUAL if rule == pb.SPLIT_RULE_EQUAL else pb.PREFERENCE_UNDECIDED
     response = pb.AggregatePreferencesResponse(split_rule=rule)
-    decided: list[Preference] = []
+    decided: list[pb.Preference.ValueType] = []
     for index, comparison in enumerate(request.comparisons):
         if pb.PREFERENCE_UNSPECIFIED in comparison.votes:
             raise invalid(f"comparisons[{index}].votes", "holds a vote that is not stated")
-        votes = [_PREFERENCES[vote] for vote in comparison.votes]
-        decided.append(majority(votes, split=split))
+        decided.append(majority(comparison.votes, split=split))
         response.decisions.add(
-            id=comparison.id, preference=numbers[decided[-1]], votes=_encode_preferences(votes)
+            id=comparison.id, preference=decided[-1], votes=_count_preferences(comparison.votes)
         )
-    response.counts.CopyFrom(_encode_preferences(decided))
+    response.counts.CopyFrom(_count_preferences(decided))
     return response
 
 
-def _encode_preferences(preferences: Iterable[Preference]) -> pb.PreferenceCounts:
+def _count_preferences(preferences: Iterable[pb.Preference.ValueType]) -> pb.PreferenceCounts:
     counts = Counter(preferences)
     return pb.PreferenceCounts(
-        better=counts[Preference.BETTER],
-        equal=counts[Preference.EQUAL],
-        worse=counts[Preference.WORSE],
-        undecided=counts[Preference.UNDECIDED],
+        better=counts[pb.PREFERENCE_BETTER],
+        equal=counts[pb.PREFERENCE_EQUAL],
+        worse=counts[pb.PREFERENCE_WORSE],
+        undecided=counts[pb.PREFERENCE_UNDECIDED],
     )
 
 
@@ -303,7 +269,7 @@ def draw_baselines(request: pb.DrawBaselineRequest) -> pb.DrawBaselineResponse:
         # A seed of its own for each graph, so that a data set can be drawn in parts.
         rng = Random(f"{request.seed}/{request.first_index + index}")  # noqa: S311
         try:
-            response.graphs.append(encode_graph(draw(graph, _BASELINES[kind], rng, probability)))
+            response.graphs.append(encode_graph(draw(graph, kind, rng, probability)))
             if kind == pb.BASELINE_KIND_PERMUTE_MIDDLE:
                 response.expected_f1.append(expected_f1(graph))
         except NoSingleEndError as error:
@@ -334,22 +300,11 @@ def select_by_agreement(request: pb.SelectByAgreementRequest) -> pb.SelectByAgre
         selection = select(
             graphs,
             mean=rule == pb.AGREEMENT_RULE_MEAN,
-            empty_rule=EMPTY_RULES[request.empty_rule],
+            empty_rule=response.empty_rule,
             rng=Random(f"{request.seed}/{script.id or index}"),  # noqa: S311
         )
-        response.selections.append(_encode_selection(script.id, selection, threshold))
+        selection.id = script.id
+        selection.kept = selection.HasField("agreement") and selection.agreement >= threshold
+        response.selections.append(selection)
     response.kept_count = sum(selection.kept for selection in response.selections)
     return response
-
-
-def _encode_selection(script_id: str, selection: Selection, threshold: float) -> pb.Selection:
-    return pb.Selection(
-        id=script_id,
-        kept=selection.agreement is not None and selection.agreement >= threshold,
-        graph_index=selection.chosen,
-        agreement=selection.agreement,
-        tied_count=selection.tied,
-        pairs=[
-            pb.PairAgreement(first_index=i, second_index=j, f1=f1) for (i, j), f1 in selection.pairs.items()
-        ],
-    )

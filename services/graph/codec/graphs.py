@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 import grpc
@@ -12,32 +12,19 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import script_graph_pb2
 from dramaturg.graphs.parsing.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH, ReadGraph, TooLargeError
 from dramaturg.graphs.parsing.formats import Dialect, Parsed
-from dramaturg.results.means import Mean, estimate_of
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.graph.model import (
-    Edge,
     NewEvent,
-    Report,
     ScriptGraph,
-    Timing,
     add_edge,
     add_event,
+    encode_edges,
     minutes_of,
     new_graph,
     text_of,
 )
-from services.graph.score import (
-    SCALES,
-    Choices,
-    Counts,
-    EmptyRule,
-    Measures,
-    Orientation,
-    PairScore,
-    Summary,
-    measure,
-)
+from services.graph.score import Choices
 
 MAX_MINUTES = 1e9
 """The longest duration of an event, in minutes: some 1,900 years."""
@@ -139,10 +126,6 @@ def encode_graph(graph: ScriptGraph) -> script_graph_pb2.ScriptGraph:
     )
 
 
-def encode_edges(edges: Iterable[Edge]) -> list[script_graph_pb2.EventEdge]:
-    return [script_graph_pb2.EventEdge(source_id=source, target_id=target) for source, target in edges]
-
-
 def decode_dialect(value: pb.GraphDialect.ValueType) -> Dialect | None:
     """Decodes a dialect; ``None`` requests detection."""
     return Dialect(value) if value else None
@@ -174,144 +157,25 @@ def encode_parsed(parsed: Parsed) -> pb.ParseGraphResponse:
     )
 
 
-def encode_report(report: Report) -> pb.GraphReport:
-    """Encodes a report."""
-    return pb.GraphReport(
-        event_count=report.event_count,
-        edge_count=report.edge_count,
-        acyclic=report.acyclic,
-        cycle=report.cycle,
-        cyclic_components=[pb.EventSet(event_ids=events) for events in report.cyclic_components],
-        shortcut_edges=encode_edges(report.shortcut_edges),
-        source_ids=report.sources,
-        sink_ids=report.sinks,
-        unreachable_ids=report.unreachable,
-        isolated_ids=report.isolated,
-        undeclared_ids=report.undeclared,
-        max_degree=report.max_degree,
-        depth=report.depth,
-        timing=None if report.timing is None else _encode_timing(report.timing),
-        canonical=report.canonical,
-    )
-
-
-def _encode_timing(timing: Timing) -> pb.Timing:
-    return pb.Timing(
-        total_minutes=timing.total_minutes,
-        critical_path_minutes=timing.critical_path_minutes,
-        critical_path=timing.critical_path,
-        untimed_ids=timing.untimed,
-    )
-
-
-EMPTY_RULES: Mapping[pb.EmptyRule.ValueType, EmptyRule] = {
-    pb.EMPTY_RULE_UNSPECIFIED: EmptyRule.PERFECT,
-    pb.EMPTY_RULE_PERFECT: EmptyRule.PERFECT,
-    pb.EMPTY_RULE_ZERO: EmptyRule.ZERO,
-    pb.EMPTY_RULE_EXCLUDE: EmptyRule.EXCLUDE,
-}
-"""The rules by their numbers in the contract."""
-
-_ORIENTATIONS: Mapping[pb.Orientation.ValueType, Orientation] = {
-    pb.ORIENTATION_UNSPECIFIED: Orientation.CONVENTIONAL,
-    pb.ORIENTATION_CONVENTIONAL: Orientation.CONVENTIONAL,
-    pb.ORIENTATION_AS_PRINTED: Orientation.AS_PRINTED,
-}
-
-
 def decode_choices(request: pb.ScoreEdgesRequest) -> Choices:
     """The options that affect scores."""
     return Choices(
-        empty_rule=EMPTY_RULES[request.empty_rule],
-        orientation=_ORIENTATIONS[request.orientation],
+        empty_rule=request.empty_rule or pb.EMPTY_RULE_PERFECT,
+        orientation=request.orientation or pb.ORIENTATION_CONVENTIONAL,
         reduce=request.reduce,
         closure=request.closure,
         cluster_tag=request.cluster_tag,
     )
 
 
-def decode_score(message: pb.EdgeScore, field: str, *, closure: bool) -> PairScore:
-    """A score of an earlier request.
+def check_score(message: pb.EdgeScore, field: str, *, closure: bool) -> None:
+    """Checks a score of an earlier request.
 
     Raises:
         ServiceError: INVALID_ARGUMENT where its counts cannot be.
     """
-    return PairScore(
-        id=message.id,
-        counts=_decode_counts(message.counts, f"{field}.counts"),
-        closure=_decode_counts(message.closure_counts, f"{field}.closure_counts") if closure else None,
-        degree=message.degree,
-        depth=message.depth,
-        tags=dict(message.tags),
-        unreduced=message.unreduced,
-    )
-
-
-def _decode_counts(message: pb.EdgeCounts, field: str) -> Counts:
-    if message.shared > min(message.predicted, message.reference):
-        raise invalid(f"{field}.shared", f"is {message.shared}, more than one of the sides has edges")
-    return Counts(message.predicted, message.reference, message.shared)
-
-
-def encode_score(score: PairScore, choices: Choices) -> pb.EdgeScore:
-    return pb.EdgeScore(
-        id=score.id,
-        counts=_encode_counts(score.counts),
-        measures=_encode_measures(measure(score.counts, choices)),
-        exact_match=score.exact_match,
-        closure_counts=None if score.closure is None else _encode_counts(score.closure),
-        degree=score.degree,
-        depth=score.depth,
-        tags=score.tags,
-        unreduced=score.unreduced,
-    )
-
-
-def encode_summary(summary: Summary, choices: Choices) -> pb.ScoreSummary:
-    """Encodes aggregate scores."""
-    return pb.ScoreSummary(
-        pair_count=summary.pairs,
-        exact_match_count=summary.exact_matches,
-        excluded_count=summary.excluded,
-        macro=_encode_means(summary.macro, summary.pairs, choices),
-        micro=_encode_measures(summary.micro),
-        closure_macro=_encode_means(summary.closure_macro, summary.pairs, choices),
-        closure_micro=_encode_measures(summary.closure_micro),
-        unreduced_count=summary.unreduced,
-    )
-
-
-def _encode_means(means: Mapping[str, Mean], pairs: int, choices: Choices) -> pb.EdgeEstimates | None:
-    if not means:
-        return None
-    cluster = choices.cluster_tag or "pair"
-    return pb.EdgeEstimates(
-        **{name: estimate_of(mean, pairs, SCALES[name], cluster) for name, mean in means.items()}
-    )
-
-
-def encode_choices(choices: Choices) -> pb.ScoreEdgesResponse:
-    """A response that has only the options used."""
-    rule = next(number for number, known in EMPTY_RULES.items() if number and known is choices.empty_rule)
-    orientation = next(
-        number for number, known in _ORIENTATIONS.items() if number and known is choices.orientation
-    )
-    return pb.ScoreEdgesResponse(empty_rule=rule, orientation=orientation, reduce=choices.reduce)
-
-
-def _encode_counts(counts: Counts) -> pb.EdgeCounts:
-    return pb.EdgeCounts(predicted=counts.predicted, reference=counts.reference, shared=counts.shared)
-
-
-def _encode_measures(measures: Measures | None) -> pb.EdgeMeasures | None:
-    if measures is None:
-        return None
-    return pb.EdgeMeasures(
-        precision=measures.precision,
-        recall=measures.recall,
-        f1=measures.f1,
-        iou=measures.iou,
-        edge_difference=measures.edge_difference,
-        extra_edges=measures.extra_edges,
-        missing_edges=measures.missing_edges,
-    )
+    counts = {"counts": message.counts} | ({"closure_counts": message.closure_counts} if closure else {})
+    for name, one in counts.items():
+        if one.shared > min(one.predicted, one.reference):
+            problem = f"is {one.shared}, more than one of the sides has edges"
+            raise invalid(f"{field}.{name}.shared", problem)

@@ -13,40 +13,44 @@ from scipy import stats
 from dramaturg.api.alignment.v1 import bias_pb2 as pb
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.service.errors import from_rpc_error
-from services.alignment.bias import JudgedPair, PairBias, Side, Text, measure
+from services.alignment.bias import measure
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
 
-FIRST, SECOND, TIE = Side
+FIRST, SECOND, TIE = pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE
+UNSTATED = pb.PREFERENCE_UNSPECIFIED
 
 
 def no_checkpoint() -> None:
     pass
 
 
-def text(system: str = "a", family: str = "", length: float | None = None) -> Text:
-    return Text(system, family, length)
+def text(system: str = "a", family: str = "", length: float | None = None) -> pb.JudgedText:
+    return pb.JudgedText(system=system, family=family, length=length)
 
 
 def judged(
-    side: Side | None,
-    human: Side | None = None,
-    first: Text | None = None,
-    second: Text | None = None,
+    side: pb.Preference.ValueType,
+    human: pb.Preference.ValueType = UNSTATED,
+    first: pb.JudgedText | None = None,
+    second: pb.JudgedText | None = None,
     pair: str = "",
     group: str = "",
-) -> JudgedPair:
-    return JudgedPair(pair, first or text("a"), second or text("b"), side, human, group)
+) -> pb.JudgedPair:
+    texts = first or text("a"), second or text("b")
+    return pb.JudgedPair(
+        id=pair, first=texts[0], second=texts[1], judged=side, human=human, tags={"group": group}
+    )
 
 
-def bias(pairs: Sequence[JudgedPair], family: str = "") -> PairBias:
-    return measure(pairs, family, 0.95, no_checkpoint)[0]
+def bias(pairs: Sequence[pb.JudgedPair], family: str = "") -> pb.PairBiasGroup:
+    return measure(pairs, family, "group", 0.95, no_checkpoint).groups[0]
 
 
 def test_the_share_of_firsts_and_its_exact_test() -> None:
-    found = bias([judged(FIRST)] * 15 + [judged(SECOND)] * 5 + [judged(TIE)] * 3 + [judged(None)] * 2)
-    assert (found.judgements, found.ties, found.abstained) == (25, 3, 2)
+    found = bias([judged(FIRST)] * 15 + [judged(SECOND)] * 5 + [judged(TIE)] * 3 + [judged(UNSTATED)] * 2)
+    assert (found.judgement_count, found.tie_count, found.abstained_count) == (25, 3, 2)
     assert (found.first_share.value, found.first_share.count, found.first_share.total) == (0.75, 20, 25)
     assert found.first_share_p == pytest.approx(stats.binomtest(15, 20).pvalue)
 
@@ -56,10 +60,14 @@ def test_a_judge_for_whom_place_decides_is_found_out_in_both_orders() -> None:
     for index in range(40):
         texts = text("a"), text("b")
         for first, second in (texts, texts[::-1]):
-            pairs.append(judged(FIRST, None, first, second, str(index)))
+            pairs.append(judged(FIRST, UNSTATED, first, second, str(index)))
     found = bias(pairs)
     assert found.first_share.value == 1.0
-    assert (found.swaps.pairs, found.swaps.first_both, found.swaps.second_both) == (40, 40, 0)
+    assert (found.swaps.pair_count, found.swaps.first_both_count, found.swaps.second_both_count) == (
+        40,
+        40,
+        0,
+    )
     assert found.swaps.consistent_share.value == 0.0
 
 
@@ -76,19 +84,19 @@ def test_a_judge_for_whom_worth_decides_has_no_place() -> None:
     assert found.position.excess.value == 0.0
     assert found.swaps.consistent_share.value == 1.0
     # Each pair says first once and second once: nothing varies, so there is no test.
-    assert found.first_share_p is None
+    assert not found.HasField("first_share_p")
 
 
 def test_ties_and_abstentions_in_one_order() -> None:
     a, b = text("a"), text("b")
     pairs = [
-        *(judged(TIE, None, a, b, "1"), judged(TIE, None, b, a, "1")),
-        *(judged(TIE, None, a, b, "2"), judged(FIRST, None, b, a, "2")),
-        *(judged(None, None, a, b, "3"), judged(FIRST, None, b, a, "3")),
-        judged(FIRST, None, a, b, "4"),
+        *(judged(TIE, UNSTATED, a, b, "1"), judged(TIE, UNSTATED, b, a, "1")),
+        *(judged(TIE, UNSTATED, a, b, "2"), judged(FIRST, UNSTATED, b, a, "2")),
+        *(judged(UNSTATED, UNSTATED, a, b, "3"), judged(FIRST, UNSTATED, b, a, "3")),
+        judged(FIRST, UNSTATED, a, b, "4"),
     ]
     swaps = bias(pairs).swaps
-    assert (swaps.pairs, swaps.tie_once) == (3, 1)
+    assert (swaps.pair_count, swaps.tie_once_count) == (3, 1)
     assert (swaps.consistent_share.value, swaps.consistent_share.count, swaps.consistent_share.total) == (
         0.5,
         2,
@@ -100,7 +108,7 @@ def test_length_beyond_what_people_see_in_it() -> None:
     """People name the longer of two in three pairs of four; the judge always does."""
     long, short = text("a", length=9), text("b", length=5)
     pairs = [judged(FIRST, SECOND if index % 4 == 0 else FIRST, long, short) for index in range(40)]
-    pairs += [judged(SECOND, None, short, long), judged(FIRST, FIRST, short, short), judged(FIRST, FIRST)]
+    pairs += [judged(SECOND, UNSTATED, short, long), judged(FIRST, FIRST, short, short), judged(FIRST, FIRST)]
     length = bias(pairs).length
     assert (length.judge_share.value, length.judge_share.count) == (1.0, 41)
     assert length.human_share.value == 0.75
@@ -120,13 +128,13 @@ def test_the_bounds_of_the_excess_hold_where_nothing_differs_and_count_ids() -> 
     ]
     for pairs in (alone, twice, [*twice, judged(TIE, FIRST, ours, theirs)]):
         own = bias(pairs, "llama").own_family
-        assert own.excess.withheld
+        assert own.excess.interval_withheld
         exact = 1 - 0.025 ** (1 / 40)
-        assert (own.lower_bound, own.upper_bound) == pytest.approx((-exact, exact), rel=0.05)
+        assert (own.excess_lower_bound, own.excess_upper_bound) == pytest.approx((-exact, exact), rel=0.05)
     grouped = [judged(FIRST, FIRST, ours, theirs, group="g")]
-    whole, group = measure(grouped, "llama", 0.95, no_checkpoint)
-    assert whole.own_family.lower_bound is not None
-    assert group.own_family.lower_bound is None
+    whole, group = measure(grouped, "llama", "group", 0.95, no_checkpoint).groups
+    assert whole.own_family.HasField("excess_lower_bound")
+    assert not group.own_family.HasField("excess_lower_bound")
 
 
 def test_the_bounds_of_the_excess_name_either_side() -> None:
@@ -136,9 +144,9 @@ def test_the_bounds_of_the_excess_name_either_side() -> None:
     for pairs, sign in ((kind, 1), (against, -1)):
         own = bias(pairs, "llama").own_family
         assert own.excess.value == sign * 0.5
-        assert own.lower_bound is not None
-        assert own.upper_bound is not None
-        low, high = sorted((sign * own.lower_bound, sign * own.upper_bound))
+        assert own.HasField("excess_lower_bound")
+        assert own.HasField("excess_upper_bound")
+        low, high = sorted((sign * own.excess_lower_bound, sign * own.excess_upper_bound))
         exact = stats.binomtest(30, 60).proportion_ci(0.95)
         assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.06)
         assert low <= exact.low + 0.005
@@ -162,10 +170,9 @@ def test_without_people_there_is_no_excess() -> None:
 
 
 def test_groups_by_name_after_all() -> None:
-    found = measure(
-        [judged(FIRST, group="b"), judged(SECOND, group="a"), judged(TIE)], "", 0.95, no_checkpoint
-    )
-    assert [(one.group, one.judgements) for one in found] == [("", 3), ("a", 1), ("b", 1)]
+    pairs = [judged(FIRST, group="b"), judged(SECOND, group="a"), judged(TIE)]
+    found = measure(pairs, "", "group", 0.95, no_checkpoint).groups
+    assert [(one.group, one.judgement_count) for one in found] == [("", 3), ("a", 1), ("b", 1)]
 
 
 async def test_bias_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:

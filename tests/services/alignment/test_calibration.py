@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dramaturg.api.alignment.v1 import calibration_pb2 as pb
-from services.alignment.calibration import Calibration, Judgements, calibrate, find_threshold
+from services.alignment.calibration import Judgements, calibrate, find_threshold
 from services.alignment.codec.scores import decode_design, decode_judgements
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def request(
     return message
 
 
-def calibrated(items: Sequence[Item], clusters: Sequence[str] = (), **options: Any) -> Calibration:
+def calibrated(items: Sequence[Item], clusters: Sequence[str] = (), **options: Any) -> pb.CalibrationGroup:
     message = request(items, clusters, **options)
     judgements, groups, group = decode_judgements(message, no_checkpoint)
-    return calibrate(judgements, groups, group, decode_design(message, no_checkpoint))[0]
+    return calibrate(judgements, groups, group, decode_design(message, no_checkpoint)).groups[0]
 
 
 items = st.lists(
@@ -57,9 +57,9 @@ items = st.lists(
 def test_figures_agree_with_their_definitions(some: list[Item]) -> None:
     found = calibrated(some)
     used = [(confidence, right) for confidence, right in some if confidence is not None and right is not None]
-    assert found.items == len(some)
+    assert found.item_count == len(some)
     if not used:
-        assert found.expected_error.undefined == "no answered item has a confidence"
+        assert found.expected_calibration_error.undefined == "no answered item has a confidence"
         return
     bins: dict[int, list[tuple[float, bool]]] = {}
     for confidence, right in used:
@@ -69,8 +69,8 @@ def test_figures_agree_with_their_definitions(some: list[Item]) -> None:
         for place, inside in bins.items()
     }
     expected = sum(len(bins[place]) * gap for place, gap in gaps.items()) / len(used)
-    assert found.expected_error.value == pytest.approx(expected, abs=1e-9)
-    assert found.maximum_error.value == pytest.approx(max(gaps.values()), abs=1e-9)
+    assert found.expected_calibration_error.value == pytest.approx(expected, abs=1e-9)
+    assert found.maximum_calibration_error.value == pytest.approx(max(gaps.values()), abs=1e-9)
     assert found.brier_score.value == pytest.approx(np.mean([(one - right) ** 2 for one, right in used]))
     assert [one.accuracy.count for one in found.bins] == [len(bins[place]) for place in sorted(bins)]
     right_ones = [one for one, right in used if right]
@@ -91,12 +91,12 @@ def test_a_calibrated_judge_and_one_that_is_too_sure() -> None:
         right = random.random() < confidence
         honest.append((confidence, right))
         sure.append((min(1.0, confidence + 0.2), right))
-    assert (calibrated(honest).expected_error.value or 0) < 0.03
+    assert calibrated(honest).expected_calibration_error.value < 0.03
     found = calibrated(sure, resample_count=200)
-    assert found.expected_error.value == pytest.approx(0.17, abs=0.03)
+    assert found.expected_calibration_error.value == pytest.approx(0.17, abs=0.03)
     # Resamples of the error are biased like the error itself.
-    assert found.expected_error.lower is None
-    assert found.brier_score.lower is not None
+    assert not found.expected_calibration_error.HasField("lower")
+    assert found.brier_score.HasField("lower")
 
 
 def test_bins_of_equal_count() -> None:
@@ -117,12 +117,11 @@ def confident(random: Random, count: int) -> list[Item]:
 def test_the_threshold_is_the_lowest_that_is_shown_to_reach_the_accuracy(size: int) -> None:
     clusters = [str(index // size) for index in range(4000)] if size > 1 else ()
     threshold = calibrated(confident(Random(4), 4000), clusters, target_accuracy=0.9).threshold
-    assert threshold is not None
     # The answers above c are right in 1/2 + (1 + c) / 4 of the cases, which is 0.9 at 0.6.
-    assert threshold.threshold is not None
+    assert threshold.HasField("threshold")
     assert 0.6 <= threshold.threshold <= 0.85
     assert threshold.held_out_accuracy.value == pytest.approx(0.925, abs=0.025)
-    assert threshold.held_out_accuracy.lower is None
+    assert not threshold.held_out_accuracy.HasField("lower")
     assert threshold.held_out_coverage.value == pytest.approx(1 - threshold.threshold, abs=0.04)
     assert threshold.held_out_accuracy.total == 2000
 
@@ -136,37 +135,35 @@ def test_the_threshold_misses_the_accuracy_as_rarely_as_the_level_says(count: in
         confidence = np.repeat(np.round(generator.random(count // size), 2), size)
         correct = np.repeat(generator.random(count // size), size) < 0.5 + confidence / 2
         judgements = Judgements(confidence, correct.astype(np.float64), np.arange(count) // size)
-        threshold = find_threshold(judgements, 0.85, 0.9, seed, clustered=size > 1).threshold
-        found += threshold is not None
+        threshold = find_threshold(judgements, 0.85, 0.9, seed, clustered=size > 1)
+        found += threshold.HasField("threshold")
         # The confidences are rounded: those from 0.395 on have the accuracy.
-        missed += threshold is not None and threshold < 0.395
+        missed += threshold.HasField("threshold") and threshold.threshold < 0.395
     assert missed / 400 <= 0.1 + 3 * (0.09 / 400) ** 0.5
     assert found > 100
 
 
 def test_a_threshold_that_no_confidence_reaches() -> None:
     threshold = calibrated([(0.9, index % 2 == 0) for index in range(40)], target_accuracy=0.99).threshold
-    assert threshold is not None
-    assert threshold.threshold is None
+    assert not threshold.HasField("threshold")
     assert threshold.undefined == "no confidence is shown to reach an accuracy of 0.99 by 20 answers"
 
 
 def test_too_few_right_answers_show_nothing() -> None:
     """29 right answers exclude an accuracy below .9 at .95; 28 do not."""
     few, enough = (calibrated([(0.9, True)] * count, target_accuracy=0.9).threshold for count in (56, 58))
-    assert few is not None
-    assert enough is not None
-    assert (few.threshold, enough.threshold) == (None, 0.9)
+    assert not few.HasField("threshold")
+    assert enough.threshold == 0.9
 
 
 def test_clusters_go_into_one_half_and_widen_intervals() -> None:
     some: list[Item] = [(0.8, index // 10 % 4 > 0) for index in range(400)]
     clusters = [str(index // 10) for index in range(400)]
     alone, together = calibrated(some), calibrated(some, clusters, target_accuracy=0.5)
-    assert alone.accuracy.lower is not None
-    assert together.accuracy.lower is not None
+    assert alone.accuracy.HasField("lower")
+    assert together.accuracy.HasField("lower")
     assert together.accuracy.lower < alone.accuracy.lower - 0.05
-    assert together.threshold is not None
+    assert together.HasField("threshold")
     assert together.threshold.chosen_accuracy.count == 200
 
 

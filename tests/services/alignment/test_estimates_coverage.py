@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from scipy import special
 
+from dramaturg.api.alignment.v1 import agreement_pb2, bias_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from services.alignment.accuracy.confusion import Outcome
 from services.alignment.accuracy.metrics import policy_figures
-from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
+from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category
 from services.alignment.agreement.measure import measure as measure_agreement
-from services.alignment.bias import JudgedPair, Side, Text
 from services.alignment.bias import measure as measure_bias
 from services.alignment.bootstrap import Resampling
 from services.alignment.calibration import Design, Judgements, calibrate
 from services.alignment.correlation.measure import Levels, Series, correlate
-from services.alignment.estimates import Estimate
 from services.alignment.prediction_powered import Predictions, estimate_means
 from services.alignment.preference import Pairs
 from services.alignment.preference import measure as measure_preferences
@@ -97,10 +97,12 @@ def ratings(
     numbers = annotated([dict(zip("abc", map(float, row), strict=True)) for row in rated], size)
     ordinal, interval = (
         measure_agreement(numbers, distance, grouped=False, resampling=resampling)[0]
-        for distance in (Distance.ORDINAL, Distance.INTERVAL)
+        for distance in (agreement_pb2.LABEL_DISTANCE_ORDINAL, agreement_pb2.LABEL_DISTANCE_INTERVAL)
     )
     names = annotated([dict(zip("abc", ((str(one),) for one in row), strict=True)) for row in rated], size)
-    nominal = measure_agreement(names, Distance.NOMINAL, grouped=False, resampling=resampling)[0]
+    nominal = measure_agreement(
+        names, agreement_pb2.LABEL_DISTANCE_NOMINAL, grouped=False, resampling=resampling
+    )[0]
     return {
         "alpha, nominal": nominal.krippendorff_alpha,
         "alpha, ordinal": ordinal.krippendorff_alpha,
@@ -111,9 +113,9 @@ def ratings(
         "Cohen, of two annotators": nominal.pairs[0].cohen_kappa,
         "linear kappa": interval.pairs[0].linear_kappa,
         "quadratic kappa": interval.pairs[0].quadratic_kappa,
-        "ICC(1,1)": interval.intraclass[0],
-        "ICC(2,1)": interval.intraclass[1],
-        "ICC(3,1)": interval.intraclass[2],
+        "ICC(1,1)": interval.icc_one_way,
+        "ICC(2,1)": interval.icc_agreement,
+        "ICC(3,1)": interval.icc_consistency,
     }
 
 
@@ -134,8 +136,10 @@ def levels_of_summaries(
     levels = Levels(documents, systems, clustered=True, systems=True)
     series = {"m": Series(np.arange(human.size), measure.ravel())}
     (found,) = correlate(human.ravel(), series, resampling, levels).measures
-    names = ("Pearson", "Spearman", "Kendall")
-    return {f"{name}, summaries": one for name, one in zip(names, found.summary_level, strict=True)}
+    return {
+        f"{name.title()}, summaries": getattr(found.summary_level, name)
+        for name in ("pearson", "spearman", "kendall")
+    }
 
 
 def preferences(
@@ -150,8 +154,7 @@ def preferences(
     zeros = np.zeros(items, np.intp)
     pairs = Pairs(["a", "b"], prompt, zeros, zeros + 1, preference, longer, np.full(items, np.nan))
     (rate,) = measure_preferences(pairs, "b", resampling, adjust_position=False).win_rates
-    assert rate.length_controlled is not None
-    return {"win rate": rate.win_rate, "length-controlled": rate.length_controlled.rate}
+    return {"win rate": rate.win_rate, "length-controlled": rate.length_controlled_win_rate}
 
 
 def position(
@@ -167,9 +170,12 @@ def position(
     unknown = np.full(items, np.nan)
     pairs = Pairs(["a", "b", "c"], np.arange(items) // size, first, second, preference, unknown, unknown)
     resampling = replace(resampling, resamples=199 if resampling.resamples else 0)
-    effect = measure_preferences(pairs, "a", resampling, adjust_position=True).ratings.position_effect
-    assert effect is not None
-    return {"position effect": effect}
+    found = measure_preferences(pairs, "a", resampling, adjust_position=True)
+    return {"position effect": found.position_effect}
+
+
+def side(first: bool) -> bias_pb2.Preference.ValueType:
+    return bias_pb2.PREFERENCE_FIRST if first else bias_pb2.PREFERENCE_SECOND
 
 
 def biases(
@@ -180,13 +186,14 @@ def biases(
     taste = np.repeat(generator.normal(size=clusters), size) * (size > 1)
     human = generator.random(items) < special.expit(0.4 + taste)
     judge = np.where(generator.random(items) < 0.6, human, generator.random(items) < 0.8)
-    longer, shorter = Text("a", "", 2.0), Text("b", "", 1.0)
-    side = {True: Side.FIRST, False: Side.SECOND}
+    longer, shorter = bias_pb2.JudgedText(system="a", length=2), bias_pb2.JudgedText(system="b", length=1)
     pairs = [
-        JudgedPair(str(place // size), longer, shorter, side[bool(one)], side[bool(other)], "")
+        bias_pb2.JudgedPair(
+            id=str(place // size), first=longer, second=shorter, judged=side(one), human=side(other)
+        )
         for place, (one, other) in enumerate(zip(judge, human, strict=True))
     ]
-    found = measure_bias(pairs, "", resampling.level, lambda: None)[0].length
+    found = measure_bias(pairs, "", "", resampling.level, lambda: None).groups[0].length
     return {"share of a judge": found.judge_share, "excess over people": found.excess}
 
 
@@ -209,7 +216,7 @@ def means(
     }
     found = estimate_means(systems, "old", resampling.level, None, lambda: None)
     return {
-        "mean of a system": Means(rows, 0, 1, resampling).estimate(0),
+        "mean of a system": Means(rows, 0, 1, resampling).estimate(0).encode(),
         "mean from labels and predictions": found.means[0].prediction_powered,
         "mean from labels alone": found.means[0].labels_alone,
         "difference from labels and predictions": found.differences[0].prediction_powered,
@@ -226,7 +233,7 @@ def confidences(
     correct = (generator.random(items) < special.expit(special.logit(confidence) + bias)).astype(np.float64)
     judgements = Judgements(confidence, correct, np.arange(items) // size)
     design = Design(10, False, None, size > 1, resampling)
-    found = calibrate(judgements, [], np.full(items, -1), design)[0]
+    found = calibrate(judgements, [], np.full(items, -1), design).groups[0]
     return {"Brier": found.brier_score, "AUC": found.discrimination}
 
 
@@ -256,9 +263,8 @@ def coverage(
     drawn = [draw(generator, items, clusters) for _ in range(repetitions)]
     rates = {}
     for name, figure in large.items():
-        found = [one[name] for one in drawn if one[name].lower is not None and one[name].upper is not None]
-        truth = figure.value or 0.0
-        covered = sum((one.lower or 0.0) <= truth <= (one.upper or 0.0) for one in found)
+        found = [one[name] for one in drawn if one[name].HasField("lower") and one[name].HasField("upper")]
+        covered = sum(one.lower <= figure.value <= one.upper for one in found)
         rates[name] = (covered / max(1, len(found)), len(found) / repetitions)
     return rates
 

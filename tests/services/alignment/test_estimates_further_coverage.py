@@ -12,22 +12,21 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
+from dramaturg.api.alignment.v1 import accuracy_pb2, bias_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.results.means import mean_of_sums
 from services.alignment import calibration as calibration
 from services.alignment.accuracy import metrics
-from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.bias import JudgedPair, Side, Text
 from services.alignment.bias import measure as measure_bias
 from services.alignment.bootstrap import Resampling
 from services.alignment.calibration import Judgements, find_threshold
 from services.alignment.comparison import model
 from services.alignment.comparison.compare import PairedValues
-from services.alignment.estimates import Estimate, absent
 from services.alignment.preference import Pairs
 from services.alignment.preference import measure as measure_preferences
 from services.alignment.ranking import Design, Rows, rank
 from tests.dramaturg.results.test_leaderboard import sums
-from tests.services.alignment.test_estimates_coverage import RESAMPLING, Figures, coverage
+from tests.services.alignment.test_estimates_coverage import RESAMPLING, Figures, coverage, side
 
 SYSTEMS = 8
 
@@ -51,15 +50,15 @@ def ranks(
     resamples = 400 if resampling.resamples else 0
     names = [f"s{number}" for number in range(SYSTEMS)]
     design = Design(rows, names, ["one"], {}, baseline="s7")
-    (found,) = rank(design, replace(resampling, resamples=resamples))
+    (found,) = rank(design, replace(resampling, resamples=resamples)).groups
     by_name = {one.system: one for one in found.methods[0].systems}
     return {
         **{
-            f"rank {name}": Estimate(one.rank, items, one.rank_lower, one.rank_upper)
+            f"rank {name}": Estimate(value=one.rank, count=items, lower=one.rank_lower, upper=one.rank_upper)
             for name, one in by_name.items()
         },
         "mean of a ranked system": by_name["s3"].mean,
-        "difference to the first": by_name["s3"].difference or absent("it is the first"),
+        "difference to the first": by_name["s3"].difference,
     }
 
 
@@ -73,7 +72,7 @@ def bins(
     correct = (generator.random(items) < special.expit(odds)).astype(np.float64)
     judgements = Judgements(confidence, correct, np.arange(items) // size)
     design = calibration.Design(2, False, None, size > 1, resampling)
-    found = calibration.calibrate(judgements, [], np.full(items, -1), design)[0]
+    found = calibration.calibrate(judgements, [], np.full(items, -1), design).groups[0]
     return {
         "accuracy of the lower bin": found.bins[0].accuracy,
         "accuracy of the upper bin": found.bins[-1].accuracy,
@@ -94,8 +93,8 @@ def ratings(
     unknown = np.full(items, np.nan)
     pairs = Pairs(["a", "b", "c"], np.arange(items) // size, first, second, preference, unknown, unknown)
     resampling = replace(resampling, resamples=199 if resampling.resamples else 0)
-    found = dict(measure_preferences(pairs, "a", resampling, adjust_position=False).ratings.systems)
-    return {f"Elo of {name}": found[name] for name in "bc"}
+    found = measure_preferences(pairs, "a", resampling, adjust_position=False).ratings
+    return {f"Elo of {one.system}": one.elo for one in found if one.system != "a"}
 
 
 def differences(
@@ -124,14 +123,14 @@ def differences(
             margin=0.05,
             power=0.8,
             permutations=9,
-            policy=AbstentionPolicy.EXCLUDED,
+            policy=accuracy_pb2.ABSTENTION_POLICY_EXCLUDED,
             every_group=False,
             resampling=resampling,
         )
         sizes = np.full(clusters, float(size))
         pairs = PairedValues(old, new, design, np.arange(items) // size, sizes, float(size))
-        found[f"difference of {name}"] = pairs.difference(0.95)
-        found[f"mean of {name}"] = pairs.mean(old, 0.95)
+        found[f"difference of {name}"] = pairs.difference(0.95).encode()
+        found[f"mean of {name}"] = pairs.mean(old, 0.95).encode()
     return found
 
 
@@ -141,10 +140,11 @@ def pair_judges(
     """A judge that prefers the first text, over pairs in both orders."""
     size = items // clusters
     taste = shared(generator, clusters, size)
-    side = {True: Side.FIRST, False: Side.SECOND}
-    text = Text("a", "", None)
+    text = bias_pb2.JudgedText(system="a")
     pairs = [
-        JudgedPair(str(place // size), text, text, side[bool(one)], side[bool(other)], "")
+        bias_pb2.JudgedPair(
+            id=str(place // size), first=text, second=text, judged=side(one), human=side(other)
+        )
         for place, (one, other) in enumerate(
             zip(
                 generator.random(items) < special.expit(0.5 + taste),
@@ -158,9 +158,9 @@ def pair_judges(
         better = generator.random() < 0.5
         for order in (True, False):
             said = (better == order) if generator.random() < 0.7 else True
-            orders.append(JudgedPair(str(place), text, text, side[said], None, ""))
-    first = measure_bias(pairs, "", resampling.level, lambda: None)[0]
-    second = measure_bias(orders, "", resampling.level, lambda: None)[0]
+            orders.append(bias_pb2.JudgedPair(id=str(place), first=text, second=text, judged=side(said)))
+    first = measure_bias(pairs, "", "", resampling.level, lambda: None).groups[0]
+    second = measure_bias(orders, "", "", resampling.level, lambda: None).groups[0]
     return {
         "share of the first text": first.first_share,
         "people's share of the first text": first.position.human_share,
@@ -183,7 +183,7 @@ def results(
     found = {}
     for name, (values, lowest, highest) in ends.items():
         mean = mean_of_sums(sums(values.reshape(clusters, size).tolist()), lowest, highest)
-        found[name] = Estimate(mean.value, items, mean.lower, mean.upper)
+        found[name] = Estimate(value=mean.value, count=items, lower=mean.lower, upper=mean.upper)
     return found
 
 
@@ -211,7 +211,7 @@ def answers(
             )
             for one, two, silent, by, group in rows
         )
-        tags, policy = ["criterion", "task"], AbstentionPolicy.EXCLUDED
+        tags, policy = ["criterion", "task"], accuracy_pb2.ABSTENTION_POLICY_EXCLUDED
         clustered = "task" if size > 1 else ""
         design = metrics.Design(counted, tags, [], [], policy, "criterion", resampling, clustered)
         (one,) = metrics.measure(design)
@@ -263,11 +263,11 @@ def threshold_coverage(items: int, clusters: int, repetitions: int) -> dict[str,
         judgements = Judgements(confidence, correct, np.arange(items) // size)
         seed = int(generator.integers(1 << 30))
         found = find_threshold(judgements, 0.6, 0.95, seed, clustered=size > 1)
-        if found.threshold is None:
+        if not found.HasField("threshold"):
             continue
         kept = round(found.threshold * 100)
         one = found.held_out_coverage
-        if one.lower is not None and one.upper is not None:
+        if one.HasField("lower") and one.HasField("upper"):
             covered.append(one.lower <= counts[kept] / counts[0] <= one.upper)
     return {"held-out coverage": (float(np.mean(covered or [False])), len(covered) / repetitions)}
 

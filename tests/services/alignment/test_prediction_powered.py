@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dramaturg.api.alignment.v1 import prediction_powered_pb2 as pb
-from services.alignment.prediction_powered import PredictionPoweredMean, Predictions, estimate_means
+from services.alignment.prediction_powered import Predictions, estimate_means
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -24,7 +24,7 @@ def mean_of(
     unlabelled: list[float],
     weight: float | None = None,
     cluster: int = 1,
-) -> PredictionPoweredMean:
+) -> pb.PredictionPoweredMean:
     predicted = np.array([*labelled, *unlabelled])
     known = np.array([*labels, *[np.nan] * len(unlabelled)])
     values = Predictions(predicted, known, np.arange(predicted.size) // cluster)
@@ -48,16 +48,17 @@ def test_intervals_are_those_of_the_reference_implementation(
     assert found.standard_error == pytest.approx(half / 1.959964 * np.sqrt(40 / 39), rel=5e-3)
     labels, labelled, unlabelled = ([2 * one for one in some] for some in (LABELS, LABELLED, UNLABELLED))
     scaled = mean_of(labels, labelled, unlabelled, weight).prediction_powered
-    assert scaled.upper is not None
-    reach = stats.t.ppf(0.975, 39) * (scaled.standard_error or 0)
-    assert scaled.upper - (scaled.value or 0) == pytest.approx(reach)
+    assert scaled.HasField("upper")
+    reach = stats.t.ppf(0.975, 39) * scaled.standard_error
+    assert scaled.upper - scaled.value == pytest.approx(reach)
     # A share has Wilson's interval for the number of labels that its variance is that of.
     assert found.interval_method == "prediction-powered, wilson"
-    worth = (found.value or 0) * (1 - (found.value or 0)) / (found.standard_error or 1) ** 2
+    worth = found.value * (1 - found.value) / found.standard_error**2
     z = stats.t.ppf(0.975, 39)
+    assert found.HasField("lower")
+    assert found.HasField("upper")
     for end in (found.lower, found.upper):
-        assert end is not None
-        assert abs((found.value or 0) - end) == pytest.approx(z * np.sqrt(end * (1 - end) / worth))
+        assert abs(found.value - end) == pytest.approx(z * np.sqrt(end * (1 - end) / worth))
 
 
 def test_labels_count_inversely_to_their_probabilities_as_in_the_reference_implementation() -> None:
@@ -97,7 +98,7 @@ def test_strata_have_their_shares_and_variances() -> None:
     found = estimate_means({"m": values}, "", 0.95, 0.7, lambda: None).means[0].prediction_powered
     assert found.value == pytest.approx(value)
     # The two parts of the variance share the predictions of the labelled items, a tenth of all.
-    assert (found.standard_error or 0) ** 2 == pytest.approx(within + between, rel=0.05)
+    assert found.standard_error**2 == pytest.approx(within + between, rel=0.05)
 
 
 def test_without_two_labels_in_a_stratum_the_probabilities_correct_alone() -> None:
@@ -129,8 +130,8 @@ def test_a_share_and_its_interval_lie_between_0_and_1(
     labels, predicted = ([float(pair[place]) for pair in labelled] for place in (0, 1))
     found = mean_of(labels, predicted, [float(one) for one in unlabelled], 1.0)
     for one in (found.prediction_powered, found.labels_alone):
-        assert one.value is not None
-        if one.lower is not None and one.upper is not None:
+        assert one.HasField("value")
+        if one.HasField("lower") and one.HasField("upper"):
             assert 0 <= one.lower <= one.value <= one.upper <= 1
 
 
@@ -148,7 +149,7 @@ def test_good_predictions_are_worth_many_labels() -> None:
     labels = (generator.random(100) < 0.6).astype(float)
     wrong = generator.random(100) < 0.05
     found = mean_of(labels.tolist(), np.where(wrong, 1 - labels, labels).tolist(), UNLABELLED * 20)
-    assert (found.effective_labels or 0) > 300
+    assert found.effective_labels > 300
 
 
 @pytest.mark.slow
@@ -162,8 +163,8 @@ def test_intervals_of_shares_near_an_end_cover(labels: int, share: float) -> Non
         predicted = np.where(missed, 1 - truth, truth)
         one = mean_of(truth[:labels].tolist(), predicted[:labels].tolist(), predicted[labels:].tolist())
         found = one.prediction_powered
-        assert found.lower is not None
-        assert found.upper is not None
+        assert found.HasField("lower")
+        assert found.HasField("upper")
         covered += found.lower <= share <= found.upper
     assert covered / rounds >= 0.92
 
@@ -182,8 +183,8 @@ def test_intervals_of_shares_of_few_unequal_clusters_cover(share: float) -> None
         labels = np.where(cluster < 20, truth, np.nan)
         values = Predictions(np.where(missed, 1 - truth, truth), labels, cluster)
         found = estimate_means({"m": values}, "", 0.95, None, lambda: None).means[0].prediction_powered
-        assert found.lower is not None
-        assert found.upper is not None
+        assert found.HasField("lower")
+        assert found.HasField("upper")
         covered += found.lower <= share <= found.upper
     assert covered / rounds >= 0.88
 
@@ -202,9 +203,9 @@ def test_intervals_cover_at_their_rate(size: int) -> None:
         predicted = np.where(missed, 1 - truth, truth)
         found = mean_of(truth[:100].tolist(), predicted[:100].tolist(), predicted[100:].tolist(), None, size)
         powered, alone = found.prediction_powered, found.labels_alone
-        covered["powered"] += (powered.lower or 0) <= 0.6 <= (powered.upper or 0)
-        covered["alone"] += (alone.lower or 0) <= 0.6 <= (alone.upper or 0)
-        covered["predictions"] += abs((found.predictions_alone.value or 0) - 0.6) < 0.04
+        covered["powered"] += powered.lower <= 0.6 <= powered.upper
+        covered["alone"] += alone.lower <= 0.6 <= alone.upper
+        covered["predictions"] += abs(found.predictions_alone.value - 0.6) < 0.04
     assert 0.93 <= covered["powered"] / rounds <= 0.97
     assert 0.93 <= covered["alone"] / rounds <= 0.97
     assert covered["predictions"] / rounds < 0.2

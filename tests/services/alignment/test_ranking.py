@@ -19,7 +19,7 @@ from dramaturg.service.errors import ServiceError
 from services.alignment import ranking as ranking
 from services.alignment.bootstrap import Resampling
 from services.alignment.codec.systems import decode_ranking
-from services.alignment.ranking import Ranking, rank
+from services.alignment.ranking import rank
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -42,9 +42,10 @@ def request(
 
 def ranked(
     rows: Sequence[Row], tags: Sequence[str] = (), macro: str = "", resamples: int = 0
-) -> list[Ranking]:
+) -> Sequence[pb.RankGroup]:
     message = request(rows, tags, macro, resamples)
-    return rank(decode_ranking(message, no_checkpoint), Resampling(resamples, 4, 0.95, no_checkpoint))
+    design = decode_ranking(message, no_checkpoint)
+    return rank(design, Resampling(resamples, 4, 0.95, no_checkpoint)).groups
 
 
 def table(means: Mapping[str, Sequence[float]], method: str = "m") -> list[Row]:
@@ -95,13 +96,13 @@ def test_a_clear_ranking_is_stable_and_a_close_one_is_not() -> None:
     steady, shaky = (ranked(table(means), resamples=400)[0].methods[0] for means in (clear, close))
     assert [one.system for one in steady.systems] == list("dcba")
     assert steady.stability.value == pytest.approx(1.0)
-    assert shaky.stability.value is not None
+    assert shaky.stability.HasField("value")
     assert shaky.stability.value < 0.8
     first = shaky.systems[0]
     assert first.rank_lower == 1
-    assert first.rank_upper is not None
+    assert first.HasField("rank_upper")
     assert first.rank_upper > 1
-    assert sum(one.first_share or 0 for one in shaky.systems) == pytest.approx(1.0)
+    assert sum(one.first_share for one in shaky.systems) == pytest.approx(1.0)
     assert [(one.rank_lower, one.rank_upper) for one in steady.systems] == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
@@ -124,7 +125,7 @@ def test_values_of_the_macro_tag_weigh_the_same() -> None:
     by_system = {one.system: one for one in found.methods[0].systems}
     assert by_system["a"].mean.value == pytest.approx(0.5)
     assert by_system["b"].rank == 1
-    assert by_system["c"].rank is None
+    assert not by_system["c"].HasField("rank")
     assert by_system["c"].mean.undefined == "it has no score for a part of the items"
 
 

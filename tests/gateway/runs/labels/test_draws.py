@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
+from dramaturg.api.alignment.v1 import prediction_powered_pb2
 from dramaturg.api.evaluation.v1.label_service_pb2 import (
     LABEL_DRAW_ACTIVE,
     LABEL_DRAW_STRATIFIED,
@@ -16,7 +17,7 @@ from dramaturg.api.evaluation.v1.label_service_pb2 import (
 )
 from dramaturg.service.errors import ServiceError
 from gateway.runs.labels.draws import UNIFORM_SHARE, Array, Judged, choose, strata
-from services.alignment.prediction_powered import PredictionPoweredMean, Predictions, estimate_means
+from services.alignment.prediction_powered import Predictions, estimate_means
 
 DRAWS = [LABEL_DRAW_UNIFORM, LABEL_DRAW_STRATIFIED, LABEL_DRAW_ACTIVE]
 NAMES = ["uniform", "stratified", "active"]
@@ -58,7 +59,7 @@ def mean_of(scenario: Scenario) -> float:
 
 def estimated(
     truth: Array, judged: Judged, draw: LabelDraw.ValueType, drawn: Mapping[int, float]
-) -> PredictionPoweredMean:
+) -> prediction_powered_pb2.PredictionPoweredMean:
     labels, probability = np.full(truth.size, np.nan), np.full(truth.size, np.nan)
     places = np.fromiter(drawn, int)
     labels[places], probability[places] = truth[places], np.fromiter(drawn.values(), float)
@@ -86,9 +87,9 @@ def test_intervals_cover_by_every_draw_and_are_as_wide_as_the_table_says(scenari
             truth, judged = scenario(random)
             mean = estimated(truth, judged, draw, choose(judged, draw, 60, seed))
             interval = mean.prediction_powered
-            assert interval.lower is not None
-            assert interval.upper is not None
-            assert mean.effective_labels is not None
+            assert interval.HasField("lower")
+            assert interval.HasField("upper")
+            assert mean.HasField("effective_labels")
             covered += interval.lower <= mean_of(scenario) <= interval.upper
             width += (interval.upper - interval.lower) / ROUNDS
             effective += mean.effective_labels / ROUNDS

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions, Outcome
-from services.alignment.accuracy.metrics import MAX_CELLS, PolicyFigures, policy_figures
+from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from services.alignment.accuracy.confusion import POLICIES, Confusions, Outcome
+from services.alignment.accuracy.metrics import MAX_CELLS, policy_figures
 from services.alignment.bootstrap import Resampling
 
-EXCLUDED, WRONG, WORST = AbstentionPolicy
+EXCLUDED, WRONG, WORST = POLICIES
 Pairs = Sequence[tuple[str, str]]
 """Right and predicted labels; an empty one is an abstention."""
 
@@ -28,17 +30,17 @@ def no_checkpoint() -> None:
 
 def figures(
     pairs: Pairs,
-    policy: AbstentionPolicy = EXCLUDED,
+    policy: pb.AbstentionPolicy.ValueType = EXCLUDED,
     clusters: Sequence[str] | None = None,
     resamples: int = 0,
-) -> PolicyFigures:
+) -> pb.PolicyFigures:
     names = [""] * len(pairs) if clusters is None else clusters
     outcomes = Counter(
         Outcome(gold, predicted, "", cluster) for (gold, predicted), cluster in zip(pairs, names, strict=True)
     )
     resampling = Resampling(resamples, 3, 0.95, no_checkpoint)
     found = policy_figures(outcomes, clustered=clusters is not None, resampling=resampling)
-    return next(one for one in found if one.policy is policy)
+    return next(one for one in found if one.policy == policy)
 
 
 def share(hits: int, count: int) -> float | None:
@@ -98,26 +100,26 @@ answered = st.lists(st.tuples(label, label), max_size=12)
 partly = st.lists(st.tuples(st.sampled_from("12"), st.sampled_from(["1", "2", ""])), min_size=1, max_size=7)
 
 
-def same(found: float | None, expected: float | None) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return math.isclose(found, expected, abs_tol=1e-9)
+def same(found: Estimate, expected: float | None) -> bool:
+    if expected is None or not found.HasField("value"):
+        return expected is None and not found.HasField("value")
+    return math.isclose(found.value, expected, abs_tol=1e-9)
 
 
-@given(answered, st.sampled_from(AbstentionPolicy))
+@given(answered, st.sampled_from(POLICIES))
 def test_answered_items_have_the_textbooks_figures_under_every_policy(
-    pairs: Pairs, policy: AbstentionPolicy
+    pairs: Pairs, policy: pb.AbstentionPolicy.ValueType
 ) -> None:
     found, plain = figures(pairs, policy), Plain(pairs)
     for name in NAMES:
         estimate = getattr(found, name)
-        assert same(estimate.value, getattr(plain, name)()), name
-        assert (estimate.value is None) == bool(estimate.undefined)
+        assert same(estimate, getattr(plain, name)()), name
+        assert estimate.HasField("value") != bool(estimate.undefined)
     for one in found.labels:
         hits, predicted, gold = plain.counts(one.label)
-        assert same(one.precision.value, share(hits, predicted))
-        assert same(one.recall.value, share(hits, gold))
-        assert same(one.f1.value, share(2 * hits, predicted + gold))
+        assert same(one.precision, share(hits, predicted))
+        assert same(one.recall, share(hits, gold))
+        assert same(one.f1, share(2 * hits, predicted + gold))
 
 
 @given(partly)
@@ -125,7 +127,7 @@ def test_an_abstention_that_is_left_out_is_not_there(pairs: Pairs) -> None:
     found, plain = figures(pairs), Plain([pair for pair in pairs if pair[1]])
     for name in NAMES:
         if name != "mean_squared_error":  # two labels that are numbers stay so without one of them
-            assert same(getattr(found, name).value, getattr(plain, name)()), name
+            assert same(getattr(found, name), getattr(plain, name)()), name
     assert found.accuracy.total == len(pairs)
     assert found.accuracy.count == len(plain.pairs)
 
@@ -133,9 +135,9 @@ def test_an_abstention_that_is_left_out_is_not_there(pairs: Pairs) -> None:
 @given(partly)
 def test_a_wrong_abstention_is_a_label_of_its_own(pairs: Pairs) -> None:
     found, plain = figures(pairs, WRONG), Plain([(gold, predicted or "none") for gold, predicted in pairs])
-    assert same(found.accuracy.value, plain.accuracy())
-    assert same(found.balanced_accuracy.value, plain.balanced_accuracy())
-    assert same(found.cohen_kappa.value, plain.cohen_kappa())
+    assert same(found.accuracy, plain.accuracy())
+    assert same(found.balanced_accuracy, plain.balanced_accuracy())
+    assert same(found.cohen_kappa, plain.cohen_kappa())
 
 
 @given(partly)
@@ -154,13 +156,13 @@ def test_the_worst_case_is_the_worst_of_all_answers_there_could_have_been(pairs:
     worst: Mapping[str, Callable[..., float]] = dict.fromkeys(NAMES, min) | {"mean_squared_error": max}
     for name in ("accuracy", "balanced_accuracy", "macro_f1", "mean_squared_error", "cohen_kappa"):
         defined = [value for one in filled if (value := getattr(one, name)()) is not None]
-        assert same(getattr(found, name).value, worst[name](defined)), name
+        assert same(getattr(found, name), worst[name](defined)), name
 
 
 def test_policies_of_a_worked_example() -> None:
     """Of six good ones four are found, one missed, one not judged; of four bad ones two, one, one."""
     pairs = [("P", "P")] * 4 + [("P", "F"), ("P", "")] + [("F", "F")] * 2 + [("F", "P"), ("F", "")]
-    excluded, wrong, worst = (figures(pairs, policy) for policy in AbstentionPolicy)
+    excluded, wrong, worst = (figures(pairs, policy) for policy in POLICIES)
     assert [one.accuracy.value for one in (excluded, wrong, worst)] == [6 / 8, 6 / 10, 6 / 10]
     assert [one.mean_squared_error.value for one in (excluded, wrong, worst)] == [0.25, 0.4, 0.4]
     failing = [one.labels[0] for one in (excluded, wrong, worst)]

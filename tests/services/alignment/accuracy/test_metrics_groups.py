@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
 from dramaturg.service.errors import ServiceError
 from services.alignment.accuracy import metrics as accuracy
-from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.metrics import Design, Group, Item, Subset, measure
+from services.alignment.accuracy.confusion import POLICIES
+from services.alignment.accuracy.metrics import Design, Item, Subset, measure
 from services.alignment.bootstrap import Resampling
 
 REASON = "ABSTAIN_REASON_UNPARSABLE"
@@ -31,9 +32,9 @@ def measured(
     items: Sequence[Item],
     groupings: Sequence[Sequence[str]] = (),
     subsets: Sequence[Subset] = (),
-    policy: AbstentionPolicy = AbstentionPolicy.EXCLUDED,
+    policy: pb.AbstentionPolicy.ValueType = pb.ABSTENTION_POLICY_EXCLUDED,
     macro_tag: str = "",
-) -> list[Group]:
+) -> list[pb.AccuracyGroup]:
     resampling = Resampling(0, 1, 0.95, no_checkpoint)
     return measure(Design(Counter(items), TAGS, groupings, subsets, policy, macro_tag, resampling))
 
@@ -53,38 +54,38 @@ PLANTED = [
 
 def test_groups_by_format_with_binary_and_all() -> None:
     groups = measured(PLANTED, groupings=[["format"]], subsets=[BINARY], macro_tag="level")
-    assert [(group.tags, group.subset) for group in groups] == [
+    assert [(dict(group.tags), group.subset) for group in groups] == [
         ({"format": "machine"}, "all"),
         ({"format": "machine"}, "binary"),
         ({"format": "manual"}, "all"),
         ({"format": "manual"}, "binary"),
     ]
     whole, binary = groups[2], groups[3]
-    assert (whole.counts.items, whole.counts.answered, whole.counts.correct) == (12, 11, 6)
+    assert (whole.item_count, whole.answered_count, whole.correct_count) == (12, 11, 6)
     assert whole.accuracy.value == whole.accuracy_when_answered.value == pytest.approx(6 / 11)
     assert whole.accuracy_abstentions_wrong.value == pytest.approx(6 / 12)
-    assert (binary.counts.items, binary.counts.answered, binary.counts.correct) == (9, 8, 5)
+    assert (binary.item_count, binary.answered_count, binary.correct_count) == (9, 8, 5)
     assert binary.accuracy.value == pytest.approx(5 / 8)
     assert binary.accuracy.interval_method == "wilson"
     # easy 3/4, medium 2/2 of those answered, hard 0/2, either 1/3
-    assert whole.macro_accuracy is not None
+    assert whole.HasField("macro_accuracy")
     assert whole.macro_accuracy.value == pytest.approx((3 / 4 + 1 + 0 + 1 / 3) / 4)
     assert whole.macro_accuracy.count == 11
-    assert whole.counts.abstentions == {REASON: 1}
+    assert dict(whole.abstentions) == {REASON: 1}
 
 
 def test_the_policy_is_of_the_main_figure_and_the_macro_one() -> None:
-    (group,) = measured(PLANTED[:12], policy=AbstentionPolicy.WRONG, macro_tag="level")
+    (group,) = measured(PLANTED[:12], policy=pb.ABSTENTION_POLICY_WRONG, macro_tag="level")
     assert group.accuracy.value == pytest.approx(6 / 12)
     assert group.accuracy_when_answered.value == pytest.approx(6 / 11)
-    assert group.macro_accuracy is not None
+    assert group.HasField("macro_accuracy")
     assert group.macro_accuracy.value == pytest.approx((3 / 4 + 2 / 3 + 0 + 1 / 3) / 4)
 
 
 def test_baseline_and_confusion() -> None:
     (group,) = measured(PLANTED[:12])
-    assert group.counts.majority_baseline().value == pytest.approx(6 / 12)
-    assert group.counts.confusion == {
+    assert group.majority_baseline.value == pytest.approx(6 / 12)
+    assert {(one.gold, one.predicted): one.count for one in group.confusion} == {
         ("1", "1"): 3,
         ("1", ""): 1,
         ("1", "2"): 2,
@@ -98,7 +99,7 @@ def test_baseline_and_confusion() -> None:
 def test_several_groupings_and_missing_tags() -> None:
     items = [item("1", "1", "manual", ""), item("1", "2", "", "easy")]
     groups = measured(items, groupings=[[], ["level", "format"]])
-    assert [group.tags for group in groups] == [
+    assert [dict(group.tags) for group in groups] == [
         {},
         {"level": "", "format": "manual"},
         {"level": "easy", "format": ""},
@@ -112,16 +113,16 @@ def test_what_is_not_defined_says_why() -> None:
     assert group.accuracy_abstentions_wrong.value == 0.0
     assert group.accuracy_abstentions_wrong.count == 1
     (group,) = measured(abstained, macro_tag="level")
-    assert group.macro_accuracy is not None
+    assert group.HasField("macro_accuracy")
     assert group.macro_accuracy.undefined == "every item whose level is 'easy' was abstained from"
     _, empty = measured(abstained, subsets=[Subset("none", "level", ("medium",))], macro_tag="level")
-    assert empty.macro_accuracy is not None
+    assert empty.HasField("macro_accuracy")
     assert {
         empty.accuracy.undefined,
         empty.accuracy_when_answered.undefined,
         empty.accuracy_abstentions_wrong.undefined,
         empty.macro_accuracy.undefined,
-        empty.counts.majority_baseline().undefined,
+        empty.majority_baseline.undefined,
     } == {"there are no items"}
 
 
@@ -136,24 +137,24 @@ labels = st.sampled_from("xy")
 items = st.lists(st.builds(item, labels, st.sampled_from(["x", "y", ""]), labels, labels), min_size=1)
 
 
-@given(items, st.randoms(), st.sampled_from(AbstentionPolicy))
+@given(items, st.randoms(), st.sampled_from(POLICIES))
 def test_order_does_not_matter_and_figures_are_bounded(
-    some: list[Item], random: Random, policy: AbstentionPolicy
+    some: list[Item], random: Random, policy: pb.AbstentionPolicy.ValueType
 ) -> None:
     first = measured(some, [["format"], []], [BINARY], policy, "level")
     shuffled = random.sample(some, len(some))
     assert measured(shuffled, [["format"], []], [BINARY], policy, "level") == first
     for group in first:
         wrong, answered = group.accuracy_abstentions_wrong, group.accuracy_when_answered
-        if answered.value is not None and wrong.value is not None:
+        if answered.HasField("value") and wrong.HasField("value"):
             assert 0 <= wrong.value <= answered.value <= 1
         for estimate in (wrong, answered, group.accuracy):
-            assert (estimate.value is None) == bool(estimate.undefined)
-            if estimate.value is not None:
-                assert estimate.lower is not None
-                assert estimate.upper is not None
+            assert estimate.HasField("value") != bool(estimate.undefined)
+            if estimate.HasField("value"):
+                assert estimate.HasField("lower")
+                assert estimate.HasField("upper")
                 assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1
-    assert sum(group.counts.items for group in first if group.subset == "all") == 2 * len(some)
+    assert sum(group.item_count for group in first if group.subset == "all") == 2 * len(some)
 
 
 def test_squared_errors_end_at_the_largest_difference_of_labels() -> None:
@@ -163,7 +164,7 @@ def test_squared_errors_end_at_the_largest_difference_of_labels() -> None:
         TAGS,
         [],
         [],
-        AbstentionPolicy.EXCLUDED,
+        pb.ABSTENTION_POLICY_EXCLUDED,
         "level",
         Resampling(1, 1, 0.95, no_checkpoint),
     )

@@ -16,17 +16,16 @@ from nltk.metrics.agreement import AnnotationTask  # type: ignore[import-untyped
 from nltk.metrics.distance import masi_distance  # type: ignore[import-untyped]  # no stubs exist
 
 from dramaturg.api.alignment.v1 import agreement_pb2 as pb
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from services.alignment.agreement.annotations import (
     AnnotatedItem,
     Annotations,
     Category,
-    Distance,
     MajorityRule,
     list_majorities,
 )
-from services.alignment.agreement.measure import AgreementGroup, measure
+from services.alignment.agreement.measure import measure
 from services.alignment.bootstrap import Resampling
-from services.alignment.estimates import Estimate
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -42,10 +41,10 @@ def labelled(*labels: str) -> AnnotatedItem:
 
 def agreement(
     items: Sequence[AnnotatedItem],
-    distance: Distance = Distance.NOMINAL,
+    distance: pb.LabelDistance.ValueType = pb.LABEL_DISTANCE_NOMINAL,
     resamples: int = 0,
     rule: MajorityRule | None = None,
-) -> AgreementGroup:
+) -> pb.AgreementGroup:
     resampling = Resampling(resamples, 1, 0.95, no_checkpoint)
     rule = rule or MajorityRule()
     (group,) = measure(Annotations(items), distance, grouped=False, resampling=resampling, rule=rule)
@@ -117,15 +116,15 @@ def items_of(table: Sequence[Sequence[Category | None]]) -> list[AnnotatedItem]:
 
 
 def same(estimate: Estimate, expected: float | None) -> bool:
-    if estimate.value is None or expected is None or math.isnan(expected):
-        return estimate.value is None and (expected is None or math.isnan(expected))
+    if not estimate.HasField("value") or expected is None or math.isnan(expected):
+        return not estimate.HasField("value") and (expected is None or math.isnan(expected))
     return math.isclose(estimate.value, expected, abs_tol=1e-9)
 
 
-LEVELS: Mapping[Distance, Literal["nominal", "ordinal", "interval"]] = {
-    Distance.NOMINAL: "nominal",
-    Distance.ORDINAL: "ordinal",
-    Distance.INTERVAL: "interval",
+LEVELS: Mapping[pb.LabelDistance.ValueType, Literal["nominal", "ordinal", "interval"]] = {
+    pb.LABEL_DISTANCE_NOMINAL: "nominal",
+    pb.LABEL_DISTANCE_ORDINAL: "ordinal",
+    pb.LABEL_DISTANCE_INTERVAL: "interval",
 }
 numbers = st.lists(
     st.lists(st.one_of(st.none(), st.integers(1, 4).map(float)), min_size=6, max_size=6),
@@ -137,7 +136,7 @@ numbers = st.lists(
 @given(numbers, st.sampled_from(list(LEVELS)))
 @settings(max_examples=60)
 def test_alpha_agrees_with_the_library_of_that_name(
-    table: list[list[float | None]], distance: Distance
+    table: list[list[float | None]], distance: pb.LabelDistance.ValueType
 ) -> None:
     data = np.array([[math.nan if value is None else value for value in row] for row in table])
     try:
@@ -179,9 +178,9 @@ def test_alpha_of_sets_agrees_with_nltk(table: list[list[frozenset[str]]]) -> No
         (f"r{place}", str(item), labels) for place, row in enumerate(table) for item, labels in enumerate(row)
     ]
     items = items_of([[tuple(sorted(labels)) for labels in row] for row in table])
-    found = agreement(items, Distance.MASI).krippendorff_alpha
+    found = agreement(items, pb.LABEL_DISTANCE_MASI).krippendorff_alpha
     if len({labels for row in table for labels in row}) == 1:
-        assert found.value is None
+        assert not found.HasField("value")
     else:
         # nltk rounds the three constants of MASI to two digits.
         assert found.value == pytest.approx(AnnotationTask(rows, distance=masi_distance).alpha(), abs=0.02)
@@ -204,6 +203,6 @@ def test_items_of_one_cluster_are_drawn_together() -> None:
         assert one.value == pytest.approx(other.value)
         assert other.upper - other.lower > 1.5 * (one.upper - one.lower)
     one, other = alone.pairs[0].cohen_kappa, together.pairs[0].cohen_kappa
-    assert one.lower is not None
-    assert other.lower is not None
+    assert one.HasField("lower")
+    assert other.HasField("lower")
     assert other.lower < one.lower

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dramaturg.api.alignment.v1 import agreement_pb2 as pb
 from dramaturg.service.errors import ServiceError
 from services.alignment.agreement import measure as measuring
-from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance, Patterns
+from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Patterns
 from services.alignment.agreement.coefficients import (
     MAX_SETS,
     fleiss_kappa,
@@ -21,7 +22,7 @@ from services.alignment.agreement.coefficients import (
     masi_distances,
     observed_agreement,
 )
-from services.alignment.agreement.measure import AgreementGroup, measure
+from services.alignment.agreement.measure import measure
 from services.alignment.bootstrap import Resampling, Statistic
 
 Ratings = Sequence[Mapping[str, Category]]
@@ -35,7 +36,9 @@ def resampling(resamples: int = 0, seed: int = 1) -> Resampling:
     return Resampling(resamples, seed, 0.95, no_checkpoint)
 
 
-def agreement(ratings: Ratings, distance: Distance = Distance.NOMINAL, resamples: int = 0) -> AgreementGroup:
+def agreement(
+    ratings: Ratings, distance: pb.LabelDistance.ValueType = pb.LABEL_DISTANCE_NOMINAL, resamples: int = 0
+) -> pb.AgreementGroup:
     items = [AnnotatedItem(one) for one in ratings]
     (group,) = measure(Annotations(items), distance, grouped=False, resampling=resampling(resamples))
     return group
@@ -116,14 +119,14 @@ def fleiss_of_table(table: Sequence[Sequence[int]]) -> float:
 def test_fleiss_kappa_of_worked_examples(table: Sequence[Sequence[int]], printed: float) -> None:
     group = agreement(from_counts(table))
     assert group.fleiss_kappa.value == pytest.approx(fleiss_of_table(table), abs=1e-12)
-    assert round(group.fleiss_kappa.value or 0.0, 3) == printed
+    assert round(group.fleiss_kappa.value, 3) == printed
     assert group.fleiss_kappa.count == group.item_count == len(table)
 
 
 def test_the_parts_of_the_worked_example() -> None:
     assert sum(map(sum, PATIENTS)) == 180
     assert [sum(row[j] for row in PATIENTS) for j in range(5)] == [26, 26, 30, 55, 43]
-    assert round(agreement(from_counts(PATIENTS)).observed_agreement.value or 0.0, 3) == 0.556
+    assert round(agreement(from_counts(PATIENTS)).observed_agreement.value, 3) == 0.556
 
 
 @pytest.mark.parametrize(
@@ -136,27 +139,29 @@ def test_cohen_kappa_of_worked_examples(
     cells = [("y", "y")] * both_yes + [("y", "n")] * first_yes + [("n", "y")] * second_yes
     cells += [("n", "n")] * both_no
     (pair,) = agreement([{"b": (second,), "a": (first,)} for first, second in cells]).pairs
-    assert (pair.first, pair.second) == ("a", "b")
-    assert round(pair.cohen_kappa.value or 0.0, 4) == printed
+    assert (pair.first_annotator, pair.second_annotator) == ("a", "b")
+    assert round(pair.cohen_kappa.value, 4) == printed
     assert pair.cohen_kappa.count == len(cells)
 
 
 @pytest.mark.parametrize(
     ("ratings", "distance", "printed"),
     [
-        (FOUR_OBSERVERS, Distance.NOMINAL, 0.743),
-        (FOUR_OBSERVERS, Distance.ORDINAL, 0.815),
-        (FOUR_OBSERVERS, Distance.INTERVAL, 0.849),
-        (THREE_CODERS, Distance.NOMINAL, 0.691),
-        (THREE_CODERS, Distance.INTERVAL, 0.811),
+        (FOUR_OBSERVERS, pb.LABEL_DISTANCE_NOMINAL, 0.743),
+        (FOUR_OBSERVERS, pb.LABEL_DISTANCE_ORDINAL, 0.815),
+        (FOUR_OBSERVERS, pb.LABEL_DISTANCE_INTERVAL, 0.849),
+        (THREE_CODERS, pb.LABEL_DISTANCE_NOMINAL, 0.691),
+        (THREE_CODERS, pb.LABEL_DISTANCE_INTERVAL, 0.811),
     ],
 )
-def test_krippendorff_alpha_of_worked_examples(ratings: Ratings, distance: Distance, printed: float) -> None:
-    assert round(agreement(ratings, distance).krippendorff_alpha.value or 0.0, 3) == printed
+def test_krippendorff_alpha_of_worked_examples(
+    ratings: Ratings, distance: pb.LabelDistance.ValueType, printed: float
+) -> None:
+    assert round(agreement(ratings, distance).krippendorff_alpha.value, 3) == printed
 
 
 def test_ac1_of_the_worked_example() -> None:
-    group = agreement(FOUR_OBSERVERS, Distance.INTERVAL)
+    group = agreement(FOUR_OBSERVERS, pb.LABEL_DISTANCE_INTERVAL)
     assert group.gwet_ac1.value == pytest.approx(0.77544, abs=5e-6)
     assert group.observed_agreement.value == pytest.approx(0.8181818, abs=5e-8)
     assert group.gwet_ac1.count == 12
@@ -199,7 +204,7 @@ def ratings_of(category: st.SearchStrategy[Category]) -> st.SearchStrategy[Ratin
     return st.lists(st.dictionaries(st.sampled_from(["p", "q", "r", "s"]), category), min_size=1, max_size=12)
 
 
-def alpha_by_definition(ratings: Ratings, distance: Distance) -> float | None:
+def alpha_by_definition(ratings: Ratings, distance: pb.LabelDistance.ValueType) -> float | None:
     """Coincidences pair by pair, distances as Krippendorff prints them."""
     pairable = [list(one.values()) for one in ratings if len(one) >= 2]
     values = sorted({value for one in pairable for value in one}, key=str)
@@ -210,14 +215,14 @@ def alpha_by_definition(ratings: Ratings, distance: Distance) -> float | None:
         if a == b:
             return 0.0
         if isinstance(a, float) and isinstance(b, float):
-            if distance is Distance.INTERVAL:
+            if distance == pb.LABEL_DISTANCE_INTERVAL:
                 return (a - b) ** 2
             low, high = sorted((a, b))
             between = sum(
                 n for value, n in total.items() if isinstance(value, float) and low <= value <= high
             )
             return (between - (total[a] + total[b]) / 2) ** 2
-        if distance is Distance.NOMINAL:
+        if distance == pb.LABEL_DISTANCE_NOMINAL:
             return 1.0
         first, second = set(a), set(b)  # type: ignore[arg-type]  # sets of labels
         shared = first & second
@@ -233,20 +238,24 @@ def alpha_by_definition(ratings: Ratings, distance: Distance) -> float | None:
     return 1 - observed / (expected / (count * (count - 1)))
 
 
-@given(ratings_of(numbers), st.sampled_from([Distance.ORDINAL, Distance.INTERVAL]))
-def test_alpha_of_numbers_agrees_with_its_definition(ratings: Ratings, distance: Distance) -> None:
+@given(ratings_of(numbers), st.sampled_from([pb.LABEL_DISTANCE_ORDINAL, pb.LABEL_DISTANCE_INTERVAL]))
+def test_alpha_of_numbers_agrees_with_its_definition(
+    ratings: Ratings, distance: pb.LabelDistance.ValueType
+) -> None:
     check_alpha(ratings, distance)
 
 
-@given(ratings_of(sets), st.sampled_from([Distance.NOMINAL, Distance.MASI]))
-def test_alpha_of_sets_agrees_with_its_definition(ratings: Ratings, distance: Distance) -> None:
+@given(ratings_of(sets), st.sampled_from([pb.LABEL_DISTANCE_NOMINAL, pb.LABEL_DISTANCE_MASI]))
+def test_alpha_of_sets_agrees_with_its_definition(
+    ratings: Ratings, distance: pb.LabelDistance.ValueType
+) -> None:
     check_alpha(ratings, distance)
 
 
-def check_alpha(ratings: Ratings, distance: Distance) -> None:
+def check_alpha(ratings: Ratings, distance: pb.LabelDistance.ValueType) -> None:
     expected, found = alpha_by_definition(ratings, distance), agreement(ratings, distance).krippendorff_alpha
     if expected is None:
-        assert found.value is None
+        assert not found.HasField("value")
         assert found.undefined
     else:
         assert found.value == pytest.approx(expected, abs=1e-9)
@@ -260,7 +269,8 @@ def test_ac1_and_observed_agreement_agree_with_their_definitions(ratings: Rating
     scale = {value for one in annotated for value in one}
     group = agreement(ratings)
     if not pairable:
-        assert group.gwet_ac1.value is group.observed_agreement.value is None
+        assert not group.gwet_ac1.HasField("value")
+        assert not group.observed_agreement.HasField("value")
         return
     observed = sum(
         sum(a == b for a, b in combinations(one, 2)) / math.comb(len(one), 2) for one in pairable
@@ -283,12 +293,13 @@ def test_order_and_names_do_not_matter(ratings: Ratings, random: Random) -> None
 
 @given(ratings_of(numbers))
 def test_figures_are_bounded(ratings: Ratings) -> None:
-    group = agreement(ratings, Distance.INTERVAL, resamples=20)
+    group = agreement(ratings, pb.LABEL_DISTANCE_INTERVAL, resamples=20)
     figures = [group.fleiss_kappa, group.krippendorff_alpha, group.gwet_ac1, group.observed_agreement]
     for figure in [*figures, *(pair.cohen_kappa for pair in group.pairs)]:
         for value in (figure.value, figure.lower, figure.upper):
-            assert value is None or (math.isfinite(value) and value <= 1)
-        assert (figure.value is None) == bool(figure.undefined)
+            assert math.isfinite(value)
+            assert value <= 1
+        assert figure.HasField("value") != bool(figure.undefined)
     assert sum(group.majority_labels.values()) == len(ratings)
 
 
@@ -367,7 +378,9 @@ def test_pairs_rest_on_the_items_that_both_judged() -> None:
             {"d": ("x",)},
         ]
     )
-    assert [(pair.first, pair.second, pair.cohen_kappa.count) for pair in group.pairs] == [
+    assert [
+        (pair.first_annotator, pair.second_annotator, pair.cohen_kappa.count) for pair in group.pairs
+    ] == [
         ("a", "b", 2),
         ("a", "c", 2),
         ("b", "c", 1),
@@ -385,12 +398,12 @@ def test_majorities_need_more_than_half() -> None:
             {},
         ]
     )
-    assert group.majority_labels == {"x": 1, "": 3, "p|q": 1, "z": 1}
+    assert dict(group.majority_labels) == {"x": 1, "": 3, "p|q": 1, "z": 1}
 
 
 def test_numbers_are_one_category_however_they_were_written() -> None:
-    group = agreement([{"a": 1.0, "b": 1.0}, {"a": 0.5, "b": 2.0}], Distance.ORDINAL)
-    assert group.majority_labels == {"1": 1, "": 1}
+    group = agreement([{"a": 1.0, "b": 1.0}, {"a": 0.5, "b": 2.0}], pb.LABEL_DISTANCE_ORDINAL)
+    assert dict(group.majority_labels) == {"1": 1, "": 1}
 
 
 def test_groups_come_after_all_items() -> None:
@@ -399,44 +412,47 @@ def test_groups_come_after_all_items() -> None:
         AnnotatedItem({"a": ("x",), "b": ("y",)}, "news"),
         AnnotatedItem({"a": ("y",), "b": ("y",)}, "news"),
     ]
-    groups = measure(Annotations(items), Distance.NOMINAL, grouped=True, resampling=resampling())
+    groups = measure(Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=True, resampling=resampling())
     assert [(group.group, group.item_count) for group in groups] == [("", 3), ("news", 2), ("story", 1)]
     assert [group.observed_agreement.value for group in groups] == [pytest.approx(2 / 3), 0.5, 1.0]
 
 
 def test_items_without_the_tag_are_in_no_group() -> None:
     items = [AnnotatedItem({"a": ("x",), "b": ("x",)}, group) for group in ("", "news", "")]
-    groups = measure(Annotations(items), Distance.NOMINAL, grouped=True, resampling=resampling())
+    groups = measure(Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=True, resampling=resampling())
     assert [(group.group, group.item_count) for group in groups] == [("", 3), ("news", 1)]
 
 
 def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "MAX_GROUPS", 2)
     items = [AnnotatedItem({"a": ("x",), "b": ("x",)}, group) for group in "pqr"]
-    measure(Annotations(items), Distance.NOMINAL, grouped=False, resampling=resampling())
+    measure(Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=False, resampling=resampling())
     with pytest.raises(ServiceError, match="3 groups; at most 2"):
-        measure(Annotations(items), Distance.NOMINAL, grouped=True, resampling=resampling())
+        measure(Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=True, resampling=resampling())
 
 
 def test_intervals_hold_the_figure_and_need_no_seed() -> None:
     ratings = from_counts(PATIENTS)
     items = [AnnotatedItem(one) for one in ratings]
     groups = [
-        measure(Annotations(items), Distance.NOMINAL, grouped=False, resampling=resampling(1000, seed))[0]
+        measure(
+            Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=False, resampling=resampling(1000, seed)
+        )[0]
         for seed in (1, 1, 2)
     ]
     assert groups[0] == groups[1]
     assert groups[0] == groups[2]
     kappa = groups[0].fleiss_kappa
-    assert kappa.lower is not None
-    assert kappa.upper is not None
-    assert kappa.value is not None
+    assert kappa.HasField("lower")
+    assert kappa.HasField("upper")
+    assert kappa.HasField("value")
     assert 0.25 < kappa.lower < kappa.value < kappa.upper < 0.6
 
 
 def test_extreme_numbers_do_not_overflow() -> None:
     group = agreement(
-        [{"a": -1e308, "b": -1e308}, {"a": 1e308, "b": 1e308}, {"a": 0.0, "b": 1.0}], Distance.INTERVAL
+        [{"a": -1e308, "b": -1e308}, {"a": 1e308, "b": 1e308}, {"a": 0.0, "b": 1.0}],
+        pb.LABEL_DISTANCE_INTERVAL,
     )
     assert group.krippendorff_alpha.value == pytest.approx(1.0)
 
@@ -446,17 +462,19 @@ def test_one_cluster_has_no_intervals() -> None:
         {"a": (first,), "b": (second,)} for first, second in zip("PPPPPFFFF", "PPPPFFFPP", strict=True)
     ]
     items = [AnnotatedItem(one, cluster="task") for one in ratings]
-    (group,) = measure(Annotations(items), Distance.NOMINAL, grouped=False, resampling=resampling(200))
+    (group,) = measure(
+        Annotations(items), pb.LABEL_DISTANCE_NOMINAL, grouped=False, resampling=resampling(200)
+    )
     estimates = [group.observed_agreement, group.fleiss_kappa, group.krippendorff_alpha, group.gwet_ac1]
-    assert [one.value is not None for one in estimates] == [True] * 4
-    assert [(one.lower, one.upper, one.interval_method) for one in estimates] == [(None, None, "")] * 4
+    assert [one.HasField("value") for one in estimates] == [True] * 4
+    assert not any(one.HasField("lower") or one.HasField("upper") or one.interval_method for one in estimates)
 
 
 def test_agreement_without_exception_has_no_interval() -> None:
     group = agreement([{"a": (label,), "b": (label,)} for label in "PFPFPFPFPF"], resamples=200)
     assert (group.observed_agreement.value, group.fleiss_kappa.value) == (1.0, 1.0)
-    assert group.observed_agreement.lower is None
-    assert group.fleiss_kappa.lower is None
+    assert not group.observed_agreement.HasField("lower")
+    assert not group.fleiss_kappa.HasField("lower")
 
 
 def test_kappas_paradox_is_explained() -> None:

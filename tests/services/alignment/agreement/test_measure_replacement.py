@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from dramaturg.api.alignment.v1 import agreement_pb2 as pb
-from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
-from services.alignment.agreement.measure import Replacement, may_replace
+from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category
+from services.alignment.agreement.measure import may_replace
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -20,8 +20,11 @@ Labels = Sequence[Mapping[str, Category]]
 
 
 def replaced(
-    labels: Labels, epsilon: float = 0.2, distance: Distance = Distance.NOMINAL, cluster: int = 0
-) -> Replacement:
+    labels: Labels,
+    epsilon: float = 0.2,
+    distance: pb.LabelDistance.ValueType = pb.LABEL_DISTANCE_NOMINAL,
+    cluster: int = 0,
+) -> pb.JudgeReplacement:
     items = [
         AnnotatedItem(one, cluster=str(place // cluster) if cluster else "")
         for place, one in enumerate(labels)
@@ -60,15 +63,15 @@ def test_figures_are_those_of_the_definition() -> None:
                 )
                 judge_wins.append(float(other >= own))
                 holds.append(float(own >= other))
-        assert one.items == one.units == len(judge_wins)
+        assert one.item_count == one.unit_count == len(judge_wins)
         assert (one.judge_advantage, one.annotator_advantage) == pytest.approx(
             (np.mean(judge_wins), np.mean(holds))
         )
         test = stats.ttest_1samp(np.array(holds) - judge_wins, 0.2, alternative="less")
-        assert one.p == pytest.approx(test.pvalue)
+        assert one.p_value == pytest.approx(test.pvalue)
         p_values.append(test.pvalue)
     expected = stats.false_discovery_control(p_values, method="by")
-    assert [one.adjusted_p for one in found.annotators] == pytest.approx(expected)
+    assert [one.adjusted_p_value for one in found.annotators] == pytest.approx(expected)
     assert found.winning_rate == pytest.approx(np.mean(expected <= 0.05))
     assert found.average_advantage == pytest.approx(
         np.mean([one.judge_advantage for one in found.annotators])
@@ -80,13 +83,13 @@ def test_a_good_judge_passes_and_a_bad_one_does_not() -> None:
     assert good.passed
     assert good.winning_rate == 1.0
     assert not bad.passed
-    assert (bad.average_advantage or 1) < (good.average_advantage or 0)
+    assert bad.average_advantage < good.average_advantage
 
 
 def test_numbers_are_compared_by_squared_differences() -> None:
     """The judge is always nearest to the others, and never equal to any."""
     labels: Labels = [{"p0": 1.0, "p1": 3.0, "p2": 5.0, "judge": 3.5} for _ in range(40)]
-    found = {one.annotator: one for one in replaced(labels, distance=Distance.INTERVAL).annotators}
+    found = {one.annotator: one for one in replaced(labels, distance=pb.LABEL_DISTANCE_INTERVAL).annotators}
     assert found["p0"].judge_advantage == 1.0
     assert found["p0"].annotator_advantage == 0.0
     assert found["p1"].judge_advantage == 0.0
@@ -94,7 +97,9 @@ def test_numbers_are_compared_by_squared_differences() -> None:
 
 def test_sets_are_compared_by_their_overlap() -> None:
     labels: Labels = [{"p0": ("x",), "p1": ("a", "b"), "p2": ("a", "b"), "judge": ("a",)} for _ in range(40)]
-    first = next(one for one in replaced(labels, distance=Distance.MASI).annotators if one.annotator == "p0")
+    first = next(
+        one for one in replaced(labels, distance=pb.LABEL_DISTANCE_MASI).annotators if one.annotator == "p0"
+    )
     assert (first.judge_advantage, first.annotator_advantage) == (1.0, 0.0)
 
 
@@ -102,7 +107,7 @@ def test_equal_labels_need_items_too() -> None:
     """(1 - epsilon)^n where nothing differs: .8^30 with three people."""
     same: Labels = [dict.fromkeys(("judge", "p0", "p1", "p2"), (str(place % 2),)) for place in range(30)]
     found = replaced(same)
-    assert found.annotators[0].p == pytest.approx(0.8**30)
+    assert found.annotators[0].p_value == pytest.approx(0.8**30)
     assert found.passed
     # Five clusters are fewer than 30.
     assert "no annotator shares 30 items" in replaced(same, cluster=6).undefined
@@ -119,7 +124,7 @@ def test_equal_labels_need_items_too() -> None:
 def test_what_has_no_answer_says_why(labels: Labels, reason: str) -> None:
     found = replaced(labels)
     assert found.undefined == reason
-    assert found.winning_rate is None
+    assert not found.HasField("winning_rate")
     assert not found.passed
 
 
@@ -129,7 +134,7 @@ def test_a_person_with_few_items_is_not_won() -> None:
         one.pop("p2", None)
     found = replaced(labels)
     last = next(one for one in found.annotators if one.annotator == "p2")
-    assert last.p is None
+    assert not last.HasField("p_value")
     assert found.winning_rate == pytest.approx(2 / 3)
 
 

@@ -17,12 +17,10 @@ from scipy import stats
 
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.api.alignment.v1 import compare_pb2 as pb
-from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
 from services.alignment.codec.systems import decode_runs
 from services.alignment.comparison import paired
 from services.alignment.comparison.compare import compare, gate, together
-from services.alignment.comparison.model import Compared, Gate, PolicyComparison
 from services.alignment.comparison.paired import (
     BETTING,
     GAFFKE,
@@ -73,7 +71,7 @@ def compared(
     items: Sequence[Mapping[str, Value]],
     tags: Sequence[Mapping[str, str]] | None = None,
     **settings: float | str,
-) -> Compared:
+) -> pb.CompareRunsResponse:
     return compare(*decode_runs(request(items, tags, **settings), no_checkpoint))
 
 
@@ -139,7 +137,7 @@ def test_the_interval_of_independent_scores_is_students(scores: list[float]) -> 
     difference, values = one.policies[0].difference, np.array(scores) - 1
     assert difference.value == pytest.approx(values.mean())
     if np.ptp(values) == 0:
-        assert difference.lower is None
+        assert not difference.HasField("lower")
         return
     low, high = stats.t.interval(0.95, len(scores) - 1, values.mean(), stats.sem(values))
     assert (difference.lower, difference.upper) == pytest.approx((low, high))
@@ -150,15 +148,15 @@ def test_verdicts_of_a_worked_example() -> None:
     table: Table = {(True, True): 60, (False, False): 20, (False, True): 15, (True, False): 5}
     (one,) = compared(verdicts(table)).comparisons
     excluded = one.policies[0]
-    assert (excluded.better, excluded.worse, excluded.test) == (15, 5, "mcnemar-exact")
-    assert excluded.p == pytest.approx(2 * sum(math.comb(20, i) for i in range(6)) / 2**20)
+    assert (excluded.better_count, excluded.worse_count, excluded.test) == (15, 5, "mcnemar-exact")
+    assert excluded.p_value == pytest.approx(2 * sum(math.comb(20, i) for i in range(6)) / 2**20)
     assert excluded.difference.value == pytest.approx(0.10)
     up, down = 16 / 102, 6 / 102
     error = math.sqrt((up + down - (up - down) ** 2) / 102)
     assert excluded.difference.lower == pytest.approx(up - down - 1.959964 * error)
     assert excluded.minimum_detectable_effect == pytest.approx((1.959964 + 0.841621) * error)
     assert (excluded.baseline_mean.value, excluded.system_mean.value) == (0.65, 0.75)
-    assert excluded.gate is Gate.GO
+    assert excluded.gate == pb.GATE_GO
 
 
 def test_abstentions_under_three_policies() -> None:
@@ -171,7 +169,7 @@ def test_abstentions_under_three_policies() -> None:
     }
     (one,) = compared(verdicts(table)).comparisons
     excluded, wrong, worst = one.policies
-    assert (one.items, one.baseline_abstained, one.abstained) == (20, 3, 5)
+    assert (one.item_count, one.baseline_abstained_count, one.abstained_count) == (20, 3, 5)
     assert (excluded.difference.count, excluded.difference.total) == (13, 20)
     assert excluded.difference.value == pytest.approx(3 / 13)
     assert wrong.difference.value == pytest.approx((2 + 3 - 4) / 20)
@@ -204,7 +202,7 @@ def test_scores_need_a_scale_for_abstentions() -> None:
     ]
     (one,) = compared(items).comparisons
     assert "names no lowest_score" in one.policies[1].difference.undefined
-    assert one.policies[1].gate is Gate.INCONCLUSIVE
+    assert one.policies[1].gate == pb.GATE_INCONCLUSIVE
     (one,) = compared(items, lowest_score=1.0, highest_score=5.0).comparisons
     assert one.policies[1].difference.value == pytest.approx((-2 + 2 + 0.5) / 3)
 
@@ -212,9 +210,9 @@ def test_scores_need_a_scale_for_abstentions() -> None:
 def test_all_abstained_is_undefined_and_inconclusive() -> None:
     found = compared(verdicts({(None, True): 3, (None, False): 2}))
     excluded = found.comparisons[0].policies[0]
-    assert excluded.p is None
+    assert not excluded.HasField("p_value")
     assert excluded.difference.undefined == "no item was answered by both"
-    assert found.gate is Gate.INCONCLUSIVE
+    assert found.gate == pb.GATE_INCONCLUSIVE
 
 
 def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
@@ -225,15 +223,15 @@ def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
     tags = [{"task": str(index // 5)} for index in range(100)]
     together_ = compared(fivefold, tags, cluster_tag="task").comparisons[0]
     excluded = together_.policies[0]
-    assert together_.clusters == 20
+    assert together_.cluster_count == 20
     assert excluded.test == "permutation-exact"
-    assert excluded.p == pytest.approx(alone.p)
+    assert excluded.p_value == pytest.approx(alone.p_value)
     naive = compared(fivefold).comparisons[0].policies[0]
-    assert naive.p is not None
-    assert excluded.p is not None
-    assert naive.p < excluded.p / 10
-    assert excluded.difference.upper is not None
-    assert excluded.difference.lower is not None
+    assert naive.HasField("p_value")
+    assert excluded.HasField("p_value")
+    assert naive.p_value < excluded.p_value / 10
+    assert excluded.difference.HasField("upper")
+    assert excluded.difference.HasField("lower")
     sums = np.array([0] * 12 + [5] * 6 + [-5] * 2) / 5
     low, high = stats.t.interval(0.95, 19, 0.2, stats.sem(sums))
     assert excluded.difference.value == pytest.approx(0.2)
@@ -242,52 +240,52 @@ def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
 
 def test_runs_that_never_differ_need_enough_items_to_go() -> None:
     few, many = (compared(verdicts({(True, True): count}), margin=0.05).gate for count in (20, 200))
-    assert (few, many) == (Gate.INCONCLUSIVE, Gate.GO)
+    assert (few, many) == (pb.GATE_INCONCLUSIVE, pb.GATE_GO)
     clustered = compared(
         verdicts({(True, True): 200}),
         [{"task": str(index // 2)} for index in range(200)],
         cluster_tag="task",
         margin=0.05,
     )
-    assert clustered.gate is Gate.GO
+    assert clustered.gate == pb.GATE_GO
 
 
 def test_equal_differences_without_a_scale_have_no_interval() -> None:
     found = compared([{"old": 1.0, "new": 2.0}] * 5)
-    assert found.comparisons[0].policies[0].difference.lower is None
-    assert found.gate is Gate.INCONCLUSIVE
-    assert "names neither largest_task_loss nor lowest_score and highest_score" in found.reasons[0]
+    assert not found.comparisons[0].policies[0].difference.HasField("lower")
+    assert found.gate == pb.GATE_INCONCLUSIVE
+    assert "names neither largest_task_loss nor lowest_score and highest_score" in found.gate_reasons[0]
 
 
 @pytest.mark.parametrize(
     ("difference", "gate"),
-    [(-3.0, Gate.NO_GO), (-0.5, Gate.GO), (0.0, Gate.GO), (1.0, Gate.GO)],
+    [(-3.0, pb.GATE_NO_GO), (-0.5, pb.GATE_GO), (0.0, pb.GATE_GO), (1.0, pb.GATE_GO)],
 )
-def test_equal_differences_on_a_scale_are_decided(difference: float, gate: Gate) -> None:
+def test_equal_differences_on_a_scale_are_decided(difference: float, gate: pb.Gate.ValueType) -> None:
     items = [{"old": 5.0, "new": 5.0 + difference}] * 1000
     found = compared(items, margin=1.0, lowest_score=1, highest_score=10)
     estimate = found.comparisons[0].policies[0].difference
-    assert found.gate is gate
-    assert estimate.lower is not None
-    assert estimate.upper is not None
+    assert found.gate == gate
+    assert estimate.HasField("lower")
+    assert estimate.HasField("upper")
     # At most 0.37 % of the population differ, by at most the width of the scale.
     assert difference - 0.05 < estimate.lower < difference < estimate.upper < difference + 0.05
 
 
 def test_few_equal_differences_do_not_exclude_a_loss() -> None:
     found = compared([{"old": 5.0, "new": 5.0}] * 10, margin=1.0, lowest_score=1, highest_score=10)
-    assert found.gate is Gate.INCONCLUSIVE
+    assert found.gate == pb.GATE_INCONCLUSIVE
 
 
 def test_verdicts_that_are_all_lost_in_every_cluster_are_no_go() -> None:
     tags = [{"task": str(index // 2)} for index in range(80)]
     found = compared(verdicts({(True, False): 80}), tags, cluster_tag="task", margin=0.05)
-    assert found.gate is Gate.NO_GO
+    assert found.gate == pb.GATE_NO_GO
 
 
 def test_equal_losses_beyond_the_margin_are_no_go_without_a_scale() -> None:
-    assert compared([{"old": 5.0, "new": 2.0}] * 1000, margin=1.0).gate is Gate.NO_GO
-    assert compared([{"old": 5.0, "new": 4.5}] * 1000, margin=1.0).gate is Gate.INCONCLUSIVE
+    assert compared([{"old": 5.0, "new": 2.0}] * 1000, margin=1.0).gate == pb.GATE_NO_GO
+    assert compared([{"old": 5.0, "new": 4.5}] * 1000, margin=1.0).gate == pb.GATE_INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("lost", "items"), [(0, 12), (1, 40), (5, 40), (30, 200)])
@@ -312,9 +310,9 @@ def seven_verdicts(changed: Mapping[int, tuple[bool, bool]], tasks: int = 50) ->
 def test_one_loss_in_few_clusters_does_not_go() -> None:
     items, tags = seven_verdicts({0: (True, False)})
     found = compared(items, tags, cluster_tag="task", margin=0.02)
-    assert found.gate is Gate.INCONCLUSIVE
-    assert "GO unless whole clusters are lost; GO needs at least 183 clusters" in found.reasons[0]
-    assert compared(items, margin=0.02).gate is Gate.GO
+    assert found.gate == pb.GATE_INCONCLUSIVE
+    assert "GO unless whole clusters are lost; GO needs at least 183 clusters" in found.gate_reasons[0]
+    assert compared(items, margin=0.02).gate == pb.GATE_GO
 
 
 @pytest.mark.parametrize(("margin", "fewest"), [(0.02, 183), (0.05, 72), (0.1, 36)])
@@ -330,11 +328,11 @@ def test_the_fewest_clusters_that_can_go(margin: float, fewest: int) -> None:
 def test_a_stated_largest_loss_gives_power_and_stands_in_the_reason() -> None:
     items, tags = seven_verdicts({0: (True, False), 1: (False, True)})
     whole = compared(items, tags, cluster_tag="task", margin=0.05)
-    assert whole.gate is Gate.INCONCLUSIVE
-    assert "where one cluster may lose 1, the margin 0.05" in whole.reasons[0]
+    assert whole.gate == pb.GATE_INCONCLUSIVE
+    assert "where one cluster may lose 1, the margin 0.05" in whole.gate_reasons[0]
     third = compared(items, tags, cluster_tag="task", margin=0.05, largest_task_loss=0.3)
-    assert third.gate is Gate.GO
-    assert "where one cluster may lose 0.3" in third.reasons[0]
+    assert third.gate == pb.GATE_GO
+    assert "where one cluster may lose 0.3" in third.gate_reasons[0]
 
 
 def test_a_cluster_that_loses_more_than_is_assumed_raises_the_assumption() -> None:
@@ -345,9 +343,9 @@ def test_a_cluster_that_loses_more_than_is_assumed_raises_the_assumption() -> No
 
 def test_a_stated_largest_loss_bounds_scores_without_a_scale() -> None:
     items: list[dict[str, Value]] = [{"old": 5.0, "new": 5.0 + (index % 3 - 1) / 10} for index in range(60)]
-    assert compared(items, margin=0.5).gate is Gate.INCONCLUSIVE
+    assert compared(items, margin=0.5).gate == pb.GATE_INCONCLUSIVE
     found = compared(items, margin=0.5, largest_task_loss=4.0)
-    assert found.gate is Gate.GO
+    assert found.gate == pb.GATE_GO
     assert found.comparisons[0].policies[0].difference.interval_method == "paired-t"
 
 
@@ -356,25 +354,25 @@ def test_a_difference_whose_interval_is_within_the_margin_is_no_no_go() -> None:
     items, tags = seven_verdicts(dict.fromkeys(range(10), (True, False)))
     found = compared(items, tags, cluster_tag="task", margin=0.05)
     part = found.comparisons[0].policies[0]
-    assert part.adjusted_p is not None
-    assert part.adjusted_p < 0.01
-    assert found.gate is Gate.INCONCLUSIVE
-    assert "GO unless whole clusters are lost" in found.reasons[0]
+    assert part.HasField("adjusted_p_value")
+    assert part.adjusted_p_value < 0.01
+    assert found.gate == pb.GATE_INCONCLUSIVE
+    assert "GO unless whole clusters are lost" in found.gate_reasons[0]
 
 
 def test_policies_of_abstention_that_disagree_are_named() -> None:
     """The baseline abstains where it would fail or pass; as failures that is a gain of the system."""
     found = compared(verdicts({(None, True): 100, (True, False): 80, (True, True): 320}), margin=0.05)
-    assert found.gate is Gate.NO_GO
-    assert "by what an abstention counts as: left out no-go, a wrong answer go" in found.reasons[0]
+    assert found.gate == pb.GATE_NO_GO
+    assert "by what an abstention counts as: left out no-go, a wrong answer go" in found.gate_reasons[0]
 
 
 def test_sparse_scores_without_a_scale_have_no_bound() -> None:
     scores: list[dict[str, Value]] = [{"old": 5.0, "new": 4.0 if index < 3 else 5.0} for index in range(63)]
     without = compared(scores, margin=0.5)
-    assert without.gate is Gate.INCONCLUSIVE
-    assert without.comparisons[0].policies[0].lower_bound is None
-    assert compared(scores, margin=0.5, lowest_score=1, highest_score=5).gate is Gate.GO
+    assert without.gate == pb.GATE_INCONCLUSIVE
+    assert not without.comparisons[0].policies[0].HasField("lower_bound")
+    assert compared(scores, margin=0.5, lowest_score=1, highest_score=5).gate == pb.GATE_GO
 
 
 @given(
@@ -416,12 +414,12 @@ def test_the_unseen_cluster_is_as_large_as_any_of_the_request() -> None:
     large: list[dict[str, Value]] = [{"old": value, "new": value} for value in [None] * 8 + [True]]
     tags = [{"task": str(index)} for index in range(100)] + [{"task": "large"}] * 9
     small, whole = (
-        compared(rows, tags[: len(rows)], cluster_tag="task").comparisons[0].policies[0].lower_bound
+        compared(rows, tags[: len(rows)], cluster_tag="task").comparisons[0].policies[0]
         for rows in (items, items + large)
     )
-    assert small is not None
-    assert whole is not None
-    assert whole < 5 * small
+    assert small.HasField("lower_bound")
+    assert whole.HasField("lower_bound")
+    assert whole.lower_bound < 5 * small.lower_bound
 
 
 def test_bounds_for_all_looks_are_below_those_for_one() -> None:
@@ -430,14 +428,14 @@ def test_bounds_for_all_looks_are_below_those_for_one() -> None:
         compared(items, tags, cluster_tag="task", margin=0.05, anytime=anytime).comparisons[0].policies[0]
         for anytime in (False, True)
     )
-    assert once.lower_bound is not None
-    assert always.lower_bound is not None
+    assert once.HasField("lower_bound")
+    assert always.HasField("lower_bound")
     assert always.lower_bound < once.lower_bound
-    assert (always.gate, always.test, always.lower_bound_method) == (Gate.GO, BETTING, BETTING)
+    assert (always.gate, always.test, always.lower_bound_method) == (pb.GATE_GO, BETTING, BETTING)
     assert always.difference.interval_method == BETTING
     assert always.difference.lower == always.lower_bound
     lost = verdicts({(True, False): 30, (True, True): 100})
-    assert compared(lost, margin=0.05, anytime=True).gate is Gate.NO_GO
+    assert compared(lost, margin=0.05, anytime=True).gate == pb.GATE_NO_GO
 
 
 def test_go_of_several_systems_is_corrected_for_their_number() -> None:
@@ -448,11 +446,11 @@ def test_go_of_several_systems_is_corrected_for_their_number() -> None:
     ]
     found = compared(items, margin=0.05)
     parts = {one.system: one.policies[0] for one in found.comparisons}
-    assert (parts["good"].gate, parts["good"].corrected_gate) == (Gate.GO, Gate.GO)
-    assert (parts["near"].gate, parts["near"].corrected_gate) == (Gate.GO, Gate.INCONCLUSIVE)
-    assert parts["s0"].corrected_gate is Gate.NO_GO
+    assert (parts["good"].gate, parts["good"].corrected_gate) == (pb.GATE_GO, pb.GATE_GO)
+    assert (parts["near"].gate, parts["near"].corrected_gate) == (pb.GATE_GO, pb.GATE_INCONCLUSIVE)
+    assert parts["s0"].corrected_gate == pb.GATE_NO_GO
     alone = compared([{"old": one["old"], "new": one["near"]} for one in items], margin=0.05)
-    assert alone.comparisons[0].policies[0].corrected_gate is Gate.GO
+    assert alone.comparisons[0].policies[0].corrected_gate == pb.GATE_GO
 
 
 @pytest.mark.slow
@@ -466,8 +464,8 @@ def test_any_false_go_of_ten_systems_is_rare() -> None:
             for index in range(100)
         ]
         parts = [one.policies[0] for one in compared(items, margin=0.1, permutation_count=1).comparisons]
-        corrected += any(part.corrected_gate is Gate.GO for part in parts)
-        alone += any(part.gate is Gate.GO for part in parts)
+        corrected += any(part.corrected_gate == pb.GATE_GO for part in parts)
+        alone += any(part.gate == pb.GATE_GO for part in parts)
     # Three standard errors above .025.
     assert corrected / rounds <= 0.025 + 3 * (0.025 * 0.975 / rounds) ** 0.5
     assert alone > 4 * corrected
@@ -480,10 +478,10 @@ def test_groups_that_are_not_decided_cost_no_power() -> None:
     whole, *groups = found.comparisons
     assert whole.decided
     assert not any(one.decided for one in groups)
-    assert whole.policies[0].adjusted_p == whole.policies[0].p
-    ps = [one.policies[0].p for one in groups]
-    assert [one.policies[0].adjusted_p for one in groups] == holm(ps)
-    assert [one.policies[0].corrected_gate for one in groups] == [None] * 7
+    assert whole.policies[0].adjusted_p_value == whole.policies[0].p_value
+    ps = [one.policies[0].p_value for one in groups]
+    assert [one.policies[0].adjusted_p_value for one in groups] == holm(ps)
+    assert [one.policies[0].corrected_gate for one in groups] == [pb.GATE_UNSPECIFIED] * 7
 
 
 def test_benjamini_hochberg_agrees_with_scipy() -> None:
@@ -495,27 +493,25 @@ def test_benjamini_hochberg_agrees_with_scipy() -> None:
 @pytest.mark.parametrize(
     ("bound", "lower", "p", "expected"),
     [
-        (-0.04, -0.03, 0.6, Gate.GO),
-        (-0.05, -0.06, 0.001, Gate.GO),
-        (-0.06, -0.04, 0.001, Gate.INCONCLUSIVE),
-        (-0.06, -0.09, 0.001, Gate.NO_GO),
-        (-0.06, -0.09, 0.2, Gate.INCONCLUSIVE),
-        (None, -0.04, 0.001, Gate.INCONCLUSIVE),
-        (None, -0.09, 0.001, Gate.NO_GO),
+        (-0.04, -0.03, 0.6, pb.GATE_GO),
+        (-0.05, -0.06, 0.001, pb.GATE_GO),
+        (-0.06, -0.04, 0.001, pb.GATE_INCONCLUSIVE),
+        (-0.06, -0.09, 0.001, pb.GATE_NO_GO),
+        (-0.06, -0.09, 0.2, pb.GATE_INCONCLUSIVE),
+        (None, -0.04, 0.001, pb.GATE_INCONCLUSIVE),
+        (None, -0.09, 0.001, pb.GATE_NO_GO),
     ],
 )
-def test_the_gate(bound: float | None, lower: float, p: float, expected: Gate) -> None:
-    difference = Estimate(lower / 2, 100, lower, 0.1)
-    part = PolicyComparison(
-        AbstentionPolicy.WRONG, difference, difference, difference, adjusted_p=p, lower_bound=bound
-    )
-    assert gate(part, 0.05, 0.95) is expected
+def test_the_gate(bound: float | None, lower: float, p: float, expected: pb.Gate.ValueType) -> None:
+    difference = Estimate(lower / 2, 100, lower, 0.1).encode()
+    part = pb.PolicyComparison(difference=difference, adjusted_p_value=p, lower_bound=bound)
+    assert gate(part, 0.05, 0.95) == expected
 
 
 def test_the_gate_of_several() -> None:
-    assert together([Gate.GO, Gate.NO_GO, Gate.INCONCLUSIVE]) is Gate.NO_GO
-    assert together([Gate.GO, Gate.INCONCLUSIVE]) is Gate.INCONCLUSIVE
-    assert together([]) is Gate.INCONCLUSIVE
+    assert together([pb.GATE_GO, pb.GATE_NO_GO, pb.GATE_INCONCLUSIVE]) == pb.GATE_NO_GO
+    assert together([pb.GATE_GO, pb.GATE_INCONCLUSIVE]) == pb.GATE_INCONCLUSIVE
+    assert together([]) == pb.GATE_INCONCLUSIVE
 
 
 def test_the_gate_goes_by_all_items_or_by_each_group() -> None:
@@ -523,12 +519,12 @@ def test_the_gate_goes_by_all_items_or_by_each_group() -> None:
     tags = [{"criterion": "a"}] * 300 + [{"criterion": "b"}] * 40
     whole = compared(items, tags, group_tag="criterion", margin=0.1)
     each = compared(items, tags, group_tag="criterion", margin=0.1, gate_scope=pb.GATE_SCOPE_EVERY_GROUP)
-    assert (whole.gate, each.gate) == (Gate.GO, Gate.NO_GO)
+    assert (whole.gate, each.gate) == (pb.GATE_GO, pb.GATE_NO_GO)
     assert [one.group for one in whole.comparisons] == ["", "a", "b"]
-    assert len(each.reasons) == 2
+    assert len(each.gate_reasons) == 2
     assert [one.decided for one in each.comparisons] == [False, True, True]
-    ps = [one.policies[0].adjusted_p for one in each.comparisons[1:]]
-    assert ps == holm([one.policies[0].p for one in each.comparisons[1:]])
+    ps = [one.policies[0].adjusted_p_value for one in each.comparisons[1:]]
+    assert ps == holm([one.policies[0].p_value for one in each.comparisons[1:]])
 
 
 async def test_comparison_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from dramaturg.api.alignment.v1 import correlation_pb2 as pb
 from dramaturg.service.threads import StoppedError
 from services.alignment.bootstrap import Resampling
 from services.alignment.correlation import coefficients
 from services.alignment.correlation.coefficients import ScorePairs, dominated, influences, williams_test
-from services.alignment.correlation.measure import Correlations, Levels, Series, correlate
+from services.alignment.correlation.measure import Levels, Series, correlate
 
 Array = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ def no_checkpoint() -> None:
 
 def correlations(
     human: Sequence[float], resamples: int = 0, seed: int = 1, **measures: Sequence[float | None]
-) -> Correlations:
+) -> pb.CorrelateScoresResponse:
     series = {}
     for name, scores in measures.items():
         present = [index for index, score in enumerate(scores) if score is not None]
@@ -54,7 +55,7 @@ def test_coefficients_agree_with_scipy(pairs: list[tuple[int, int]]) -> None:
     (found,) = correlations(human, m=measure).measures
     if len(set(human)) == 1 or len(set(measure)) == 1:
         for estimate in (found.pearson, found.spearman, found.kendall):
-            assert estimate.value is None
+            assert not estimate.HasField("value")
             assert "are equal" in estimate.undefined
         return
     assert found.pearson.value == pytest.approx(stats.pearsonr(human, measure).statistic, abs=1e-9)
@@ -120,7 +121,7 @@ def test_williams_test_is_undefined_for_measures_that_determine_each_other() -> 
     human, measure, _ = drawn(20, rounded=False)
     (difference,) = correlations(human.tolist(), a=measure.tolist(), b=(2 * measure + 1).tolist()).differences
     assert difference.williams_t.undefined == "a and b determine each other"
-    assert difference.williams_p is None
+    assert not difference.HasField("williams_p")
     assert difference.kendall_difference.value == pytest.approx(0.0)
 
 
@@ -130,7 +131,7 @@ def test_differences_go_by_name_and_rest_on_shared_items() -> None:
     found = correlations(human.tolist(), resamples=200, b=first.tolist(), a=partial, c=second.tolist())
     assert [one.measure for one in found.measures] == ["a", "b", "c"]
     assert [one.pearson.count for one in found.measures] == [20, 30, 30]
-    pairs = {(one.first, one.second): one for one in found.differences}
+    pairs = {(one.first_measure, one.second_measure): one for one in found.differences}
     assert list(pairs) == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [one.williams_t.count for one in pairs.values()] == [20, 20, 30]
     shared = [index for index in range(30) if index % 3]
@@ -153,8 +154,8 @@ def test_a_difference_is_resampled_in_pairs() -> None:
     nudged[0] += 0.05
     found = correlations(human.tolist(), resamples=500, a=first.tolist(), b=nudged.tolist())
     alone, difference = found.measures[0].kendall, found.differences[0].kendall_difference
-    assert (alone.upper or 0) - (alone.lower or 0) > 0.1
-    assert (difference.upper or 0) - (difference.lower or 0) < 0.01
+    assert alone.upper - alone.lower > 0.1
+    assert difference.upper - difference.lower < 0.01
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,8 @@ def test_what_is_not_defined_says_why(human: list[float], measure: list[float], 
     found = correlations(human, resamples=100, m=measure, other=measure)
     for one in found.measures[:1]:
         assert {one.pearson.undefined, one.spearman.undefined, one.kendall.undefined} == {reason}
-        assert one.pearson.value is one.pearson.lower is None
+        assert not one.pearson.HasField("value")
+        assert not one.pearson.HasField("lower")
     assert found.differences[0].williams_t.undefined == reason
     assert found.differences[0].kendall_difference.undefined == reason
 
@@ -178,7 +180,7 @@ def test_what_is_not_defined_says_why(human: list[float], measure: list[float], 
 def test_three_items_are_too_few_for_williams() -> None:
     (difference,) = correlations([1, 2, 3], a=[1, 3, 2], b=[3, 1, 2]).differences
     assert difference.williams_t.undefined == "3 items are fewer than 4"
-    assert difference.kendall_difference.value is not None
+    assert difference.kendall_difference.HasField("value")
 
 
 @settings(max_examples=30)
@@ -203,8 +205,8 @@ def test_figures_are_bounded(pairs: list[tuple[int, int]]) -> None:
     for one in found.measures:
         for estimate in (one.pearson, one.spearman, one.kendall):
             for value in (estimate.value, estimate.lower, estimate.upper):
-                assert value is None or -1 <= value <= 1
-            assert (estimate.value is None) == bool(estimate.undefined)
+                assert -1 <= value <= 1
+            assert estimate.HasField("value") != bool(estimate.undefined)
 
 
 def test_large_offsets_do_not_wash_out_the_correlation() -> None:
@@ -287,12 +289,14 @@ def test_clusters_widen_intervals() -> None:
     levels = Levels(cluster, systems, clustered=True, systems=True)
     together = correlate(human, series, Resampling(1, 1, 0.95, lambda: None), levels).measures[0]
     assert together.pearson.value == alone.pearson.value
-    widths = [(one.pearson.upper or 0) - (one.pearson.lower or 0) for one in (together, alone)]
+    widths = [one.pearson.upper - one.pearson.lower for one in (together, alone)]
     assert widths[0] > 1.3 * widths[1]
     within = [stats.kendalltau(human[cluster == one], measure[cluster == one])[0] for one in range(40)]
-    assert together.summary_level[2].value == pytest.approx(np.mean(within))
+    assert together.summary_level.kendall.value == pytest.approx(np.mean(within))
     low, high = stats.t.interval(0.95, 39, np.mean(within), stats.sem(within))
-    assert (together.summary_level[2].lower, together.summary_level[2].upper) == pytest.approx((low, high))
+    assert (together.summary_level.kendall.lower, together.summary_level.kendall.upper) == pytest.approx(
+        (low, high)
+    )
     means = [[column[systems == one].mean() for one in range(10)] for column in (human, measure)]
-    assert together.system_level[0].value == pytest.approx(stats.pearsonr(*means)[0])
-    assert together.system_level[0].lower is None
+    assert together.system_level.pearson.value == pytest.approx(stats.pearsonr(*means)[0])
+    assert not together.system_level.pearson.HasField("lower")
