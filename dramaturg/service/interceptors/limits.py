@@ -124,15 +124,15 @@ class Deadlines:
             await proceed(call)
             return
         with Limit(call.seconds) as limit:
-            call.send = partial(_send, call.send, limit)
+            call.write = partial(_write, call.write, limit)
             await proceed(call)
 
 
-async def _send(send: Any, limit: Limit, response: Any) -> None:
+async def _write(write: Any, limit: Limit, response: Any) -> None:
     # A task that is cancelled while gRPC sends for it ends without a status, and a caller without a deadline
     # of its own would wait for one forever.
     limit.pause()
-    await send(response)
+    await write(response)
     limit.resume()
 
 
