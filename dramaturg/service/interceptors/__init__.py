@@ -40,7 +40,7 @@ from dramaturg.service.auth.caller import current as current_caller
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.context import Context, RequestContext, current
 from dramaturg.service.contract import Contract, Gate
-from dramaturg.service.errors import CallStatus, ServiceError, downstream, encode
+from dramaturg.service.errors import CallStatus, ServiceError, downstream, encode, overloaded
 from dramaturg.service.interceptors.chain import Call, DamagedMessage, InterceptorChain, Proceed, field_names
 from dramaturg.service.interceptors.limits import Deadlines, LargeResponses, RequestContexts, Validation
 from dramaturg.service.settings import ServerSettings
@@ -144,19 +144,13 @@ class Admission:
             self._in_progress -= items
 
     def _overloaded(self, items: int) -> ServiceError:
-        metadata = {"limit": str(self._limit)}
-        message = f"the server has as many calls as it takes ({self._limit})"
-        if items > 1:
-            metadata["items"] = str(items)
-            message = f"the request has {items} items, and the server has room for {self._limit} at once"
-        return ServiceError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            error_reason_pb2.ERROR_REASON_OVERLOADED,
-            message,
-            metadata=metadata,
-            # A request that exceeds the limit alone is never admitted.
-            retry_after=self._retry_after if items <= self._limit else None,
-        )
+        if items == 1:
+            message = f"the server has as many calls as it takes ({self._limit})"
+            return overloaded(message, self._retry_after, limit=self._limit)
+        message = f"the request has {items} items, and the server has room for {self._limit} at once"
+        # A request that exceeds the limit alone is never admitted.
+        retry_after = self._retry_after if items <= self._limit else None
+        return overloaded(message, retry_after, limit=self._limit, items=items)
 
 
 class Authorization:
