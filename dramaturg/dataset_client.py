@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO
 
@@ -108,12 +107,9 @@ class DatasetClient:
         """Returns a dataset."""
         return (await answer(self._stub.GetDataset(pb.GetDatasetRequest(dataset_id=dataset_id)))).dataset
 
-    async def find(self) -> AsyncGenerator[UploadedDataset]:
+    def find(self) -> AsyncGenerator[UploadedDataset]:
         """Yields the datasets of the tenant, the newest first."""
-        async with aclosing(pages(self._stub.ListDatasets, pb.ListDatasetsRequest())) as found:
-            async for page in found:
-                for dataset in page.datasets:
-                    yield dataset
+        return pages(self._stub.ListDatasets, pb.ListDatasetsRequest(), "datasets")
 
     async def delete(self, dataset_id: str) -> None:
         """Deletes a dataset. Runs whose samples are read are unaffected."""

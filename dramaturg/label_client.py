@@ -87,24 +87,18 @@ class LabelClient:
         request = pb.GetLabelSetRequest(label_set_id=label_set_id)
         return (await answer(self._stub.GetLabelSet(request))).label_set
 
-    async def find(self) -> AsyncGenerator[LabelSet]:
+    def find(self) -> AsyncGenerator[LabelSet]:
         """Yields the label sets of the tenant, the newest first."""
-        async with aclosing(pages(self._stub.ListLabelSets, pb.ListLabelSetsRequest())) as found:
-            async for page in found:
-                for label_set in page.label_sets:
-                    yield label_set
+        return pages(self._stub.ListLabelSets, pb.ListLabelSetsRequest(), "label_sets")
 
-    async def items(
+    def items(
         self, label_set_id: str, *, annotator: str = "", unlabelled_only: bool = False
     ) -> AsyncGenerator[LabelItem]:
         """Yields the items of a set in their order, with the labels of an annotator."""
         request = pb.ListLabelItemsRequest(
             label_set_id=label_set_id, annotator=annotator, unlabelled_only=unlabelled_only
         )
-        async with aclosing(pages(self._stub.ListLabelItems, request)) as found:
-            async for page in found:
-                for item in page.items:
-                    yield item
+        return pages(self._stub.ListLabelItems, request, "items")
 
     async def write(
         self, label_set_id: str, annotator: str, position: int, label: str, *, note: str = ""

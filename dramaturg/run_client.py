@@ -23,7 +23,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
     SampleState,
 )
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.results.frames import ResultStream
@@ -90,7 +89,7 @@ class RunClient:
         """Returns a run with its progress."""
         return (await answer(self._stub.GetRun(pb.GetRunRequest(run_id=run_id)))).run
 
-    async def find(
+    def find(
         self, states: Sequence[RunState.ValueType] = (), labels: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Run]:
         """Yields runs, the newest first.
@@ -100,10 +99,7 @@ class RunClient:
             labels: Only runs with all of these labels.
         """
         request = pb.ListRunsRequest(states=states, labels=labels)
-        async with aclosing(pages(self._stub.ListRuns, request)) as found:
-            async for page in found:
-                for run in page.runs:
-                    yield run
+        return pages(self._stub.ListRuns, request, "runs")
 
     async def update(
         self,
@@ -199,15 +195,10 @@ class RunClient:
             await asyncio.sleep(pause)
             pause = min(MAX_RECONNECT_SECONDS, pause * 2 or 0.2)
 
-    async def samples(
-        self, run_id: str, states: Sequence[SampleState.ValueType] = ()
-    ) -> AsyncGenerator[RunSample]:
+    def samples(self, run_id: str, states: Sequence[SampleState.ValueType] = ()) -> AsyncGenerator[RunSample]:
         """Yields samples with their results, by index; only those in ``states``, if any are given."""
         request = pb.ListSamplesRequest(run_id=run_id, states=states)
-        async with aclosing(pages(self._stub.ListSamples, request)) as found:
-            async for page in found:
-                for sample in page.samples:
-                    yield sample
+        return pages(self._stub.ListSamples, request, "samples")
 
     def results(
         self,
@@ -228,13 +219,7 @@ class RunClient:
         request = pb.ListResultsRequest(
             run_id=run_id, filter=where, numbers_only=numbers_only, page_size=page_size
         )
-        return ResultStream(self._results(request))
-
-    async def _results(self, request: pb.ListResultsRequest) -> AsyncGenerator[RunResult]:
-        async with aclosing(pages(self._stub.ListResults, request)) as found:
-            async for page in found:
-                for result in page.results:
-                    yield result
+        return ResultStream(pages(self._stub.ListResults, request, "results"))
 
     async def summary(self, run_id: str, options: SummaryOptions | None = None) -> pb.GetSummaryResponse:
         """Returns the figures of a run, also while it goes on."""
@@ -308,11 +293,12 @@ async def stream(method: Callable[..., Any], request: Any, timeout: float | None
         call.cancel()
 
 
-async def pages(method: Callable[[Any], Any], request: Any) -> AsyncGenerator[Any]:
-    """Yields the pages of a list (AIP-158). The request is changed."""
+async def pages(method: Callable[[Any], Any], request: Any, field: str) -> AsyncGenerator[Any]:
+    """Yields what the pages of a list have in a field (AIP-158). The request is changed."""
     while True:
         page = await answer(method(request))
-        yield page
+        for one in getattr(page, field):
+            yield one
         if not page.next_page_token:
             return
         request.page_token = page.next_page_token

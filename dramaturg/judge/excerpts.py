@@ -6,7 +6,6 @@ section 2.4).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Speaker, Utterance
 from dramaturg.api.common.v1.script_pb2 import Edge, Script, Task
-from dramaturg.judge.fence import Fenced, fence, fence_items
+from dramaturg.judge.fence import Fenced, fence, fence_items, largest_share
 from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.service.errors import Violation, invalid_fields
 
@@ -199,16 +198,10 @@ def task_excerpt(task: SimulationTask, utterances: Sequence[Utterance], limits: 
 
 def dialogue_excerpt(utterances: Sequence[Utterance], limits: DialogueLimits) -> Excerpt:
     """The dialogue. Each utterance has its own fence, labelled with turn and speaker."""
-    share = _largest_share([len(utterance.text) for utterance in utterances], limits.dialogue)
+    share = largest_share([len(utterance.text) for utterance in utterances], limits.dialogue)
     return Excerpt(
         tuple(
             fence(f"turn {index // 2 + 1} {_SPEAKERS[utterance.speaker]}", utterance.text, limit=share)
             for index, utterance in enumerate(utterances)
         )
     )
-
-
-def _largest_share(lengths: Sequence[int], limit: int) -> int:
-    """Returns the largest common length of truncated texts for a total of at most ``limit``."""
-    shares = range(1, limit + 1)
-    return bisect_right(shares, limit, key=lambda share: sum(min(length, share) for length in lengths))

@@ -218,8 +218,8 @@ def _items(item: str, contents: Sequence[str], limit: int) -> _Excerpt:
     total = sum(map(len, contents))
     if total <= limit and _is_plain("\n".join(contents)):
         return _Excerpt(_numbered(item, contents), total, 0)
-    allowance = _allowance([len(content) for content in contents], limit)
-    excerpts = [_excerpt(content, allowance) for content in contents]
+    share = largest_share([len(content) for content in contents], limit)
+    excerpts = [_excerpt(content, share) for content in contents]
     return _Excerpt(
         _numbered(item, [excerpt.text for excerpt in excerpts]),
         sum(excerpt.shown for excerpt in excerpts),
@@ -258,8 +258,8 @@ def _marker(label: str, content: str) -> str:
     return digest[:length]
 
 
-def _allowance(lengths: Sequence[int], limit: int) -> int:
-    """Returns the length of truncated items for a total of at most ``limit``."""
+def largest_share(lengths: Sequence[int], limit: int) -> int:
+    """Returns the largest common length of truncated texts for a total of at most ``limit``."""
     remaining, largest = limit, 0
     for index, length in enumerate(sorted(lengths)):
         largest = remaining // (len(lengths) - index)

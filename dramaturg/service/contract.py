@@ -39,8 +39,10 @@ class Gate(Protocol):
             tenant: The tenant of the caller.
         """
 
-    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
-        """Encloses a call by ``async with``.
+    def passing(
+        self, method: str, items: int, context: Context
+    ) -> AbstractAsyncContextManager[Answered | None]:
+        """Encloses a call by ``async with``, which gives what learns its responses, if anything does.
 
         Args:
             method: The full name of the method.
@@ -50,36 +52,6 @@ class Gate(Protocol):
         Raises:
             ServiceError: When entered: the call is refused.
         """
-
-
-class _Pass:
-    async def __aenter__(self) -> Answered:
-        return _ignore
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-
-class OpenGate:
-    """Lets every call pass."""
-
-    _pass = _Pass()
-
-    async def start(self, method: str, tenant: str) -> None:
-        """Does not wait."""
-
-    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
-        """Lets the call pass."""
-        del method, items, context
-        return self._pass
-
-
-OPEN_GATE = OpenGate()
-"""The gate of contracts that have none."""
-
-
-def _ignore(message: Any) -> None:
-    del message
 
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
@@ -134,8 +106,8 @@ class Contract:
     """The permission that its methods need, in place of those of ``auth.permissions``. Required for contracts
     without an entry there, on servers that authenticate callers.
     """
-    gate: Gate = OPEN_GATE
-    """The admission rule of the deployment, for example a quota."""
+    gate: Gate | None = None
+    """The admission rule of the deployment, for example a quota. None: every call passes."""
     health: ContractHealth = field(default_factory=ContractHealth)
     """The health that is reported for the contract until the server stops."""
     models: CalledModels | None = None

@@ -160,25 +160,42 @@ def invalid_fields(violations: Sequence[Violation]) -> ServiceError:
     )
 
 
-def too_large(limit: int, actual: int | None) -> ServiceError:
-    """The error of a request above the limit of a message: RESOURCE_EXHAUSTED, ERROR_REASON_TOO_LARGE.
+def too_large(message: str, **metadata: int) -> ServiceError:
+    """The error of work above a limit, which no retry changes: RESOURCE_EXHAUSTED, ERROR_REASON_TOO_LARGE.
 
     Args:
-        limit: The most bytes.
-        actual: Its size. None: it is not known.
+        message: What exceeds the limit.
+        metadata: The ``limit``, and the ``actual`` number, as far as they are known.
     """
-    metadata = {"limit": str(limit)}
+    return _exhausted(error_reason_pb2.ERROR_REASON_TOO_LARGE, message, metadata)
+
+
+def too_many_bytes(limit: int, actual: int | None) -> ServiceError:
+    """The same of a request above the limit of a message, of whose size None is not known."""
     if actual is None:
-        message = f"the request has more than {limit} bytes"
-    else:
-        message = f"the request has {actual} bytes; at most {limit} are allowed"
-        metadata["actual"] = str(actual)
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        message,
-        metadata=metadata,
+        return too_large(f"the request has more than {limit} bytes", limit=limit)
+    return too_large(
+        f"the request has {actual} bytes; at most {limit} are allowed", limit=limit, actual=actual
     )
+
+
+def overloaded(message: str, retry_after: float | None, **metadata: int) -> ServiceError:
+    """The error of a call beside too many others: RESOURCE_EXHAUSTED, ERROR_REASON_OVERLOADED.
+
+    Args:
+        message: What is full.
+        retry_after: The retry delay in seconds. None: a retry does not help.
+        metadata: The ``limit``, and other numbers of the message.
+    """
+    return _exhausted(error_reason_pb2.ERROR_REASON_OVERLOADED, message, metadata, retry_after)
+
+
+def _exhausted(
+    reason: ErrorReason.ValueType, message: str, metadata: Mapping[str, int], retry_after: float | None = None
+) -> ServiceError:
+    numbers = {name: str(number) for name, number in metadata.items()}
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    return ServiceError(code, reason, message, metadata=numbers, retry_after=retry_after)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:

@@ -65,43 +65,54 @@ def judge_options(assignment: JudgeAssignment, request: Request) -> JudgeOptions
     return options
 
 
-async def call_judge(
+async def ask(
+    assignment: JudgeAssignment,
     scope: EvaluationScope,
-    judge: Judge,
-    call: Callable[[float], Awaitable[Answer]],
+    method: Any,
+    request: Message,
+    answer: type[Response],
     *,
-    left: float | None,
-    longest: float,
-) -> Answer | Failure:
-    """Calls a judge when a slot is free; returns a failure in place of raising it.
-
-    The answer is within the limits of ``gateway.evaluations.judge_answers``.
+    left: float | None = None,
+    longest: float | None = None,
+) -> Response | Failure:
+    """Calls a method of an assignment's judge when a slot is free.
 
     Args:
+        assignment: The assignment of the judge.
         scope: What the calls of the evaluation share.
-        judge: The judge whose slot is taken.
-        call: Makes the call with a timeout in seconds.
-        left: The limit of waiting and calling together, in seconds. None: no limit.
-        longest: The timeout of the call alone, in seconds, unless the judge has one of its own.
+        method: The method of a stub on the judge's channel.
+        request: The request of the method.
+        answer: The type of the response.
+        left: The limit of waiting and calling together, in seconds. None: the time left of the evaluation.
+        longest: The timeout of the call alone, in seconds, unless the judge has one of its own. None: that of
+            judges.
+
+    Returns:
+        The response, within the limits of ``gateway.evaluations.judge_answers``, or the failure of the call.
+        A response that does not parse is empty.
     """
-    longest = judge.timeout(longest)
+    judge = assignment.judge
+    left = scope.left() if left is None else left
+    longest = judge.timeout(scope.timeouts.judge if longest is None else longest)
     begun = time.perf_counter()
 
-    async def work(limit: asyncio.Timeout) -> Answer | Failure:
-        answer = await call(_restart(limit, limit.when(), longest))
+    async def work(limit: asyncio.Timeout) -> Response | Failure:
+        response: Response | None = await method(request, timeout=_restart(limit, limit.when(), longest))
+        if response is None:  # which gRPC returns where the bytes do not parse as the response
+            response = answer()
         identity = judge.identity.known
-        if (provenance := provenance_of(answer)) is not None:
+        if (provenance := provenance_of(response)) is not None:
             if states_other(provenance, identity):
                 judge.identity.doubt()
             mark_version(provenance, judge.deviation)
-        fits = limit_response(answer, judge.role, identity)
+        fits = limit_response(response, judge.role, identity)
         if not fits:
             judge.quarantine.record("its answer is too large", scope.tenant)
-        _note_usage(scope, answer)
+        _note_usage(scope, response)
         if not fits:
             return too_large()
-        broken = empty_breach(answer, judge.role)
-        return broken_contract(broken) if broken else answer
+        broken = empty_breach(response, judge.role)
+        return broken_contract(broken) if broken else response
 
     answered = await _in_slot(scope, judge, work, left)
     record_answer(scope, judge, answered if isinstance(answered, Failure) else None, begun)
@@ -163,30 +174,6 @@ def record_answer(
         scope.batch.is_pending = True
     if noted and failure is not None:
         scope.failures.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
-
-
-async def ask(
-    assignment: JudgeAssignment, scope: EvaluationScope, method: Any, request: Message, answer: type[Response]
-) -> Response | Failure:
-    """Calls a method of an assignment's judge within the time left.
-
-    Args:
-        assignment: The assignment of the judge.
-        scope: What the calls of the evaluation share.
-        method: The method of a stub on the judge's channel.
-        request: The request of the method.
-        answer: The type of the response.
-
-    Returns:
-        The response, or the failure of the call. A response that does not parse is empty.
-    """
-
-    async def call(timeout: float) -> Response:
-        response: Response | None = await method(request, timeout=timeout)
-        # gRPC returns None where the bytes do not parse as the response.
-        return answer() if response is None else response
-
-    return await call_judge(scope, assignment.judge, call, left=scope.left(), longest=scope.timeouts.judge)
 
 
 async def _in_slot(

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import intern
 from typing import NamedTuple
 
-import grpc
-
 from dramaturg.api.alignment.v1.agreement_pb2 import (
     LABEL_DISTANCE_INTERVAL,
     LABEL_DISTANCE_NOMINAL,
@@ -16,7 +14,6 @@ from dramaturg.api.alignment.v1.agreement_pb2 import (
     MeasureAgreementRequest,
     MeasureAgreementResponse,
 )
-from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import (
     OUTCOME_FAIL,
@@ -34,7 +31,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten, judgements
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import ServiceError, invalid, too_large
 from gateway.evaluations.statistics import Statistics
 
 MAX_ITEMS = 200_000
@@ -126,7 +123,8 @@ class JudgeAgreement:
     def _item(self, key: tuple[str, str, str], task: str) -> _Item:
         if (item := self._items.get(key)) is None:
             if len(self._items) >= MAX_ITEMS:
-                raise _too_many()
+                message = f"the runs have more than {MAX_ITEMS:,} items that judges judged"
+                raise too_large(message, limit=MAX_ITEMS)
             sample, part, criterion = key
             item = self._items[intern(sample), part, intern(criterion)] = _Item(intern(task), {})
         return item
@@ -261,15 +259,6 @@ def _of_row(row: RunResult) -> _Answer:
 def _names(judge: str, role: str, provenance: Provenance) -> Sequence[str]:
     models = [one.answered_model or one.requested_model for one in provenance.completions]
     return judge, f"{role}/{judge}", f"{role}/{judge} ({models[0] if models else ''})"[:_LONGEST_NAME]
-
-
-def _too_many() -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        f"the runs have more than {MAX_ITEMS:,} items that judges judged",
-        metadata={"limit": str(MAX_ITEMS)},
-    )
 
 
 def _judged_twice(run_id: str, task: str, part: str, criterion: str) -> ServiceError:

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError, invalid, too_large
+from dramaturg.service.errors import ServiceError, invalid, too_many_bytes
 from dramaturg.service.threads import TenantThreads
 from dramaturg.service.validation import unknown_word
 
@@ -260,7 +260,7 @@ class Body:
                         raise _truncated() from None
                     return
                 if size > self._limit:
-                    raise too_large(self._limit, size)
+                    raise too_many_bytes(self._limit, size)
                 try:
                     data = await self._content.readexactly(size)
                 except asyncio.IncompleteReadError:
@@ -283,7 +283,7 @@ class Body:
             flags, size = _PREFIX.unpack_from(data, end)
             end = start + size
             if size > self._limit:
-                raise too_large(self._limit, size)
+                raise too_many_bytes(self._limit, size)
             if len(data) < end:
                 raise _truncated()
             yield await self._opened(flags, data[start:end])
@@ -304,7 +304,7 @@ class Body:
         while part := await self._content.readany():
             size += len(part)
             if size > limit:
-                raise too_large(self._limit, length)
+                raise too_many_bytes(self._limit, length)
             parts.append(part)
         return b"".join(parts)
 
@@ -321,7 +321,7 @@ def _inflate(data: bytes, limit: int) -> bytes:
     except zlib.error:
         raise UnreadableMessageError.of("a compressed message is no gzip") from None
     if len(inflated) > limit:
-        raise too_large(limit, None)
+        raise too_many_bytes(limit, None)
     if not decompressor.eof or decompressor.unused_data:
         raise UnreadableMessageError.of("a compressed message is no single, complete gzip member")
     return inflated

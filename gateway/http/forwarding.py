@@ -15,7 +15,7 @@ from google.rpc import status_pb2
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.context import REQUEST_ID_METADATA, Metadata
-from dramaturg.service.errors import ServiceError, encode
+from dramaturg.service.errors import ServiceError, encode, too_large
 from gateway.http.bodies import UnreadableMessageError
 from gateway.http.headers import DETAILS_METADATA
 
@@ -174,11 +174,7 @@ def too_late(message: str) -> ServiceError:
 
 def _cut() -> ServiceError:
     """The error of a call that the server ended while its messages were written, which hides the status."""
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        "the call was refused, and has more messages than are read of a refused call",
-    )
+    return too_large("the call was refused, and has more messages than are read of a refused call")
 
 
 def _details(trailing: Metadata) -> bytes:

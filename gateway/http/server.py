@@ -21,7 +21,7 @@ from dramaturg.service.auth import audit
 from dramaturg.service.auth.caller import ANONYMOUS, AUTHORIZATION_METADATA
 from dramaturg.service.context import INFRASTRUCTURE, REQUEST_ID_METADATA, Metadata, request_id_of
 from dramaturg.service.contract import Backend
-from dramaturg.service.errors import ServiceError, invalid, too_large
+from dramaturg.service.errors import ServiceError, invalid, overloaded, too_many_bytes
 from dramaturg.service.interceptors.limits import ResponseTurns
 from gateway.http import connect, evaluate, grpc_web
 from gateway.http.bodies import ENCODINGS, BinaryCodec, Body, Codec, JsonCodec, UnreadableMessageError
@@ -301,7 +301,7 @@ class HttpServer:
     ) -> AsyncIterator[bytes]:
         limit = self._backend.settings.max_message_bytes
         if not method.client_streaming and (request.content_length or 0) > 2 * limit:
-            raise too_large(limit, request.content_length)
+            raise too_many_bytes(limit, request.content_length)
         caller = request.headers.get("Authorization", "")
         body = Body(request.content, limit, _encoding(request.headers, kind), caller, request.content_length)
         seconds = self._settings.body_timeout_seconds
@@ -326,13 +326,8 @@ class HttpServer:
     def _overloaded(self) -> ServiceError:
         settings = self._backend.settings
         limit = settings.max_concurrent_calls
-        return ServiceError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            error_reason_pb2.ERROR_REASON_OVERLOADED,
-            f"the server has as many calls as it takes ({limit})",
-            metadata={"limit": str(limit)},
-            retry_after=settings.overload_retry_seconds,
-        )
+        message = f"the server has as many calls as it takes ({limit})"
+        return overloaded(message, settings.overload_retry_seconds, limit=limit)
 
 
 class _Answer:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, too_large
 from dramaturg.service.threads import TenantThreads, TenantTurns, ThreadPool, Turn
 from gateway.processes.process import (
     DONE,
@@ -210,11 +210,7 @@ class _CallerTimeLimit:
 def _died(error: Exception) -> ServiceError:
     if isinstance(error, OutOfTimeError):
         # It would take as long again.
-        return ServiceError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            error_reason_pb2.ERROR_REASON_TOO_LARGE,
-            f"the work cannot be done: {error}",
-        )
+        return too_large(f"the work cannot be done: {error}")
     logger.error("a process ended during its task: %s", error)
     return ServiceError(
         grpc.StatusCode.UNAVAILABLE,

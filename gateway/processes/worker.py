@@ -19,10 +19,7 @@ from pathlib import Path
 from queue import Queue
 from typing import BinaryIO, cast
 
-import grpc
-
-from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, too_large
 from gateway.processes.process import (
     ANSWER,
     DONE,
@@ -133,12 +130,8 @@ def _limit_time(seconds: int) -> None:
 
 
 def _out_of_memory(memory_bytes: int) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        f"the work needs more than the {memory_bytes >> 20} MiB of memory of a process",
-        metadata={"limit": str(memory_bytes)},
-    )
+    message = f"the work needs more than the {memory_bytes >> 20} MiB of memory of a process"
+    return too_large(message, limit=memory_bytes)
 
 
 if __name__ == "__main__":

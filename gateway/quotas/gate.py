@@ -26,7 +26,7 @@ from dramaturg.judge.provenance import total_usage
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.settings import EVALUATE, RULES, SERVE
 from dramaturg.service.context import Context
-from dramaturg.service.contract import OPEN_GATE, Answered, Contract
+from dramaturg.service.contract import Answered, Contract
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.kinds import KINDS
 from gateway.quotas.settings import Quota, QuotaSettings
@@ -124,7 +124,9 @@ class Quotas:
         self._large_turns: dict[str, CallTurns] = {}
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def passing(self, method: str, items: int, context: Context) -> AbstractAsyncContextManager[Answered]:
+    def passing(
+        self, method: str, items: int, context: Context
+    ) -> AbstractAsyncContextManager[Answered | None]:
         """Admits a call of the current caller's tenant.
 
         Raises:
@@ -134,11 +136,7 @@ class Quotas:
         tenant = current().tenant
         self.calls.note(tenant)
         quota = self._settings.of(tenant)
-        return (
-            OPEN_GATE.passing(method, items, context)
-            if quota.limits_nothing
-            else self._held(tenant, quota, method, items, context)
-        )
+        return nullcontext() if quota.limits_nothing else self._held(tenant, quota, method, items, context)
 
     def set_large(self, methods: Iterable[str]) -> None:
         """Sets the full names of the methods with large responses."""
@@ -166,7 +164,7 @@ class Quotas:
     @asynccontextmanager
     async def _held(
         self, tenant: str, quota: Quota, method: str, items: int, context: Context
-    ) -> AsyncIterator[Answered]:
+    ) -> AsyncIterator[Answered | None]:
         self._count(tenant, quota, items)
         self._in_progress[tenant] += items
         usage = CallUsage()
@@ -178,7 +176,7 @@ class Quotas:
             ):
                 await self._check_runs(tenant, quota, method)
                 if not _may_cost(method):
-                    yield _ignore
+                    yield None
                     return
                 answers = self._answers[context] = []
                 try:
@@ -277,10 +275,6 @@ class Quotas:
 def _may_cost(method: str) -> bool:
     """Whether a call asks models, so that the usage of its responses is its own; runs count theirs."""
     return RULES.get(method) in {EVALUATE, SERVE} and method != _SUMMARIZE
-
-
-def _ignore(message: Any) -> None:
-    del message
 
 
 def _average(average: Spending, cost: Spending) -> Spending:

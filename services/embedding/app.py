@@ -21,7 +21,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import (
     EmbedTokensResponse,
 )
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import ServiceError, invalid, too_large
 from services.embedding.backend import EmbeddingBackend, TokenChoice
 from services.embedding.embedder import (
     MAX_TOKEN_BYTES,
@@ -83,7 +83,8 @@ class EmbeddingServicer(embedding_service_pb2_grpc.EmbeddingServiceServicer):
         except NoSuchLayerError as error:
             raise invalid("layer", str(error)) from error
         except TokensTooLargeError as error:
-            raise _too_large(error) from error
+            message = f"texts: {error}; ask for fewer at once"
+            raise too_large(message, limit=MAX_TOKEN_BYTES, actual=error.actual) from error
         return await _encode_tokens(embedded, request.layer or embedded.facts.layer_count)
 
     def _check_model(self, model: str) -> None:
@@ -129,15 +130,6 @@ def _no_tokens(model: str) -> ServiceError:
         error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
         f"the endpoint of {model!r} gives one vector for a whole text and none for its tokens; serve with "
         "the engine 'light' or 'sentence-transformers'",
-    )
-
-
-def _too_large(error: TokensTooLargeError) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_TOO_LARGE,
-        f"texts: {error}; ask for fewer at once",
-        metadata={"limit": str(MAX_TOKEN_BYTES), "actual": str(error.actual)},
     )
 
 

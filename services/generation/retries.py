@@ -28,9 +28,11 @@ from services.generation.calls import (
     ProviderError,
     timeout,
 )
+from services.generation.ledger import Ledger
 from services.generation.limits.limiter import CallLimiter, Outcome
 from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider
+from services.generation.records import fingerprint
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -339,20 +341,27 @@ class _Attempts:
 
 
 class RetryingProvider(Provider):
-    """A provider with a limiter and retries.
+    """A provider with a limiter and retries, whose attempts are recorded in the ledger before they are sent.
 
     Waits after transient failures: exponential backoff with full jitter (Brooker, "Exponential Backoff And
     Jitter", AWS Architecture Blog, 2015). A wait that the provider asks for is never shortened. Time in the
     queue does not count as time of an attempt.
+
+    An answer carries the number of its record, which remains until the answer is stored or settled (see
+    ``Ledger``). A call that cannot be recorded is not sent.
+
+    Args:
+        inner: The provider.
+        limiter: Bounds its calls.
+        policy: The limits of retries.
+        ledger: Where attempts are recorded. None: nowhere.
     """
 
     def __init__(
-        self,
-        inner: Provider,
-        limiter: CallLimiter,
-        policy: RetryPolicy,
+        self, inner: Provider, limiter: CallLimiter, policy: RetryPolicy, ledger: Ledger | None = None
     ) -> None:
         self._inner = inner
+        self._ledger = ledger
         self.limiter = limiter
         self._policy = policy
         self._timeout = AttemptTimeout(policy.attempt_timeout)
@@ -381,6 +390,7 @@ class RetryingProvider(Provider):
         Raises:
             ProviderError: The last failure.
             DeadlinePassedError: The deadline passed without an earlier failure.
+            LedgerUnavailableError: The call cannot be recorded; nothing was sent.
         """
         with self._budget.request() as request:
             return await self._complete(call, deadline, request)
@@ -457,7 +467,7 @@ class RetryingProvider(Provider):
         limit, begun, answers = self._timeout.seconds, clock(), self._timeout.answers
         try:
             async with asyncio.timeout(timeout(deadline, limit)):
-                answer = await self._inner.complete(call, deadline)
+                answer = await self._send(call, deadline)
             outcome, quotas = Outcome.ANSWERED, answer.quotas
             if answer.counts is not None:
                 used = answer.counts.prompt + answer.counts.completion
@@ -489,6 +499,26 @@ class RetryingProvider(Provider):
             if outcome is Outcome.RATE_LIMITED:
                 in_row = self.limiter.refused_in_row(call.model)
                 attempts.failures_in_row = max(1, in_row) if admission.is_random else 0
+        return answer
+
+    async def _send(self, call: Call, deadline: Deadline) -> Answer:
+        """Records a call and sends it.
+
+        A failure by which the call was certainly not charged settles the record. After any other failure, a
+        cancellation included, the call may have been paid for in vain.
+        """
+        if self._ledger is None:
+            return await self._inner.complete(call, deadline)
+        call_number = await self._ledger.record_call(fingerprint(call, self.address))
+        try:
+            answer = await self._inner.complete(call, deadline)
+        except BaseException as error:
+            if isinstance(error, ProviderError) and error.settled:
+                self._ledger.settle([call_number])
+            else:
+                self._ledger.abandon([call_number])
+            raise
+        answer.call_number = call_number
         return answer
 
     def _no_turn(self, call: Call, tokens: float) -> Exception:

@@ -23,7 +23,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 )
 from dramaturg.service import context
 from dramaturg.service.context import remaining as context_remaining
-from dramaturg.service.errors import ServiceError, to_error_status
+from dramaturg.service.errors import ServiceError, overloaded, to_error_status
 from services.generation import codec
 from services.generation.calls import DeadlinePolicy, Until
 from services.generation.codec import (
@@ -108,13 +108,11 @@ class Generator:
 
     def _admit(self, count: int) -> None:
         if self._batch_requests + count > self._max_batch_requests:
-            raise ServiceError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                error_reason_pb2.ERROR_REASON_OVERLOADED,
+            raise overloaded(
                 f"{self._batch_requests} requests of batches are in progress; {count} more would exceed the "
                 f"limit of {self._max_batch_requests}",
-                metadata={"limit": str(self._max_batch_requests)},
-                retry_after=self._retry_seconds,
+                self._retry_seconds,
+                limit=self._max_batch_requests,
             )
         self._batch_requests += count
 

@@ -39,8 +39,8 @@ from dramaturg.service.auth import audit, caller
 from dramaturg.service.auth.caller import current as current_caller
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.context import Context, RequestContext, current
-from dramaturg.service.contract import OPEN_GATE, Contract, Gate
-from dramaturg.service.errors import CallStatus, ServiceError, downstream, encode
+from dramaturg.service.contract import Contract, Gate
+from dramaturg.service.errors import CallStatus, ServiceError, downstream, encode, overloaded
 from dramaturg.service.interceptors.chain import Call, DamagedMessage, InterceptorChain, Proceed, field_names
 from dramaturg.service.interceptors.limits import Deadlines, LargeResponses, RequestContexts, Validation
 from dramaturg.service.settings import ServerSettings
@@ -144,19 +144,13 @@ class Admission:
             self._in_progress -= items
 
     def _overloaded(self, items: int) -> ServiceError:
-        metadata = {"limit": str(self._limit)}
-        message = f"the server has as many calls as it takes ({self._limit})"
-        if items > 1:
-            metadata["items"] = str(items)
-            message = f"the request has {items} items, and the server has room for {self._limit} at once"
-        return ServiceError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            error_reason_pb2.ERROR_REASON_OVERLOADED,
-            message,
-            metadata=metadata,
-            # A request that exceeds the limit alone is never admitted.
-            retry_after=self._retry_after if items <= self._limit else None,
-        )
+        if items == 1:
+            message = f"the server has as many calls as it takes ({self._limit})"
+            return overloaded(message, self._retry_after, limit=self._limit)
+        message = f"the request has {items} items, and the server has room for {self._limit} at once"
+        # A request that exceeds the limit alone is never admitted.
+        retry_after = self._retry_after if items <= self._limit else None
+        return overloaded(message, retry_after, limit=self._limit, items=items)
 
 
 class Authorization:
@@ -206,13 +200,9 @@ class Gates:
         if self._guard.tenant_of_token() is None:
             await gate.start(call.method, current_caller().tenant)
         async with gate.passing(call.method, self._weigh(call), call.context) as answered:
-            call.send = partial(_send, call.send, answered)
+            if answered is not None:
+                call.observers.append(answered)
             await proceed(call)
-
-
-async def _send(send: Any, answered: Any, response: Any) -> None:
-    answered(response)
-    await send(response)
 
 
 _OVERLOADED = error_reason_pb2.ErrorReason.Name(error_reason_pb2.ERROR_REASON_OVERLOADED)
@@ -267,7 +257,7 @@ class AccessLog:
         started = time.perf_counter()
         run_ids: list[str] = []
         bought = _Bought()
-        call.send = partial(_send_noting, call.send, run_ids, bought)
+        call.observers.append(partial(_note, run_ids, bought))
         if audit.is_enabled() and "run_id" in field_names(call.request):
             run_ids.append(call.request.run_id)
         try:
@@ -323,7 +313,7 @@ class _Bought:
         return {"provider_calls": self.calls, "tokens": self.tokens, **cost}
 
 
-async def _send_noting(send: Any, run_ids: list[str], bought: _Bought, response: Any) -> None:
+def _note(run_ids: list[str], bought: _Bought, response: Any) -> None:
     """Takes the id of the run that the call has created, and the usage of a result or completion."""
     names = field_names(response)
     if not run_ids and "run" in names:
@@ -331,7 +321,6 @@ async def _send_noting(send: Any, run_ids: list[str], bought: _Bought, response:
     for name in ("result", "completion"):
         if name in names and "usage" in field_names(one := getattr(response, name)):
             bought.add(one.usage)
-    await send(response)
 
 
 def server_interceptor(
@@ -366,7 +355,7 @@ def server_interceptor(
         )
 
     retry_after = settings.overload_retry_seconds
-    gates = {contract.full_name: contract.gate for contract in contracts if contract.gate is not OPEN_GATE}
+    gates = {contract.full_name: contract.gate for contract in contracts if contract.gate is not None}
     unlimited = named(lambda contract: contract.unlimited)
     large = named(lambda contract: contract.large)
     return InterceptorChain(

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.context import INFRASTRUCTURE, Context, Handler, Metadata
-from dramaturg.service.contract import Gate
+from dramaturg.service.contract import Answered, Gate
 from dramaturg.service.wire_counts import SMALL_BYTES, Excess, find_excess
 
 MAX_BYTES = 64 << 20
@@ -103,7 +103,8 @@ class Call:
         metadata: The caller's metadata. (gRPC decodes it anew for each that asks the context.)
         request: The request, or the requests as an asynchronous iterator. An interceptor may replace it.
         request_bytes: The encoded size of the request; ``None`` for a stream of requests.
-        send: Sends a response. An interceptor may replace it by a function that calls it.
+        observers: Called with each response before it is sent.
+        write: Sends a response. An interceptor may replace it by a function that calls it.
         unread: Drops the requests of a stream that were not read when it is refused; ``None`` without any.
         response: The response that was sent last.
         seconds: The time limit of the call; ``math.inf`` without one.
@@ -116,13 +117,14 @@ class Call:
         "context",
         "metadata",
         "method",
+        "observers",
         "reason",
         "request",
         "request_bytes",
         "response",
         "seconds",
-        "send",
         "unread",
+        "write",
     )
 
     def __init__(self, method: str, context: Context, request: Any, request_bytes: int | None) -> None:
@@ -131,11 +133,18 @@ class Call:
         self.metadata: Metadata = context.invocation_metadata() or ()
         self.request = request
         self.request_bytes = request_bytes
-        self.send: Callable[[Any], Awaitable[None]]
+        self.observers: list[Answered] = []
+        self.write: Callable[[Any], Awaitable[None]]
         self.unread: UnreadRequests | None = None
         self.response: Any = None
         self.seconds = 0.0
         self.code, self.reason = "OK", ""
+
+    async def send(self, response: Any) -> None:
+        """Sends a response, of which the observers learn first."""
+        for observe in self.observers:
+            observe(response)
+        await self.write(response)
 
 
 Proceed = Callable[[Call], Awaitable[None]]
@@ -272,16 +281,16 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
             del request  # gRPC keeps the frames of a call that is refused until a search for garbage
             call.unread = unread
             if responses:
-                call.send = context.write
+                call.write = context.write
             else:
-                call.send = partial(_keep, call)
+                call.write = partial(_keep, call)
             try:
                 await chain(call)
                 return call.response
             finally:
                 # A call refers to itself by its functions: it would be freed by a search for garbage alone,
                 # which is rare, and hold its messages until then.
-                call.send, call.request, call.response = _send_nothing, None, None
+                call.write, call.request, call.response = _write_nothing, None, None
 
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             serve,
@@ -315,7 +324,7 @@ async def _keep(call: Call, response: Any) -> None:
     call.response = response
 
 
-async def _send_nothing(response: Any) -> None:
+async def _write_nothing(response: Any) -> None:
     del response
 
 

@@ -35,7 +35,7 @@ from dramaturg.service.context import (
     batch_until_of,
     request_id_of,
 )
-from dramaturg.service.errors import ServiceError, invalid, too_large
+from dramaturg.service.errors import ServiceError, invalid, too_many_bytes
 from dramaturg.service.interceptors.chain import Call, DamagedMessage, Proceed
 from dramaturg.service.threads import TenantTurns
 from dramaturg.service.validation import validate
@@ -124,15 +124,15 @@ class Deadlines:
             await proceed(call)
             return
         with Limit(call.seconds) as limit:
-            call.send = partial(_send, call.send, limit)
+            call.write = partial(_write, call.write, limit)
             await proceed(call)
 
 
-async def _send(send: Any, limit: Limit, response: Any) -> None:
+async def _write(write: Any, limit: Limit, response: Any) -> None:
     # A task that is cancelled while gRPC sends for it ends without a status, and a caller without a deadline
     # of its own would wait for one forever.
     limit.pause()
-    await send(response)
+    await write(response)
     limit.resume()
 
 
@@ -255,7 +255,7 @@ class Validation:
             field, limit = message.excess
             raise invalid(field, f"has more than {limit} elements; at most {limit} are allowed")
         if message.size:
-            raise too_large(self._max_message_bytes, message.size)
+            raise too_many_bytes(self._max_message_bytes, message.size)
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
             error_reason_pb2.ERROR_REASON_FIELD_INVALID,

@@ -32,7 +32,7 @@ from dramaturg.judge.role_sets import role_set, tally
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.kinds.pairs import PAIRS
 from dramaturg.service.errors import Violation
-from gateway.evaluations.calls import ask, call_judge, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import PlannedCalls, RunKind, text_length
 from gateway.evaluations.pairs.plan import (
@@ -109,15 +109,7 @@ async def compare_pair(
         rules=request.rules if request.HasField("rules") else None,
     )
     stub = PairJudgeServiceStub(assignment.judge.channel)
-
-    async def compare(timeout: float) -> pb.ComparePairResponse:
-        response: pb.ComparePairResponse | None = await stub.ComparePair(question, timeout=timeout)
-        # gRPC returns None where the bytes do not parse as the response.
-        return pb.ComparePairResponse() if response is None else response
-
-    answer = await call_judge(
-        scope, assignment.judge, compare, left=scope.left(), longest=scope.timeouts.judge
-    )
+    answer = await ask(assignment, scope, stub.ComparePair, question, pb.ComparePairResponse)
     if isinstance(answer, Failure):
         provenance = Provenance(contract=assignment.role.contract)
         if identity is not None:

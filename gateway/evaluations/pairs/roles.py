@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.pairs_pb2 import RolesKnown
@@ -21,7 +20,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.judge.roles import role_shortage
 from dramaturg.service.validation import violations
-from gateway.evaluations.calls import call_judge, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.plan import PairsPlan
 from gateway.evaluations.scope import EvaluationScope
@@ -125,9 +124,6 @@ def _place(summary: PairsSummary, statistics: Statistics) -> None:
     summary.role_map_model = response.provenance.parameters.get("embedding_model", "")
 
 
-Answer = TypeVar("Answer")
-
-
 async def find_roles(plan: PairsPlan, scope: EvaluationScope) -> RolesKnown:
     """Generates and clusters the roles.
 
@@ -159,12 +155,8 @@ async def _generate(
         options=judge_options(finder, plan.request),
     )
     stub = RoleServiceStub(finder.judge.channel)
-    response = await _ask(
-        finder,
-        scope,
-        lambda timeout: stub.GenerateRoles(request, timeout=timeout),
-        GenerateRolesResponse(),
-    )
+    left = _half_left(scope)
+    response = await ask(finder, scope, stub.GenerateRoles, request, GenerateRolesResponse, left=left)
     if isinstance(response, Failure):
         return [f"No roles were generated: {finder.judge.name!r} {response.explanation}."]
     _register(response.provenance, finder)
@@ -191,9 +183,8 @@ async def _cluster(
         min_samples=wish.min_samples if wish.HasField("min_samples") else None,
     )
     stub = RoleServiceStub(finder.judge.channel)
-    response = await _ask(
-        finder, scope, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
-    )
+    left = _half_left(scope)
+    response = await ask(finder, scope, stub.ClusterRoles, request, ClusterRolesResponse, left=left)
     if isinstance(response, Failure):
         return [f"The roles are not clustered: {finder.judge.name!r} {response.explanation}."]
     _register(response.provenance, finder)
@@ -207,22 +198,9 @@ async def _cluster(
     return []
 
 
-async def _ask(
-    finder: JudgeAssignment,
-    scope: EvaluationScope,
-    call: Callable[[float], Awaitable[Answer | None]],
-    nothing: Answer,
-) -> Answer | Failure:
+def _half_left(scope: EvaluationScope) -> float | None:
     left = scope.left()
-
-    async def answer(timeout: float) -> Answer:
-        response = await call(timeout)
-        # gRPC returns None where the bytes do not parse as the response.
-        return nothing if response is None else response
-
-    return await call_judge(
-        scope, finder.judge, answer, left=None if left is None else left / 2, longest=scope.timeouts.judge
-    )
+    return None if left is None else left / 2
 
 
 def _register(provenance: Provenance, finder: JudgeAssignment) -> None:

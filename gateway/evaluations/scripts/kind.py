@@ -42,7 +42,7 @@ from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.kinds.scripts import SCRIPTS
 from dramaturg.results.names import reason_name
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor, ReferencePendingError
-from gateway.evaluations.calls import call_judge, judge_options
+from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.kind import WRITTEN_CHARACTERS, PlannedCalls, RunKind, text_length
 from gateway.evaluations.panels import decide
@@ -102,13 +102,9 @@ async def _write(
     )
     stub = SynthesizeServiceStub(assignment.judge.channel)
     longest = scope.for_gold_answer()
-
-    async def synthesize(timeout: float) -> SynthesizeResponse:
-        response: SynthesizeResponse | None = await stub.Synthesize(question, timeout=timeout)
-        # gRPC hands over None where the bytes do not parse as the response.
-        return SynthesizeResponse() if response is None else response
-
-    response = await call_judge(scope, assignment.judge, synthesize, left=longest, longest=longest)
+    response = await ask(
+        assignment, scope, stub.Synthesize, question, SynthesizeResponse, left=longest, longest=longest
+    )
     if isinstance(response, Failure):
         failure = f"The judge {assignment.judge.name!r} {response.explanation}."
         return GoldAnswer(failure=failure, failure_reason=response.reason)

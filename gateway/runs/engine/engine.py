@@ -17,6 +17,7 @@ from dramaturg.service.threads import FairSemaphore, ThreadPool
 from gateway.evaluations.kinds import Evaluations
 from gateway.runs.engine.executors import ClusterMembership, RunReconciler
 from gateway.runs.engine.orchestrator import DatasetIngest, RunOrchestrator
+from gateway.runs.engine.parts import EngineParts
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
 from gateway.runs.engine.worker import SamplePacer, Worker
 from gateway.runs.engine.workflows import (
@@ -71,9 +72,7 @@ class RunEngine:
     ) -> None:
         self._settings = settings
         self._store = store
-        self._notifier = notifier
         self._threads = ThreadPool(_STORE_THREADS)
-        self._call = RetryingCaller(self._threads)
         self._workflows = WorkflowClient()
         # Separate: a lease must not wait behind calls that wait for the store.
         self._lease_thread = ThreadPool(1)
@@ -85,22 +84,20 @@ class RunEngine:
             lease_seconds=settings.lease_seconds,
             on_count=on_gateways,
         )
-        self._reconciler = RunReconciler(
-            store, self._threads, self._workflows, self._membership, settings.stall_timeout_seconds
-        )
-        self._worker = Worker(
+        self._parts = EngineParts(
+            settings=settings,
             store=store,
-            call=self._call,
-            evaluator=SampleEvaluator(evaluations, settings.outage_timeout_seconds),
+            threads=self._threads,
+            call=RetryingCaller(self._threads),
+            workflows=self._workflows,
             membership=self._membership,
             notifier=notifier,
-            max_samples=settings.max_concurrent_samples,
-            max_batches=settings.max_concurrent_batches,
-            poll_seconds=settings.poll_seconds,
-            batch_poll_seconds=settings.batch_poll_seconds,
+            evaluator=SampleEvaluator(evaluations, settings.outage_timeout_seconds),
             pacer=pacer or SamplePacer(lambda _: False),
         )
-        self._ingest = DatasetIngest(store, settings.dataset_access, settings.dataset_limits)
+        self._reconciler = RunReconciler(self._parts)
+        self._worker = Worker(self._parts)
+        self._ingest = DatasetIngest(store, settings)
         self._turns = FairSemaphore(settings.max_concurrent_runs)
         self._orchestrations: set[asyncio.Task[None]] = set()
         self._is_open = False
@@ -158,25 +155,13 @@ class RunEngine:
         task = asyncio.current_task()
         assert task is not None
         self._orchestrations.add(task)
-        settings = self._settings
         try:
-            run = await self._call(self._store.runs.get, run_id)
+            run = await self._parts.call(self._store.runs.get, run_id)
             if run is None:
                 return
             with tracing.span("orchestrate run", {"dramaturg.run.id": run_id}, root=True):
-                await RunOrchestrator(
-                    run_id,
-                    attempt,
-                    store=self._store,
-                    threads=self._threads,
-                    workflows=self._workflows,
-                    membership=self._membership,
-                    ingest=self._ingest,
-                    notifier=self._notifier,
-                    turn=partial(self._turns.single, run.tenant),
-                    poll_seconds=settings.poll_seconds,
-                    stall_timeout_seconds=settings.stall_timeout_seconds,
-                ).run()
+                turn = partial(self._turns.single, run.tenant)
+                await RunOrchestrator(run_id, attempt, self._parts, self._ingest, turn).run()
         finally:
             self._orchestrations.discard(task)
 

@@ -22,17 +22,16 @@ from dramaturg.database.database import Leases
 from dramaturg.service.telemetry import instruments
 from dramaturg.service.threads import ThreadPool
 from gateway.runs import metrics
+from gateway.runs.engine.parts import EngineParts
 from gateway.runs.engine.policy import StallDetector
 from gateway.runs.engine.workflows import (
     WORKFLOW_VERSION,
     Attempt,
-    WorkflowClient,
     error_of,
     has_current_version,
     version_of,
 )
 from gateway.runs.records import ACTIVE, RunRecord, is_active_attempt
-from gateway.runs.store import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -162,26 +161,13 @@ class RunReconciler:
     The first live gateway by id starts runs, for the whole store.
 
     Args:
-        store: The run store.
-        threads: Runs store calls.
-        workflows: The workflows of all gateways.
-        membership: The live gateways.
-        stall_timeout_seconds: How long an orchestrator may fail without a completed sample.
+        parts: What it shares with the engine.
     """
 
-    def __init__(
-        self,
-        store: RunStore,
-        threads: ThreadPool,
-        workflows: WorkflowClient,
-        membership: ClusterMembership,
-        stall_timeout_seconds: float,
-    ) -> None:
-        self._store = store
-        self._threads = threads
-        self._workflows = workflows
-        self._membership = membership
-        self._restarter = RunRestarter(store, threads, workflows, stall_timeout_seconds)
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
+        self._workflows, self._membership = parts.workflows, parts.membership
+        self._restarter = RunRestarter(parts)
 
     async def run(self, interval_seconds: float) -> None:
         """Reconciles at an interval until cancelled."""
@@ -206,7 +192,7 @@ class RunReconciler:
 
     async def reconcile(self) -> None:
         """Makes one pass over all active runs."""
-        runs = await self._threads(self._store.runs.active)
+        runs = await self._parts.threads(self._parts.store.runs.active)
         metrics.show_runs(runs)
         if instruments.counting():
             metrics.show_batches(*await self._workflows.queue_depth())
@@ -236,7 +222,7 @@ class RunReconciler:
             await self._fail_if_unsupported(run, orchestrator)
         elif orchestrator.status in _ENDED:
             # The run may have ended with it since the runs were listed.
-            current = await self._threads(self._store.runs.get, run.id)
+            current = await self._parts.threads(self._parts.store.runs.get, run.id)
             if current is not None and is_active_attempt(current, run.attempt):
                 await self._restarter.restart(current, orchestrator)
 
@@ -250,7 +236,7 @@ class RunReconciler:
             f"version {WORKFLOW_VERSION} and cannot finish it. Its results are kept; rerun the missing "
             "samples"
         )
-        await _fail(run, reason, self._store, self._threads)
+        await _fail(run, reason, self._parts)
 
 
 class RunRestarter:
@@ -259,19 +245,11 @@ class RunRestarter:
     The failures are known to this process only: another leader counts them anew.
 
     Args:
-        store: The run store.
-        threads: Runs store calls.
-        workflows: Restarts orchestrators.
-        stall_timeout_seconds: How long an orchestrator may fail without a completed sample.
+        parts: What it shares with the engine.
     """
 
-    def __init__(
-        self, store: RunStore, threads: ThreadPool, workflows: WorkflowClient, stall_timeout_seconds: float
-    ) -> None:
-        self._store = store
-        self._threads = threads
-        self._workflows = workflows
-        self._timeout = stall_timeout_seconds
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
         self._detectors: dict[Attempt, StallDetector] = {}
         self._recorded: set[Attempt] = set()
         """Attempts whose last failure is recorded and that were not restarted since."""
@@ -293,14 +271,15 @@ class RunRestarter:
         detector = await self._record(run, orchestrator)
         # A batch in progress may still complete a sample.
         if (reason := detector.reason()) and not await self._has_batches(attempt):
-            await _fail(run, reason, self._store, self._threads)
+            await _fail(run, reason, self._parts)
         elif not detector.delay():
-            await self._workflows.restart_run(*attempt)
+            await self._parts.workflows.restart_run(*attempt)
             self._recorded.discard(attempt)
 
     async def _record(self, run: RunRecord, orchestrator: WorkflowStatus) -> StallDetector:
         attempt = run.id, run.attempt
-        detector = self._detectors.setdefault(attempt, StallDetector(self._timeout, "its orchestrator fails"))
+        timeout = self._parts.settings.stall_timeout_seconds
+        detector = self._detectors.setdefault(attempt, StallDetector(timeout, "its orchestrator fails"))
         if attempt in self._recorded:
             detector.record(run.counts.done, [])
             return detector
@@ -309,18 +288,18 @@ class RunRestarter:
         detector.record(run.counts.done, [error])
         fields = {"run": run.id, "delay": round(detector.delay(), 1)}
         logger.error("the orchestrator of a run ended before it: %s", error, extra={"fields": fields})
-        await self._threads(self._store.runs.report_incident, *attempt, detector.incident(1))
+        await self._parts.threads(self._parts.store.runs.report_incident, *attempt, detector.incident(1))
         return detector
 
     async def _has_batches(self, attempt: Attempt) -> bool:
-        return any(not batch.error for batch in await self._workflows.batches(*attempt))
+        return any(not batch.error for batch in await self._parts.workflows.batches(*attempt))
 
 
-async def _fail(run: RunRecord, reason: str, store: RunStore, threads: ThreadPool) -> None:
+async def _fail(run: RunRecord, reason: str, parts: EngineParts) -> None:
     """Fails the attempt of a run unless it has ended. Its results are kept."""
     failed = run_pb2.RUN_STATE_FAILED
-    changed = await threads(
-        store.runs.change_state,
+    changed = await parts.threads(
+        parts.store.runs.change_state,
         run.id,
         failed,
         expected=ACTIVE,

@@ -21,7 +21,7 @@ from gateway.processes.process import OutOfTimeError, ProcessDiedError, ProcessL
 from gateway.runs import metrics
 from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import is_small, sample_reader
-from gateway.runs.engine.executors import ClusterMembership
+from gateway.runs.engine.parts import EngineParts
 from gateway.runs.engine.policy import (
     Conclusion,
     StallDetector,
@@ -33,10 +33,11 @@ from gateway.runs.engine.policy import (
     max_batches_in_flight,
     words_of,
 )
-from gateway.runs.engine.workflows import Batch, WorkflowClient
-from gateway.runs.notifications import ChangeListener, ChangeNotifier
+from gateway.runs.engine.workflows import Batch
+from gateway.runs.notifications import ChangeListener
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.row_reader import read_rows
+from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore
 from gateway.runs.uploads import URI_PREFIX, as_file
 
@@ -115,14 +116,13 @@ class DatasetIngest:
 
     Args:
         store: The run store.
-        access: The datasets that may be read.
-        limits: The limits of a process that reads a dataset.
+        settings: Which datasets may be read, and the limits of a process that reads one.
     """
 
-    def __init__(self, store: RunStore, access: DatasetAccess, limits: ProcessLimits) -> None:
+    def __init__(self, store: RunStore, settings: RunsSettings) -> None:
         self._store = store
-        self._access = access
-        self._limits = limits
+        self._access = settings.dataset_access
+        self._limits = settings.dataset_limits
         self._threads = ThreadPool(2 * MAX_CONCURRENT_DATASETS)
         self._small, self._large = (FairSemaphore(MAX_CONCURRENT_DATASETS, per_tenant=1) for _ in range(2))
         self._is_closed = threading.Event()
@@ -210,44 +210,28 @@ class RunOrchestrator:
     Args:
         run_id: The run.
         attempt: The attempt.
-        store: The run store.
-        threads: Runs store calls.
-        workflows: Starts batches.
-        membership: The gateways that execute runs.
+        parts: What it shares with the engine.
         ingest: Reads the dataset.
-        notifier: Notifies on changes of the run.
         turn: Bounds how many orchestrators of this gateway poll at once, within an ``async with`` block.
-        poll_seconds: How often the run is read without a notification.
-        stall_timeout_seconds: How long its batches may fail without a completed sample.
     """
 
     def __init__(
         self,
         run_id: str,
         attempt: int,
-        *,
-        store: RunStore,
-        threads: ThreadPool,
-        workflows: WorkflowClient,
-        membership: ClusterMembership,
+        parts: EngineParts,
         ingest: DatasetIngest,
-        notifier: ChangeNotifier,
         turn: Callable[[], AbstractAsyncContextManager[None]],
-        poll_seconds: float,
-        stall_timeout_seconds: float,
     ) -> None:
         self._id = run_id
         self._attempt = attempt
-        self._store = store
-        self._threads = threads
-        self._workflows = workflows
-        self._membership = membership
+        self._store, self._threads, self._workflows = parts.store, parts.threads, parts.workflows
+        self._membership, self._notifier = parts.membership, parts.notifier
         self._ingest = ingest
-        self._notifier = notifier
         self._listener = ChangeListener()
         self._turn = turn
-        self._poll_seconds = poll_seconds
-        self._stall = StallDetector(stall_timeout_seconds, "its batches fail")
+        self._poll_seconds = parts.settings.poll_seconds
+        self._stall = StallDetector(parts.settings.stall_timeout_seconds, "its batches fail")
         self._throughput = ThroughputMeter()
         self._after: int | None = None
         """The last sample put into a batch in this pass; -1 at its start; None: unknown."""

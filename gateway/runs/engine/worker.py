@@ -21,7 +21,6 @@ from dramaturg.service.threads import FairSemaphore, Slot, gather_all
 from gateway.evaluations.scope import DeferredShadows
 from gateway.quotas.turns import SHARE
 from gateway.runs import metrics
-from gateway.runs.engine.executors import ClusterMembership
 from gateway.runs.engine.outcomes import (
     OutcomeWriter,
     PromptTexts,
@@ -30,6 +29,7 @@ from gateway.runs.engine.outcomes import (
     flatten_outcome,
     outcome_of,
 )
+from gateway.runs.engine.parts import EngineParts
 from gateway.runs.engine.policy import (
     Conclusion,
     FailFast,
@@ -40,11 +40,8 @@ from gateway.runs.engine.policy import (
     slots_of,
     waits_for_judge,
 )
-from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation, SampleEvaluator
-from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork, is_active_attempt
-from gateway.runs.store import RunStore
-from gateway.runs.store_calls import RetryingCaller
 
 logger = logging.getLogger(__name__)
 
@@ -107,42 +104,14 @@ class Worker:
     """Evaluates the batches of all runs that this process claims.
 
     Args:
-        store: The run store.
-        call: Calls the store.
-        evaluator: Evaluates one sample.
-        membership: The gateways that execute runs.
-        notifier: Notifies on changes of runs.
-        max_samples: The samples evaluated at once.
-        max_batches: The batches worked on at once; further ones wait for a fair turn.
-        poll_seconds: How often the state of a run is read.
-        batch_poll_seconds: The first wait of a sample whose model calls wait for batches.
-        pacer: Paces the samples.
+        parts: What it shares with the engine.
     """
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        call: RetryingCaller,
-        evaluator: SampleEvaluator,
-        membership: ClusterMembership,
-        notifier: ChangeNotifier,
-        max_samples: int,
-        max_batches: int,
-        poll_seconds: float,
-        batch_poll_seconds: float,
-        pacer: SamplePacer,
-    ) -> None:
-        self._store = store
-        self._call = call
-        self._evaluator = evaluator
-        self._membership = membership
-        self._notifier = notifier
-        self._sample_slots = FairSemaphore(max_samples)
-        self._batch_slots = FairSemaphore(max_batches)
-        self._poll_seconds = poll_seconds
-        self._batch_poll_seconds = batch_poll_seconds
-        self._pacer = pacer
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
+        self._sample_slots = FairSemaphore(parts.settings.max_concurrent_samples)
+        # Further batches wait for a fair turn.
+        self._batch_slots = FairSemaphore(parts.settings.max_concurrent_batches)
         self._executions: dict[tuple[str, int], LocalRunExecution] = {}
         self._draining = False
 
@@ -164,7 +133,7 @@ class Worker:
                 await execution.evaluate(indices)
             finally:
                 self._leave(execution)
-                self._notifier.notify(run_id)
+                self._parts.notifier.notify(run_id)
 
     @property
     def is_busy(self) -> bool:
@@ -186,29 +155,20 @@ class Worker:
         """The run, if this process is to work on it."""
         if self._draining:
             return None
-        run = await self._call(self._store.runs.get, run_id)
+        run = await self._parts.call(self._parts.store.runs.get, run_id)
         return run if is_active_attempt(run, attempt) else None
 
     async def _join(self, run_id: str, attempt: int) -> LocalRunExecution | None:
         """The execution that the batches of an attempt share; None if there is nothing to do."""
         run = await self._active(run_id, attempt)
-        gateways = await self._membership.peers()
+        gateways = await self._parts.membership.peers()
         if run is None or self._draining:
             return None
         # Nothing is awaited from here on, so that two batches share one execution.
         execution = self._executions.get((run_id, attempt))
         if execution is None:
             execution = self._executions[run_id, attempt] = LocalRunExecution(
-                run,
-                store=self._store,
-                call=self._call,
-                evaluator=self._evaluator,
-                slots=self._sample_slots,
-                executor_id=self._membership.executor_id,
-                gateways=gateways,
-                notifier=self._notifier,
-                batch_poll_seconds=self._batch_poll_seconds,
-                pacer=self._pacer,
+                run, self._parts, self._sample_slots, gateways
             )
             execution.watcher = asyncio.create_task(self._watch(execution))
         execution.batches += 1
@@ -222,15 +182,15 @@ class Worker:
 
     async def _watch(self, execution: LocalRunExecution) -> None:
         """Keeps an execution up to date with its run."""
-        with self._notifier.listen(execution.run.id) as listener:
+        with self._parts.notifier.listen(execution.run.id) as listener:
             while True:
                 try:
                     await execution.refresh()
-                    execution.set_gateways(await self._membership.peers())
+                    execution.set_gateways(await self._parts.membership.peers())
                 except Exception:
                     # Without refresh an execution would never see that its run was cancelled.
                     logger.exception("a run cannot be read", extra={"fields": {"run": execution.run.id}})
-                await listener.wait(self._poll_seconds)
+                await listener.wait(self._parts.settings.poll_seconds)
 
 
 class LocalRunExecution:
@@ -238,15 +198,9 @@ class LocalRunExecution:
 
     Args:
         run: The run as last read.
-        store: The run store.
-        call: Calls it.
-        evaluator: Evaluates one sample.
+        parts: What it shares with the engine.
         slots: The sample slots of this process.
-        executor_id: The id of this gateway.
         gateways: The gateways that execute runs, this one included, sorted.
-        notifier: Notified of written outcomes.
-        batch_poll_seconds: The first wait of a sample whose model calls wait for batches.
-        pacer: Paces the samples.
 
     Attributes:
         run: The run as last read.
@@ -255,39 +209,23 @@ class LocalRunExecution:
     """
 
     def __init__(
-        self,
-        run: RunRecord,
-        *,
-        store: RunStore,
-        call: RetryingCaller,
-        evaluator: SampleEvaluator,
-        slots: FairSemaphore,
-        executor_id: str,
-        gateways: Sequence[str],
-        notifier: ChangeNotifier,
-        batch_poll_seconds: float,
-        pacer: SamplePacer,
+        self, run: RunRecord, parts: EngineParts, slots: FairSemaphore, gateways: Sequence[str]
     ) -> None:
         self.run = run
         self.batches = 0
         self.watcher: asyncio.Task[None] | None = None
         self._attempt = run.attempt
-        self._store = store
-        self._call = call
-        self._evaluator = evaluator
+        self._parts = parts
+        self._store, self._call, self._notifier = parts.store, parts.call, parts.notifier
         self._slots = slots
-        self._executor_id = executor_id
-        self._notifier = notifier
-        self._batch_poll_seconds = batch_poll_seconds
-        self._pacer = pacer
         self._gateways = gateways
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
-        self._prompts = PromptTexts(evaluator.prompt_text)
+        self._prompts = PromptTexts(parts.evaluator.prompt_text)
         self._usage = UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
-        self._judges = JudgeWatch(run.id, lambda seen: call(store.judges.note, run.id, seen))
+        self._judges = JudgeWatch(run.id, lambda seen: parts.call(parts.store.judges.note, run.id, seen))
         self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
         self._shadows: set[DeferredShadows] = set()
@@ -378,7 +316,7 @@ class LocalRunExecution:
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
                         return
                     crashed = crash_outcome(sample)
-                    await self._pacer.start(self.run.tenant)
+                    await self._parts.pacer.start(self.run.tenant)
                     evaluated = None if crashed else await self._evaluate_sample(sample, slot)
                     # Until the sample counts for the budget and the policy, no other one takes its slot.
                     conclusion = None if evaluated is None else await self._note_judges(evaluated)
@@ -425,7 +363,10 @@ class LocalRunExecution:
         waits = 1 if usage.provider_call_count else sample.waits + 1
         left = evaluated.batch.until - time.time()
         queue.left.discard(sample.index)
-        queue.waiting[sample.index] = waits, put_off_seconds(waits, left, self._batch_poll_seconds)
+        queue.waiting[sample.index] = (
+            waits,
+            put_off_seconds(waits, left, self._parts.settings.batch_poll_seconds),
+        )
 
     async def _record_shadowed(
         self, sample: SampleWork, evaluated: SampleEvaluation, queue: SampleQueue
@@ -481,14 +422,16 @@ class LocalRunExecution:
         return math.ceil(self._share.limit / 4)
 
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
-        return await self._call(self._store.samples.take, self.run.id, indices, self._executor_id)
+        return await self._call(
+            self._store.samples.take, self.run.id, indices, self._parts.membership.executor_id
+        )
 
     async def _evaluate_sample(self, sample: SampleWork, slot: Slot) -> SampleEvaluation:
         spec, offset = self.run.spec, self.run.repeat_offset
         # It ends in a name of this evaluation: the failed attempts of an earlier one do not count in a rerun.
         request_id = f"{self.run.id}/{sample.index}/{os.urandom(4).hex()}"
         with metrics.track_sample(self.run.id, sample.index):
-            evaluated = await self._evaluator.evaluate(
+            evaluated = await self._parts.evaluator.evaluate(
                 sample.request,
                 spec,
                 offset,
@@ -528,7 +471,7 @@ class LocalRunExecution:
 
     def _adjust(self) -> None:
         limits = self.run.spec.limits
-        rank = self._gateways.index(self._executor_id)
+        rank = self._gateways.index(self._parts.membership.executor_id)
         slots = slots_of(rank, len(self._gateways), concurrent_samples(limits))
         self._room = slots
         if self._most >= slots:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 from dbos import (
@@ -35,6 +35,7 @@ from dramaturg.database.database import use_wal
 from gateway.runs.engine.policy import BATCHES_PER_GATEWAY
 from gateway.runs.settings import RunsSettings
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Attempt = tuple[str, int]
 """A run id and the number of an attempt."""
@@ -115,7 +116,7 @@ async def evaluate_batch(run_id: str, attempt: int, indices: list[int]) -> None:
 
 
 async def run_detached(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Awaits a coroutine outside of the calling workflow's context, so that DBOS records no step for it."""
+    """Awaits a coroutine outside of the caller's context: in that of a workflow DBOS records steps."""
     return await asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())
 
 
@@ -132,26 +133,31 @@ class Batch:
 
 
 class WorkflowClient:
-    """The workflows of all processes that share the queues, which must be open (``open_queues``)."""
+    """The workflows of all processes that share the queues, which must be open (``open_queues``).
+
+    Not for the context of a workflow, where DBOS would record each call as a step: see ``run_detached``.
+    """
 
     def __init__(self) -> None:
         self._started: set[asyncio.Task[None]] = set()
 
     async def start_run(self, run_id: str, attempt: int) -> None:
         """Starts the orchestrator of an attempt in this process. Idempotent over all processes."""
-        await run_detached(self._start_run(run_id, attempt))
+        await run_detached(_start(_orchestrator_id(run_id, attempt), orchestrate_run, run_id, attempt))
 
     async def orchestrators(self, attempts: Collection[Attempt]) -> dict[Attempt, WorkflowStatus]:
         """The status of the orchestrators of these attempts, of those that were ever started."""
         ids = {_orchestrator_id(*attempt): attempt for attempt in attempts}
-        found = await run_detached(_list(workflow_ids=list(ids), load_output=True)) if ids else []
+        found = await _list(workflow_ids=list(ids), load_output=True) if ids else []
         return {ids[status.workflow_id]: status for status in found}
 
     async def restart_run(self, run_id: str, attempt: int) -> None:
         """Enqueues an attempt again whose orchestrator ended before the run."""
-        await run_detached(DBOS.delete_workflow_async(_orchestrator_id(run_id, attempt)))
+        workflow_id = _orchestrator_id(run_id, attempt)
+        await DBOS.delete_workflow_async(workflow_id)
         # Through the queue: this process may be the cause of the failure.
-        await run_detached(self._enqueue_run(run_id, attempt))
+        with SetWorkflowID(workflow_id):
+            await DBOS.enqueue_workflow_async(RUNS_QUEUE, orchestrate_run, run_id, attempt)
 
     async def start_batch(
         self, on_end: Callable[[], None], run_id: str, attempt: int, indices: Sequence[int]
@@ -164,7 +170,8 @@ class WorkflowClient:
             attempt: The attempt.
             indices: The samples.
         """
-        handle = await run_detached(self._start_batch(run_id, attempt, indices))
+        batch_id = _new_batch_id(run_id, attempt)
+        handle = await run_detached(_start(batch_id, evaluate_batch, run_id, attempt, list(indices)))
         task = asyncio.create_task(handle.get_result(), context=contextvars.Context())
         self._started.add(task)
 
@@ -179,40 +186,43 @@ class WorkflowClient:
 
     async def enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         """Enqueues the evaluation of samples for any gateway."""
-        await run_detached(self._enqueue_batch(run_id, attempt, indices))
+        with (
+            SetWorkflowID(_new_batch_id(run_id, attempt)),
+            # One partition per run: gateways poll the partitions in random order.
+            SetEnqueueOptions(queue_partition_key=run_id),
+        ):
+            await DBOS.enqueue_workflow_async(BATCHES_QUEUE, evaluate_batch, run_id, attempt, list(indices))
 
     async def batches(self, run_id: str, attempt: int) -> Sequence[Batch]:
         """The batches of an attempt that wait, are in progress, or failed and were not deleted."""
-        found = await run_detached(
-            _list(
-                workflow_id_prefix=_batch_prefix(run_id, attempt),
-                status=[*_ONGOING, _FAILED],
-                load_input=True,
-                load_output=True,
-            )
+        found = await _list(
+            workflow_id_prefix=_batch_prefix(run_id, attempt),
+            status=[*_ONGOING, _FAILED],
+            load_input=True,
+            load_output=True,
         )
         return [_batch(status) for status in found]
 
     async def delete_batches(self, batches: Sequence[Batch]) -> None:
         """Deletes the records of batches that failed."""
-        await run_detached(DBOS.delete_workflows_async([batch.id for batch in batches]))
+        await DBOS.delete_workflows_async([batch.id for batch in batches])
 
     async def delete_completed_batches(self, run_id: str, attempt: int) -> None:
         """Deletes the records of the completed batches of an attempt."""
-        found = await run_detached(_list(workflow_id_prefix=_batch_prefix(run_id, attempt), status="SUCCESS"))
+        found = await _list(workflow_id_prefix=_batch_prefix(run_id, attempt), status="SUCCESS")
         for start in range(0, len(found), _DELETE_AT_ONCE):
             ids = [status.workflow_id for status in found[start : start + _DELETE_AT_ONCE]]
-            await run_detached(DBOS.delete_workflows_async(ids))
+            await DBOS.delete_workflows_async(ids)
 
     async def queue_depth(self) -> tuple[int, int]:
         """The number of batches of all runs that wait, and of those in progress."""
-        found = await run_detached(_list(name=evaluate_batch.__name__, status=_ONGOING))
+        found = await _list(name=evaluate_batch.__name__, status=_ONGOING)
         waiting = sum(status.status == "ENQUEUED" for status in found)
         return waiting, len(found) - waiting
 
     async def owners(self) -> Mapping[str, int]:
         """The executors of this version, live or not, with the number of workflows assigned to each."""
-        found = await run_detached(_list(status="PENDING", app_version=WORKFLOW_VERSION))
+        found = await _list(status="PENDING", app_version=WORKFLOW_VERSION)
         return Counter(str(status.executor_id) for status in found)
 
     async def recover(self, executor_ids: Sequence[str]) -> None:
@@ -223,28 +233,6 @@ class WorkflowClient:
         """
         # Not public, and what the administration server of DBOS calls for this.
         await asyncio.to_thread(DBOS._recover_pending_workflows, list(executor_ids))
-
-    async def _start_run(self, run_id: str, attempt: int) -> None:
-        with SetWorkflowID(_orchestrator_id(run_id, attempt)):
-            await DBOS.start_workflow_async(orchestrate_run, run_id, attempt)
-
-    async def _enqueue_run(self, run_id: str, attempt: int) -> None:
-        with SetWorkflowID(_orchestrator_id(run_id, attempt)):
-            await DBOS.enqueue_workflow_async(RUNS_QUEUE, orchestrate_run, run_id, attempt)
-
-    async def _start_batch(
-        self, run_id: str, attempt: int, indices: Sequence[int]
-    ) -> WorkflowHandleAsync[None]:
-        with SetWorkflowID(_new_batch_id(run_id, attempt)):
-            return await DBOS.start_workflow_async(evaluate_batch, run_id, attempt, list(indices))
-
-    async def _enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
-        with (
-            SetWorkflowID(_new_batch_id(run_id, attempt)),
-            # One partition per run: gateways poll the partitions in random order.
-            SetEnqueueOptions(queue_partition_key=run_id),
-        ):
-            await DBOS.enqueue_workflow_async(BATCHES_QUEUE, evaluate_batch, run_id, attempt, list(indices))
 
 
 def has_current_version(status: WorkflowStatus) -> bool:
@@ -260,6 +248,16 @@ def error_of(status: WorkflowStatus) -> str:
     # DBOS keeps the class name of a serialised error as an attribute.
     described = f"{getattr(error, 'name', type(error).__name__)}: {error}"
     return described if len(described) <= _MAX_ERROR_LENGTH else f"{described[:_MAX_ERROR_LENGTH]}..."
+
+
+async def _start(
+    workflow_id: str,
+    workflow: Callable[Parameters, Coroutine[Any, Any, None]],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> WorkflowHandleAsync[None]:
+    with SetWorkflowID(workflow_id):
+        return await DBOS.start_workflow_async(workflow, *args, **kwargs)
 
 
 async def _list(

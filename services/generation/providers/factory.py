@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC
 from importlib import import_module
@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.settings import SettingsError
-from services.generation.calls import Answer, Call, Deadline, FailureKind, ProviderError
+from services.generation.calls import FailureKind, ProviderError
 from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
@@ -33,7 +33,6 @@ from services.generation.providers.parameters import Dialect, Parameter, TokenPa
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.providers.stepping import SteppingProvider
 from services.generation.providers.transport import Access
-from services.generation.records import fingerprint
 from services.generation.registry import ENVIRONMENT_PROVIDER, ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import (
@@ -131,51 +130,6 @@ def _google(scope: str) -> Callable[[], tuple[str, float]]:
     return fetch
 
 
-class RecordingProvider(Provider):
-    """A provider whose calls are recorded in the ledger before they are sent.
-
-    An answer carries the number of its record, which remains until the answer is stored or settled (see
-    ``Ledger``). A call that cannot be recorded is not sent.
-    """
-
-    def __init__(self, inner: Provider, ledger: Ledger) -> None:
-        self._inner = inner
-        self._ledger = ledger
-        self.name = inner.name
-        self.address = inner.address
-        self.default_model = inner.default_model
-        self.keeps = inner.keeps
-
-    async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """Records the call, sends it and returns the answer.
-
-        A failure by which the call was certainly not charged settles the record. After any other failure, a
-        cancellation included, the call may have been paid for in vain.
-
-        Raises:
-            LedgerUnavailableError: The call cannot be recorded; nothing was sent.
-        """
-        call_number = await self._ledger.record_call(fingerprint(call, self.address))
-        try:
-            answer = await self._inner.complete(call, deadline)
-        except BaseException as error:
-            if isinstance(error, ProviderError) and error.settled:
-                self._ledger.settle([call_number])
-            else:
-                self._ledger.abandon([call_number])
-            raise
-        answer.call_number = call_number
-        return answer
-
-    async def models(self) -> Sequence[str]:
-        """The names of the inner provider's models."""
-        return await self._inner.models()
-
-    async def close(self) -> None:
-        """Closes the inner provider."""
-        await self._inner.close()
-
-
 def open_providers(
     settings: GenerationSettings, environment: Mapping[str, str], ledger: Ledger | None = None
 ) -> list[ConfiguredProvider]:
@@ -255,9 +209,8 @@ def _open_file(name: str, table: FileSettings, ledger: Ledger | None) -> Configu
 def _configured(
     checked: Provider, limiter: CallLimiter, policy: RetryPolicy, prices: PriceTable, ledger: Ledger | None
 ) -> ConfiguredProvider:
-    endpoint = checked if ledger is None else RecordingProvider(checked, ledger)
     watch_limiter(checked.name, limiter)
-    return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
+    return ConfiguredProvider(RetryingProvider(checked, limiter, policy, ledger), prices, checked)
 
 
 def _endpoint(name: str, table: EndpointSettings, environment: Mapping[str, str]) -> SteppingProvider:

@@ -14,7 +14,7 @@ from dramaturg.judge.roles import CRITIC, EMBEDDING
 from dramaturg.service.channel import open_channel
 from dramaturg.service.threads import TenantTurns
 from dramaturg.testing import serve
-from gateway.evaluations.calls import call_judge, embed_by
+from gateway.evaluations.calls import ask, embed_by
 from gateway.evaluations.scope import EvaluationScope, Timeouts
 from gateway.judges.identity import JudgeIdentity
 from gateway.judges.registry import Judge
@@ -36,11 +36,12 @@ async def test_a_failure_is_noted_with_the_judge_that_it_is_of() -> None:
         entry=JudgeEntry(role="critic", name="strict", target="nowhere:1"),
     )
 
-    async def never(timeout: float) -> None:
+    async def never(request: EmbedRequest, *, timeout: float) -> None:
         await asyncio.sleep(timeout + 10)
 
     scope = EvaluationScope(Timeouts(1, 1, 1))
-    answered = await call_judge(scope, judge, never, left=None, longest=0.01)
+    assignment = JudgeAssignment(judge, "")
+    answered = await ask(assignment, scope, never, EmbedRequest(), EmbedResponse, longest=0.01)
     assert scope.failures == [answered._replace(judge="critic 'strict'")]  # type: ignore[union-attr]
     assert scope.failures[0].reason == verdict_pb2.ABSTAIN_REASON_TIMED_OUT
 
