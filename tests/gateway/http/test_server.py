@@ -174,71 +174,31 @@ INVALID = EvaluateScriptsRequest(task=Task(id="t"))
 CASES: Mapping[str, tuple[Request, str, str]] = {
     "a call": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata()), "OK", ""),
     "a stream": (Request(RUNS + "WatchRun", [pb.WatchRunRequest(run_id=RUN)], metadata()), "OK", ""),
-    "a stream that fails": (
-        Request(RUNS + "ExportResults", [pb.ExportResultsRequest(run_id=RUN)], metadata()),
-        "INTERNAL",
-        "",
-    ),
-    "a stream of requests": (
-        Request(
-            EVALUATION + "Summarize",
-            [SUMMARY(), SUMMARY(samples=[RunSample()])],
-            metadata(),
-        ),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "an unknown run": (
-        Request(RUNS + "GetRun", [pb.GetRunRequest(run_id="another")], metadata()),
-        "NOT_FOUND",
-        "ERROR_REASON_RESOURCE_NOT_FOUND",
-    ),
-    "an invalid field": (
-        Request(RUNS + "GetRun", [pb.GetRunRequest()], metadata()),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "invalid fields of a stream": (
-        Request(EVALUATION + "EvaluateScripts", [INVALID], metadata()),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "no judge": (
-        Request(EVALUATION + "EvaluateScripts", [scripts_request()], metadata()),
-        "FAILED_PRECONDITION",
-        "",
-    ),
-    "an unknown method": (
-        Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata()),
-        "UNIMPLEMENTED",
-        "ERROR_REASON_NOT_IMPLEMENTED",
-    ),
-    "an unknown method, without a token": (
-        Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata("")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "a method that is not implemented": (
-        Request(RUNS + "DeleteRun", [pb.DeleteRunRequest(run_id=RUN)], metadata()),
-        "UNIMPLEMENTED",
-        "ERROR_REASON_NOT_IMPLEMENTED",
-    ),
-    "no token": (
-        Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "a wrong token": (
-        Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("wrong")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "no permission": (
-        Request(RUNS + "CancelRun", [pb.CancelRunRequest(run_id=RUN)], metadata(VIEWER.token)),
-        "PERMISSION_DENIED",
-        "ERROR_REASON_PERMISSION_DENIED",
-    ),
-}
+    "a stream that fails": (Request(RUNS + "ExportResults", [pb.ExportResultsRequest(run_id=RUN)],
+        metadata()), "INTERNAL", ""),
+    "a stream of requests": (Request(EVALUATION + "Summarize", [SUMMARY(), SUMMARY(samples=[RunSample()])],
+        metadata()), "INVALID_ARGUMENT", "ERROR_REASON_FIELD_INVALID"),
+    "an unknown run": (Request(RUNS + "GetRun", [pb.GetRunRequest(run_id="another")], metadata()),
+        "NOT_FOUND", "ERROR_REASON_RESOURCE_NOT_FOUND"),
+    "an invalid field": (Request(RUNS + "GetRun", [pb.GetRunRequest()], metadata()), "INVALID_ARGUMENT",
+        "ERROR_REASON_FIELD_INVALID"),
+    "invalid fields of a stream": (Request(EVALUATION + "EvaluateScripts", [INVALID], metadata()),
+        "INVALID_ARGUMENT", "ERROR_REASON_FIELD_INVALID"),
+    "no judge": (Request(EVALUATION + "EvaluateScripts", [scripts_request()], metadata()),
+        "FAILED_PRECONDITION", ""),
+    "an unknown method": (Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata()), "UNIMPLEMENTED",
+        "ERROR_REASON_NOT_IMPLEMENTED"),
+    "an unknown method, without a token": (Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata("")),
+        "UNAUTHENTICATED", "ERROR_REASON_UNAUTHENTICATED"),
+    "a method that is not implemented": (Request(RUNS + "DeleteRun", [pb.DeleteRunRequest(run_id=RUN)],
+        metadata()), "UNIMPLEMENTED", "ERROR_REASON_NOT_IMPLEMENTED"),
+    "no token": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("")), "UNAUTHENTICATED",
+        "ERROR_REASON_UNAUTHENTICATED"),
+    "a wrong token": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("wrong")),
+        "UNAUTHENTICATED", "ERROR_REASON_UNAUTHENTICATED"),
+    "no permission": (Request(RUNS + "CancelRun", [pb.CancelRunRequest(run_id=RUN)], metadata(VIEWER.token)),
+        "PERMISSION_DENIED", "ERROR_REASON_PERMISSION_DENIED"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
