@@ -15,8 +15,9 @@ from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import from_rpc_error
-from tests.providers.scripted_server import Body, Reply, Script, error, message, scripted_server
+from tests.providers.scripted_server import Reply, Script, error, message, scripted_server
 from tests.support.generation import GOOD, WITHOUT_WAITS, Service, generation_service, request
+from tests.support.openai_server import Body
 
 OK = pb.COMPLETION_STATUS_OK
 
@@ -378,7 +379,7 @@ async def test_a_parameter_that_is_refused_in_every_call_is_not_sent_again(behav
         first = await _complete(service, behaviour)
         # Each refused request is followed by a probe, which is refused like it.
         assert len(server.bodies) == 2 * behaviour.posts - 1
-        server.bodies.clear()
+        server.forget()
         again = await _complete(service, replace(behaviour, fields={**behaviour.fields, "repeat_index": 1}))
         assert len(server.bodies) == 1
     assert first.usage.retried_call_count == 0

@@ -47,6 +47,7 @@ from tests.support.certificates import Authority
 from tests.support.evaluation_samples import samples
 from tests.support.gateway import scripts_request
 from tests.support.http_api import PROTOCOLS, Outcome, Request, by_grpc, envelope, opened
+from tests.support.http_servers import everything, serve_http
 from tests.support.run_service import RUN, ScriptedRuns
 
 RUNS = "/dramaturg.api.evaluation.v1.RunService/"
@@ -524,14 +525,10 @@ const call = (method, type, body) => fetch(`%(url)s/dramaturg.api.evaluation.v1.
 async def test_a_page_in_a_browser(tmp_path: Path, *, allowed: bool) -> None:
     html = ""
 
-    async def page(request: web.BaseRequest) -> web.Response:
+    async def page(request: web.Request) -> web.Response:
         return web.Response(text=html, content_type="text/html")
 
-    runner = web.ServerRunner(web.Server(page))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serve_http(everything(page)) as origin:
         http = HttpSettings(allowed_origins=(origin,) if allowed else ())
         async with running(tmp_path, http) as gateway:
             html = PAGE % {"url": gateway.url, "token": EVALUATOR.token}
@@ -549,8 +546,6 @@ async def test_a_page_in_a_browser(tmp_path: Path, *, allowed: bool) -> None:
                     stderr=asyncio.subprocess.DEVNULL,
                 )
                 output, _ = await asyncio.wait_for(browser.communicate(), 60)
-    finally:
-        await runner.cleanup()
     expected = b"<body>runs 2 trailers grpc-status: 0</body>" if allowed else b"<body>failed: TypeError"
     assert expected in output, output
 
