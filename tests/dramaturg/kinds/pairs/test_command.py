@@ -169,18 +169,9 @@ def test_a_sweep_is_the_rows_of_a_run(tmp_path: Path) -> None:
 
 async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_path: Path) -> None:
     rows = write(tmp_path / "pairs.jsonl", mixed()[:3])
-    options = [
-        "--sweep",
-        "0,2",
-        "--set",
-        "order=as-given",
-        "--set",
-        "text_metrics=",
-        "--set",
-        "baselines=llm",
-    ]
+    options = ("--sweep", "0,2", "--set", "order=as-given")
     async with serve_platform(good_model()) as (target, server):
-        found = await summary(rows, target, *options)
+        found = await summary(rows, target, *options, "--set", "text_metrics=", "--set", "baselines=llm")
         # k=0: votes and the baseline; k=2: roles and votes.
         assert len(questions(server)) == 3 * 4
     assert (found["sample_count"], found["pairs"]["pair_count"]) == (6, 3)

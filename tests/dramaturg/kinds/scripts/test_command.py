@@ -121,9 +121,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
     twins.candidates[1].id = "c0"
     rows = write(tmp_path / "rows.jsonl", sample(1), twins, sample(3))
     async with gateway_target(*agents()) as target:
-        done = await dramaturg(
-            "eval", "--kind", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
-        )
+        done = await evaluate(rows, target, "--json")
     assert done.code == 1
     assert (done.json["sample_count"], done.json["failed_sample_count"]) == (3, 1)
     assert done.json["failures_by_reason"] == {"FIELD_INVALID": 1}
@@ -139,9 +137,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
 
 async def test_a_gateway_that_is_not_there_is_told(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1))
-    done = await dramaturg(
-        "eval", "--kind", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
-    )
+    done = await evaluate(rows, "127.0.0.1:1", "--json")
     assert (done.code, done.out) == (1, "")
     assert "127.0.0.1:1: UNAVAILABLE" in done.err
     assert not (tmp_path / "out").exists()
@@ -159,9 +155,7 @@ async def test_nothing_is_asked_where_a_row_is_bad(tmp_path: Path) -> None:
     good = json.dumps(MessageToDict(sample(1)))
     rows.write_text(f'{good}\n{{"taks": 1}}\n\n{{"task": {{"goal": " "}}}}\n')
     async with gateway_target(*agents(Fake("critic", count))) as target:
-        done = await dramaturg(
-            "eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out"
-        )
+        done = await evaluate(rows, target)
     assert done.code == 2
     assert "line 2: taks: there is no such field" in done.err
     assert "line 4: task.goal" in done.err
