@@ -23,6 +23,7 @@ from aiohttp import web
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from services.generation.app import App
 from services.generation.settings import EndpointSettings, GenerationSettings, RetrySettings
+from tests.support.http_servers import serve_http
 from tests.support.limited_servers import (
     Concurrent,
     FixedWindow,
@@ -72,15 +73,8 @@ async def served(server: LimitedServer) -> AsyncIterator[str]:
         }
         return web.json_response(answer, headers=dict(headers))
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", complete)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with serve_http(web.post("/v1/chat/completions", complete)) as address:
+        yield f"{address}/v1"
 
 
 async def measure(make: Make, count: int, scale: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The templates of the corpus of answers: ``python -m tests.answers.templates`` writes the files again.
+"""The templates of the corpus of answers.
 
 A template stands for a form in which models answer. VALUE, OTHER, REASON and the like are replaced; the label
 is the value, or null for a template that a careful reader would not read. Labels come from the templates,
@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-CORPUS = Path(__file__).parent / "corpus"
 VARIANTS = 7
 """The number of answers made of each template."""
 
@@ -737,6 +735,7 @@ def _fail_without_findings(row: Row) -> Row:
     return row
 
 
+@cache
 def corpus() -> dict[str, list[Row]]:
     from tests.answers.parsers import OPTION_1, OPTION_2
 
@@ -794,13 +793,3 @@ def _marked(kind: str, row: Row) -> Row:
 
 def _distinct(found: Iterator[Row]) -> list[Row]:
     return [*{row["text"]: row for row in found}.values()]
-
-
-def main() -> None:
-    for kind, found in corpus().items():
-        lines = (json.dumps(row, ensure_ascii=False) for row in found)
-        (CORPUS / f"{kind}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dramaturg.service.errors import from_rpc_error
 from tests.providers.scripted_server import Reply, message, scripted_server
 from tests.support.certificates import Authority
 from tests.support.generation import generation_service
+from tests.support.http_servers import everything, serve_http
 
 
 async def served(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> tuple[Any, Any]:
@@ -33,8 +35,8 @@ async def test_azure_has_its_own_header_and_keeps_its_query(monkeypatch: pytest.
     request, _ = await served(
         monkeypatch, query="?api-version=2024-10-21", api_key_env="THE_KEY", api_key_header="api-key"
     )
-    assert request.path == "/v1/chat/completions"
-    assert dict(request.query) == {"api-version": "2024-10-21"}
+    assert request.url.path == "/v1/chat/completions"
+    assert dict(request.url.query) == {"api-version": "2024-10-21"}
     assert request.headers["api-key"] == "key-123456"
     assert "Authorization" not in request.headers
 
@@ -49,7 +51,7 @@ async def test_headers_query_and_body_are_added(monkeypatch: pytest.MonkeyPatch)
     )
     assert request.headers["x-portkey-provider"] == "openai"
     assert request.headers["x-portkey-api-key"] == "pk-123456"
-    assert dict(request.query) == {"tier": "flex"}
+    assert dict(request.url.query) == {"tier": "flex"}
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
@@ -92,28 +94,18 @@ async def proxied(monkeypatch: pytest.MonkeyPatch, no_proxy: str) -> list[str]:
     """The addresses that a proxy is asked for, with an endpoint at a name that only the proxy knows."""
     asked: list[str] = []
 
-    async def proxy(request: web.BaseRequest) -> web.Response:
+    async def proxy(request: web.Request) -> web.Response:
         asked.append(f"{request.url} {request.headers.get('Proxy-Authorization')}")
         return web.json_response(message("through the proxy"))
 
-    runner = web.ServerRunner(web.Server(proxy))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    monkeypatch.setenv("HTTP_PROXY", f"http://user:word@127.0.0.1:{runner.addresses[0][1]}")
-    monkeypatch.setenv("NO_PROXY", no_proxy)
     once = {"transient_attempts": 1}
-    table = {
-        "base_url": "http://models.invalid/v1",
-        "default_model": "m",
-        "retries": once,
-    }
-    try:
-        async with generation_service(providers={"p": table}) as service:
-            await service.generate(json_format=False)
-    except grpc.aio.AioRpcError:
-        pass
-    finally:
-        await runner.cleanup()
+    table = {"base_url": "http://models.invalid/v1", "default_model": "m", "retries": once}
+    async with serve_http(everything(proxy)) as address:
+        monkeypatch.setenv("HTTP_PROXY", address.replace("//", "//user:word@"))
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        with suppress(grpc.aio.AioRpcError):
+            async with generation_service(providers={"p": table}) as service:
+                await service.generate(json_format=False)
     return asked
 
 
@@ -136,7 +128,7 @@ async def test_a_redirect_on_the_same_host_is_followed() -> None:
         generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
     ):
         assert (await service.generate(json_format=False)).text == "fine"
-    assert dict(server.requests[1].query) == {"moved": "1"}
+    assert dict(server.requests[1].url.query) == {"moved": "1"}
 
 
 async def test_certificates_of_the_server_and_the_client_are_used(tmp_path: Path) -> None:
@@ -146,15 +138,13 @@ async def test_certificates_of_the_server_and_the_client_are_used(tmp_path: Path
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(served_with.certificate, served_with.private_key)
 
-    async def answer(request: web.BaseRequest) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
         del request
         return web.json_response(message("fine"))
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    table = {"base_url": f"https://localhost:{runner.addresses[0][1]}/v1", "default_model": "m"}
-    try:
+    async with serve_http(everything(answer), tls=context) as address:
+        named = address.replace("127.0.0.1", "localhost")
+        table = {"base_url": f"{named}/v1", "default_model": "m"}
         async with generation_service(providers={"p": table}) as service:
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await service.generate(json_format=False)
@@ -167,5 +157,3 @@ async def test_certificates_of_the_server_and_the_client_are_used(tmp_path: Path
         }
         async with generation_service(providers={"p": trusting}) as service:
             assert (await service.generate(json_format=False)).text == "fine"
-    finally:
-        await runner.cleanup()

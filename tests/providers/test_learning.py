@@ -12,8 +12,9 @@ import pytest
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.auth.caller import on_behalf_of
-from tests.providers.scripted_server import Body, Reply, error, message, scripted_server
+from tests.providers.scripted_server import Reply, error, message, scripted_server
 from tests.support.generation import GOOD, generation_service
+from tests.support.openai_server import Body
 
 TEMPERATURE = Sampling(temperature=0.0)
 

@@ -12,9 +12,10 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import from_rpc_error
-from tests.providers.scripted_server import Body, Reply, message, scripted_server
+from tests.providers.scripted_server import Reply, message, scripted_server
 from tests.providers.test_behaviours import delta, end, provider
 from tests.support.generation import GOOD, generation_service, request
+from tests.support.openai_server import Body
 
 NEVER = 60.0
 """Seconds that no test waits."""

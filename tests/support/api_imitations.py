@@ -21,6 +21,8 @@ from typing import Any, ClassVar, Protocol, cast
 
 from aiohttp import web
 
+from tests.support.http_servers import serve_http
+
 Body = dict[str, Any]
 KEY = "key-of-the-test-1234"
 
@@ -728,8 +730,8 @@ class Batches(ABC):
         return [bool(batch.get("was_cancelled")) for batch in self.batches.values()]
 
     @abstractmethod
-    def routes(self, application: web.Application) -> None:
-        """Adds the paths of the API."""
+    def routes(self) -> list[web.RouteDef]:
+        """The paths of the API."""
 
     def _make(
         self, request: web.Request, number: str, batch: Body, requests: list[tuple[str, Body]]
@@ -761,13 +763,15 @@ class OpenAIBatches(Batches):
     endpoint: str = "/v1/responses"
     files: dict[str, str] = field(default_factory=dict)
 
-    def routes(self, application: web.Application) -> None:
-        application.router.add_post("/v1/files", self._upload)
-        application.router.add_get("/v1/files/{id}/content", self._content)
-        application.router.add_post("/v1/batches", self._create)
-        application.router.add_get("/v1/batches", self._list)
-        application.router.add_get("/v1/batches/{id}", self._retrieve)
-        application.router.add_post("/v1/batches/{id}/cancel", self._cancel)
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v1/files", self._upload),
+            web.get("/v1/files/{id}/content", self._content),
+            web.post("/v1/batches", self._create),
+            web.get("/v1/batches", self._list),
+            web.get("/v1/batches/{id}", self._retrieve),
+            web.post("/v1/batches/{id}/cancel", self._cancel),
+        ]
 
     async def _upload(self, request: web.Request) -> web.Response:
         form = await request.post()
@@ -848,12 +852,14 @@ class OpenAIBatches(Batches):
 class AnthropicBatches(Batches):
     """The message batches of Anthropic."""
 
-    def routes(self, application: web.Application) -> None:
-        application.router.add_post("/v1/messages/batches", self._create)
-        application.router.add_get("/v1/messages/batches", self._list)
-        application.router.add_get("/v1/messages/batches/{id}", self._retrieve)
-        application.router.add_get("/v1/messages/batches/{id}/results", self._results)
-        application.router.add_post("/v1/messages/batches/{id}/cancel", self._cancel)
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v1/messages/batches", self._create),
+            web.get("/v1/messages/batches", self._list),
+            web.get("/v1/messages/batches/{id}", self._retrieve),
+            web.get("/v1/messages/batches/{id}/results", self._results),
+            web.post("/v1/messages/batches/{id}/cancel", self._cancel),
+        ]
 
     async def _create(self, request: web.Request) -> web.Response:
         assert request.headers["X-Api-Key"] == KEY
@@ -926,11 +932,13 @@ class AnthropicBatches(Batches):
 class GeminiBatches(Batches):
     """The batches of Gemini, whose requests are in the request that makes them."""
 
-    def routes(self, application: web.Application) -> None:
-        application.router.add_post("/v1/models/{model}:batchGenerateContent", self._create)
-        application.router.add_get("/v1/batches", self._list)
-        application.router.add_get("/v1/batches/{id}", self._retrieve)
-        application.router.add_post("/v1/batches/{id}:cancel", self._cancel)
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v1/models/{model}:batchGenerateContent", self._create),
+            web.get("/v1/batches", self._list),
+            web.get("/v1/batches/{id}", self._retrieve),
+            web.post("/v1/batches/{id}:cancel", self._cancel),
+        ]
 
     async def _create(self, request: web.Request) -> web.Response:
         assert request.headers["X-Goog-Api-Key"] == KEY
@@ -995,18 +1003,10 @@ async def imitate(kind: str, script: Script, port: int = 0) -> AsyncIterator[Imi
     """Serves the API of a kind of provider on a port of this machine; 0 takes a free one."""
     imitation = IMITATIONS[kind]
     server = ImitationServer(imitation, script)
-    application = web.Application(client_max_size=64 << 20)
-    application.router.add_post(imitation.path, server.answer)
-    application.router.add_get(imitation.models_path, server.models)
+    routes = [web.post(imitation.path, server.answer), web.get(imitation.models_path, server.models)]
     if kind in BATCHES:
         server.batches = BATCHES[kind](server.answer_of)
-        server.batches.routes(application)
-    application.router.add_get("/inference-profiles", server.models)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+        routes += server.batches.routes()
+    routes.append(web.get("/inference-profiles", server.models))
+    async with serve_http(*routes, port=port, cancelled=True) as server.base_url:
         yield server
-    finally:
-        await runner.cleanup()

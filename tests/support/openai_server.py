@@ -20,11 +20,14 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from aiohttp import web
+from yarl import URL
+
+from tests.support.http_servers import serve_http
 
 Body = dict[str, Any]
 TROUBLES = (
@@ -64,13 +67,16 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Responder = Callable[[Body], "str | Body | Answer | Awaitable[str | Body | Answer]"]
+Sender = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Answers a request by itself, in whatever form."""
+Responder = Callable[[Body], "str | Body | Answer | Sender | Awaitable[str | Body | Answer | Sender]"]
 
 
 @dataclass(frozen=True)
 class Recorded:
     """A request as it came, and what was done with it."""
 
+    url: URL
     body: Body
     headers: Mapping[str, str]
     fingerprint: str
@@ -171,7 +177,7 @@ class OpenAIServer:
         self._record = record
         self._host = host
         self._port = port
-        self._runner: web.AppRunner | None = None
+        self._serving = AsyncExitStack()
 
     @property
     def base_url(self) -> str:
@@ -185,20 +191,17 @@ class OpenAIServer:
 
     async def start(self) -> None:
         """Starts to listen."""
-        app = web.Application(client_max_size=64 << 20)
-        app.router.add_post("/v1/chat/completions", self._complete)
-        app.router.add_get("/v1/models", self._list_models)
-        app.router.add_get("/stats", self._stats)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=4096)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        routes = (
+            web.post("/v1/chat/completions", self._complete),
+            web.get("/v1/models", self._list_models),
+            web.get("/stats", self._stats),
+        )
+        serving = serve_http(*routes, host=self._host, port=self._port)
+        self._port = int((await self._serving.enter_async_context(serving)).rpartition(":")[2])
 
     async def stop(self) -> None:
         """Stops; requests that hang are cut."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._serving.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -231,7 +234,7 @@ class OpenAIServer:
         if trouble:
             self.troubles[trouble] += 1
         if self._record:
-            self.requests.append(Recorded(body, dict(request.headers), mark, trouble))
+            self.requests.append(Recorded(request.url, body, request.headers, mark, trouble))
         if self.latency:
             await asyncio.sleep(self.latency)
         failure = await self._fail(request, trouble)
@@ -240,6 +243,8 @@ class OpenAIServer:
         reply = self.responder(body)
         if inspect.isawaitable(reply):
             reply = await reply
+        if callable(reply):
+            return await reply(request)
         answer = _spoil(_answer(reply), trouble)
         if answer.status != 200:
             return _error(answer.status, answer.text, answer.error_code, answer.headers)

@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dramaturg.service.telemetry import instruments, tracing
+from tests.support.http_servers import serve_http
 
 Labels = Mapping[str, str]
 
@@ -158,17 +159,11 @@ async def collector(refusals: int = 0, *, logs: bool = True) -> AsyncIterator[Co
         )
     collecting.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    application = web.Application()
     signals = "traces|metrics|logs" if logs else "traces|metrics"
-    application.router.add_post(f"/v1/{{signal:{signals}}}", collecting.post)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    collecting.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield collecting
+        async with serve_http(web.post(f"/v1/{{signal:{signals}}}", collecting.post)) as collecting.url:
+            yield collecting
     finally:
-        await runner.cleanup()
         await server.stop(0)
 
 

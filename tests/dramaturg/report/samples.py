@@ -21,122 +21,91 @@ from dramaturg.report.groupings import find_groupings
 from dramaturg.report.page import Heading, render
 
 PROVENANCE = {
-    "name": "llm-critic",
-    "version": "1",
-    "registeredName": "strict",
-    "prompts": [{"name": "critique", "sha256": "ab" * 32}],
-    "parameters": {"threshold": "0.95"},
+    "name": "llm-critic", "version": "1", "registeredName": "strict",
+    "prompts": [{"name": "critique", "sha256": "ab" * 32}], "parameters": {"threshold": "0.95"},
     "completions": [
         {
-            "requestedModel": "gpt",
-            "answeredModel": "gpt-2026",
-            "rawText": "the raw answer",
+            "requestedModel": "gpt", "answeredModel": "gpt-2026", "rawText": "the raw answer",
             "latency": "1.5s",
             "usage": {"promptTokenCount": "120", "completionTokenCount": "30", "costUsd": 0.01},
-        }
+        },
     ],
-}
+}  # fmt: skip
 VERDICTS = [
     {
-        "criterion": "no_duplicate_steps",
-        "outcome": "OUTCOME_FAIL",
-        "confidence": 0.75,
-        "measuredConfidence": 0.6,
-        "rationale": "two steps do the same",
+        "criterion": "no_duplicate_steps", "outcome": "OUTCOME_FAIL", "confidence": 0.75,
+        "measuredConfidence": 0.6, "rationale": "two steps do the same",
         "findings": [{"stepIndices": [0, 1], "description": "boil twice"}],
     },
-    {
-        "criterion": "executable",
-        "outcome": "OUTCOME_ABSTAIN",
-        "abstainReason": "ABSTAIN_REASON_TIMED_OUT",
-    },
-]
+    {"criterion": "executable", "outcome": "OUTCOME_ABSTAIN", "abstainReason": "ABSTAIN_REASON_TIMED_OUT"},
+]  # fmt: skip
 SCRIPTS = {
     "task": {"id": "t1", "goal": "make soup", "constraints": ["in one pot"], "topic": "Food"},
     "goldAnswer": {"script": {"steps": [{"text": "cook it"}]}},
     "candidates": [
         {
-            "candidateId": "c1",
-            "model": "writer",
-            "script": {"steps": [{"text": "boil water"}, {"text": "boil the water"}]},
-            "verdicts": VERDICTS,
+            "candidateId": "c1", "model": "writer",
+            "script": {"steps": [{"text": "boil water"}, {"text": "boil the water"}]}, "verdicts": VERDICTS,
             "assessments": [
                 {
-                    "candidateId": "c1",
-                    "role": "critic",
-                    "judge": "strict",
+                    "candidateId": "c1", "role": "critic", "judge": "strict",
                     "assessment": {"verdicts": VERDICTS, "provenance": PROVENANCE},
-                }
+                },
             ],
-        }
+        },
     ],
     "usage": {"providerCallCount": "1", "costUsd": 0.01},
-}
+}  # fmt: skip
 COMPARISON = {
-    "preference": "PREFERENCE_FIRST",
-    "firstVoteShare": 0.8,
-    "measuredConfidence": 0.67,
+    "preference": "PREFERENCE_FIRST", "firstVoteShare": 0.8, "measuredConfidence": 0.67,
     "votes": [
         {
-            "role": {"type": "Editor", "description": "reads for style"},
-            "preference": "PREFERENCE_FIRST",
+            "role": {"type": "Editor", "description": "reads for style"}, "preference": "PREFERENCE_FIRST",
             "ballots": [
                 {
-                    "order": "PRESENTATION_ORDER_SWAPPED",
-                    "preference": "PREFERENCE_FIRST",
+                    "order": "PRESENTATION_ORDER_SWAPPED", "preference": "PREFERENCE_FIRST",
                     "rationale": "it is clearer",
-                }
+                },
             ],
-        }
+        },
     ],
-}
+}  # fmt: skip
 PAIR = {
-    "id": "p1",
-    "firstModel": "a",
-    "secondModel": "b",
-    "firstText": "The bridge was closed.",
+    "id": "p1", "firstModel": "a", "secondModel": "b", "firstText": "The bridge was closed.",
     "secondText": "Nobody could cross.",
     "roles": {"roles": [{"type": "Editor", "description": "reads for style"}]},
     "comparisons": [{"method": "roles", "judge": "llm", "comparison": COMPARISON}],
     "longer": "PREFERENCE_SECOND",
-}
+}  # fmt: skip
 DECISION = {
     "decision": {
-        "id": "d1",
-        "goal": "get home",
-        "option1": "walk",
-        "option2": "drive",
-        "scenario": "it snows",
+        "id": "d1", "goal": "get home", "option1": "walk", "option2": "drive", "scenario": "it snows",
     },
     "gold": "CHOICE_OPTION_2",
     "choices": [
         {"model": "m", "prompt": "DECISION_PROMPT_NAIVE", "choice": "CHOICE_OPTION_1", "correct": False},
         {"model": "n", "prompt": "DECISION_PROMPT_STORY", "abstainReason": "ABSTAIN_REASON_REFUSED"},
     ],
-}
+}  # fmt: skip
 DIALOGUE = {
     "script": {
-        "id": "s1",
-        "task": {"name": "shell", "description": "act as a shell"},
-        "utterances": [{"speaker": "SPEAKER_USER", "text": "ls"}],
-        "subset": "SCRIPT_SUBSET_FIRST_CHALLENGE",
+        "id": "s1", "task": {"name": "shell", "description": "act as a shell"},
+        "utterances": [{"speaker": "SPEAKER_USER", "text": "ls"}], "subset": "SCRIPT_SUBSET_FIRST_CHALLENGE",
         "turn": 1,
     },
     "replies": [{"model": "m", "text": "a.txt"}, {"model": "n", "text": "b.txt"}],
     "ratings": [
         {
-            "model": "m",
-            "judge": "llm",
+            "model": "m", "judge": "llm",
             "rating": {"value": 7, "rationale": "plausible", "measuredConfidence": 0.9},
         },
         {"model": "n", "judge": "llm", "rating": {"abstainReason": "ABSTAIN_REASON_UNPARSABLE"}},
     ],
     "comparisons": [{"firstModel": "m", "secondModel": "n", "judge": "llm", "comparison": COMPARISON}],
-}
+}  # fmt: skip
 GRAPHS = {
     "reference": {
-        "id": "g1",
-        "scenario": "bake a cake",
+        "id": "g1", "scenario": "bake a cake",
         "events": [{"id": "1", "text": "mix"}, {"id": "2", "text": "bake"}],
         "edges": [{"sourceId": "1", "targetId": "2"}],
     },
@@ -147,33 +116,27 @@ GRAPHS = {
                 "events": [{"id": "1", "text": "mix"}, {"id": "2", "text": "bake"}],
                 "edges": [{"sourceId": "2", "targetId": "1"}],
             },
-            "score": {"measures": {"f1": 0.0}},
-            "distance": {"distance": 2, "proven": True},
+            "score": {"measures": {"f1": 0.0}}, "distance": {"distance": 2, "proven": True},
         },
         {"model": "n", "abstainReason": "ABSTAIN_REASON_TRUNCATED"},
     ],
-}
+}  # fmt: skip
 TEXTS = {
     "task": {"id": "t1", "goal": "where is my order"},
     "criteria": [
         {"id": "polite", "passes": "It greets."},
         {
-            "id": "clear",
-            "description": "How clear it is.",
+            "id": "clear", "description": "How clear it is.",
             "scale": {"lowest": 1, "highest": 5, "anchors": [{"value": 1, "meaning": "Confusing."}]},
         },
     ],
     "texts": [
         {
-            "textId": "a",
-            "model": "m",
-            "text": "It ships tomorrow.",
+            "textId": "a", "model": "m", "text": "It ships tomorrow.",
             "verdicts": [
                 {"criterion": "polite", "outcome": "OUTCOME_FAIL", "rationale": "no greeting"},
                 {
-                    "criterion": "clear",
-                    "outcome": "OUTCOME_SCORED",
-                    "score": 3.5,
+                    "criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 3.5,
                     "rationale": "rather short",
                 },
             ],
@@ -188,14 +151,13 @@ TEXTS = {
                 {
                     "judge": "mild",
                     "assessment": {
-                        "verdicts": [{"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 3}]
+                        "verdicts": [{"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 3}],
                     },
                 },
             ],
         },
         {
-            "textId": "b",
-            "model": "n",
+            "textId": "b", "model": "n",
             "verdicts": [
                 {"criterion": "polite", "outcome": "OUTCOME_FAIL"},
                 {"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 1},
@@ -203,47 +165,30 @@ TEXTS = {
             "failureReason": "ABSTAIN_REASON_EMPTY",
         },
     ],
-}
+}  # fmt: skip
 RESULTS = {
-    "scripts": SCRIPTS,
-    "pair": PAIR,
-    "decision": DECISION,
-    "dialogue": DIALOGUE,
-    "graphs": GRAPHS,
+    "scripts": SCRIPTS, "pair": PAIR, "decision": DECISION, "dialogue": DIALOGUE, "graphs": GRAPHS,
     "texts": TEXTS,
     "scenarios": {
         "brief": {"goal": "find the hours", "option1": "ring the library", "option2": "look online"},
-        "form": "SCENARIO_FORM_HARD_VERB_PHRASE",
-        "duplicatesUnchecked": "no service",
+        "form": "SCENARIO_FORM_HARD_VERB_PHRASE", "duplicatesUnchecked": "no service",
         "scenarios": [
             {
-                "id": "option-1/0",
-                "target": "CHOICE_OPTION_1",
-                "model": "m",
-                "scenario": "is far from a screen",
-                "baseScenario": "has no internet",
+                "id": "option-1/0", "target": "CHOICE_OPTION_1", "model": "m",
+                "scenario": "is far from a screen", "baseScenario": "has no internet",
                 "provenance": PROVENANCE,
             },
             {
-                "id": "option-1/1",
-                "target": "CHOICE_OPTION_1",
-                "model": "m",
-                "scenario": "is far from any screen",
-                "duplicateOf": "option-1/0",
-                "leaksOption": True,
+                "id": "option-1/1", "target": "CHOICE_OPTION_1", "model": "m",
+                "scenario": "is far from any screen", "duplicateOf": "option-1/0", "leaksOption": True,
             },
             {
-                "id": "option-2/0",
-                "target": "CHOICE_OPTION_2",
-                "model": "n",
+                "id": "option-2/0", "target": "CHOICE_OPTION_2", "model": "n",
                 "failureReason": "ABSTAIN_REASON_REFUSED",
             },
             {
-                "id": "option-2/1",
-                "target": "CHOICE_OPTION_2",
-                "model": "n",
-                "abstainReason": "ABSTAIN_REASON_TIMED_OUT",
-                "failure": "the author did not answer",
+                "id": "option-2/1", "target": "CHOICE_OPTION_2", "model": "n",
+                "abstainReason": "ABSTAIN_REASON_TIMED_OUT", "failure": "the author did not answer",
             },
         ],
     },
@@ -255,12 +200,10 @@ RESULTS = {
             {"speaker": "SPEAKER_USER", "text": "count the files", "strategy": "new-request"},
             {"speaker": "SPEAKER_SIMULATOR", "text": "three"},
         ],
-        "turnCount": 2,
-        "challengingTurn": 2,
-        "challengeJudge": "finder",
+        "turnCount": 2, "challengingTurn": 2, "challengeJudge": "finder",
         "scripts": [{"subset": "SCRIPT_SUBSET_FIRST_CHALLENGE", "turn": 2}],
     },
-}
+}  # fmt: skip
 
 
 def sample(kind: str, index: int = 0) -> RunSample:

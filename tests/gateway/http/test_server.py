@@ -47,6 +47,7 @@ from tests.support.certificates import Authority
 from tests.support.evaluation_samples import samples
 from tests.support.gateway import scripts_request
 from tests.support.http_api import PROTOCOLS, Outcome, Request, by_grpc, envelope, opened
+from tests.support.http_servers import everything, serve_http
 from tests.support.run_service import RUN, ScriptedRuns
 
 RUNS = "/dramaturg.api.evaluation.v1.RunService/"
@@ -174,71 +175,31 @@ INVALID = EvaluateScriptsRequest(task=Task(id="t"))
 CASES: Mapping[str, tuple[Request, str, str]] = {
     "a call": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata()), "OK", ""),
     "a stream": (Request(RUNS + "WatchRun", [pb.WatchRunRequest(run_id=RUN)], metadata()), "OK", ""),
-    "a stream that fails": (
-        Request(RUNS + "ExportResults", [pb.ExportResultsRequest(run_id=RUN)], metadata()),
-        "INTERNAL",
-        "",
-    ),
-    "a stream of requests": (
-        Request(
-            EVALUATION + "Summarize",
-            [SUMMARY(), SUMMARY(samples=[RunSample()])],
-            metadata(),
-        ),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "an unknown run": (
-        Request(RUNS + "GetRun", [pb.GetRunRequest(run_id="another")], metadata()),
-        "NOT_FOUND",
-        "ERROR_REASON_RESOURCE_NOT_FOUND",
-    ),
-    "an invalid field": (
-        Request(RUNS + "GetRun", [pb.GetRunRequest()], metadata()),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "invalid fields of a stream": (
-        Request(EVALUATION + "EvaluateScripts", [INVALID], metadata()),
-        "INVALID_ARGUMENT",
-        "ERROR_REASON_FIELD_INVALID",
-    ),
-    "no judge": (
-        Request(EVALUATION + "EvaluateScripts", [scripts_request()], metadata()),
-        "FAILED_PRECONDITION",
-        "",
-    ),
-    "an unknown method": (
-        Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata()),
-        "UNIMPLEMENTED",
-        "ERROR_REASON_NOT_IMPLEMENTED",
-    ),
-    "an unknown method, without a token": (
-        Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata("")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "a method that is not implemented": (
-        Request(RUNS + "DeleteRun", [pb.DeleteRunRequest(run_id=RUN)], metadata()),
-        "UNIMPLEMENTED",
-        "ERROR_REASON_NOT_IMPLEMENTED",
-    ),
-    "no token": (
-        Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "a wrong token": (
-        Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("wrong")),
-        "UNAUTHENTICATED",
-        "ERROR_REASON_UNAUTHENTICATED",
-    ),
-    "no permission": (
-        Request(RUNS + "CancelRun", [pb.CancelRunRequest(run_id=RUN)], metadata(VIEWER.token)),
-        "PERMISSION_DENIED",
-        "ERROR_REASON_PERMISSION_DENIED",
-    ),
-}
+    "a stream that fails": (Request(RUNS + "ExportResults", [pb.ExportResultsRequest(run_id=RUN)],
+        metadata()), "INTERNAL", ""),
+    "a stream of requests": (Request(EVALUATION + "Summarize", [SUMMARY(), SUMMARY(samples=[RunSample()])],
+        metadata()), "INVALID_ARGUMENT", "ERROR_REASON_FIELD_INVALID"),
+    "an unknown run": (Request(RUNS + "GetRun", [pb.GetRunRequest(run_id="another")], metadata()),
+        "NOT_FOUND", "ERROR_REASON_RESOURCE_NOT_FOUND"),
+    "an invalid field": (Request(RUNS + "GetRun", [pb.GetRunRequest()], metadata()), "INVALID_ARGUMENT",
+        "ERROR_REASON_FIELD_INVALID"),
+    "invalid fields of a stream": (Request(EVALUATION + "EvaluateScripts", [INVALID], metadata()),
+        "INVALID_ARGUMENT", "ERROR_REASON_FIELD_INVALID"),
+    "no judge": (Request(EVALUATION + "EvaluateScripts", [scripts_request()], metadata()),
+        "FAILED_PRECONDITION", ""),
+    "an unknown method": (Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata()), "UNIMPLEMENTED",
+        "ERROR_REASON_NOT_IMPLEMENTED"),
+    "an unknown method, without a token": (Request(RUNS + "Nothing", [pb.GetRunRequest()], metadata("")),
+        "UNAUTHENTICATED", "ERROR_REASON_UNAUTHENTICATED"),
+    "a method that is not implemented": (Request(RUNS + "DeleteRun", [pb.DeleteRunRequest(run_id=RUN)],
+        metadata()), "UNIMPLEMENTED", "ERROR_REASON_NOT_IMPLEMENTED"),
+    "no token": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("")), "UNAUTHENTICATED",
+        "ERROR_REASON_UNAUTHENTICATED"),
+    "a wrong token": (Request(RUNS + "ListRuns", [pb.ListRunsRequest()], metadata("wrong")),
+        "UNAUTHENTICATED", "ERROR_REASON_UNAUTHENTICATED"),
+    "no permission": (Request(RUNS + "CancelRun", [pb.CancelRunRequest(run_id=RUN)], metadata(VIEWER.token)),
+        "PERMISSION_DENIED", "ERROR_REASON_PERMISSION_DENIED"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -564,14 +525,10 @@ const call = (method, type, body) => fetch(`%(url)s/dramaturg.api.evaluation.v1.
 async def test_a_page_in_a_browser(tmp_path: Path, *, allowed: bool) -> None:
     html = ""
 
-    async def page(request: web.BaseRequest) -> web.Response:
+    async def page(request: web.Request) -> web.Response:
         return web.Response(text=html, content_type="text/html")
 
-    runner = web.ServerRunner(web.Server(page))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serve_http(everything(page)) as origin:
         http = HttpSettings(allowed_origins=(origin,) if allowed else ())
         async with running(tmp_path, http) as gateway:
             html = PAGE % {"url": gateway.url, "token": EVALUATOR.token}
@@ -589,8 +546,6 @@ async def test_a_page_in_a_browser(tmp_path: Path, *, allowed: bool) -> None:
                     stderr=asyncio.subprocess.DEVNULL,
                 )
                 output, _ = await asyncio.wait_for(browser.communicate(), 60)
-    finally:
-        await runner.cleanup()
     expected = b"<body>runs 2 trailers grpc-status: 0</body>" if allowed else b"<body>failed: TypeError"
     assert expected in output, output
 

@@ -24,6 +24,7 @@ from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.settings import SettingsError
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp, embedding_stub
+from tests.support.http_servers import serve_http
 
 Entries = list[dict[str, Any]]
 Change = Callable[[Entries], Entries]
@@ -64,17 +65,9 @@ class EmbeddingsServer:
 @asynccontextmanager
 async def serving() -> AsyncIterator[EmbeddingsServer]:
     server = EmbeddingsServer()
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", server.embed)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    async with serve_http(web.post("/v1/embeddings", server.embed)) as address:
+        server.base_url = f"{address}/v1"
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

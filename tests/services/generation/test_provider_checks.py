@@ -9,8 +9,9 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
-from tests.providers.scripted_server import Body, Reply, error, message, scripted_server
+from tests.providers.scripted_server import Reply, error, message, scripted_server
 from tests.support.generation import generation_service
+from tests.support.openai_server import Body
 
 ALL = (
     pb.PROVIDER_FEATURE_TEXT,

@@ -25,7 +25,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.run_client import RunClient
 from dramaturg.service.errors import ServiceError
-from tests.support.command_line import dramaturg, finish, read_jsonl, start
+from tests.support.command_line import Finished, dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
 from tests.support.evaluations import in_a_thread
 from tests.support.figures import figure, verdict_counts
@@ -34,22 +34,11 @@ from tests.support.gateway import Fake, agents, all_pass, gateway_target, script
 pytestmark = pytest.mark.usefixtures("runs_enabled")
 
 USAGE = {
-    "prompt_token_count",
-    "completion_token_count",
-    "cached_prompt_token_count",
-    "provider_call_count",
-    "cache_hit_count",
-    "unmetered_call_count",
-    "cost_usd",
-    "unpriced_call_count",
-    "retried_call_count",
-    "unused_completion_count",
-    "unused_cost_usd",
-    "estimated_call_count",
-    "estimated_token_count",
-    "estimated_cost_call_count",
-    "estimated_cost_usd",
-}
+    "prompt_token_count", "completion_token_count", "cached_prompt_token_count", "provider_call_count",
+    "cache_hit_count", "unmetered_call_count", "cost_usd", "unpriced_call_count", "retried_call_count",
+    "unused_completion_count", "unused_cost_usd", "estimated_call_count", "estimated_token_count",
+    "estimated_cost_call_count", "estimated_cost_usd",
+}  # fmt: skip
 
 
 def sample(number: int, count: int = 2, **fields: Any) -> EvaluateScriptsRequest:
@@ -61,6 +50,12 @@ def sample(number: int, count: int = 2, **fields: Any) -> EvaluateScriptsRequest
 def write(path: Path, *requests: EvaluateScriptsRequest) -> Path:
     path.write_text("".join(json.dumps(MessageToDict(request)) + "\n" for request in requests))
     return path
+
+
+async def evaluate(rows: Path, target: str, *options: str) -> Finished:
+    """What the command says of the rows; its results are beside them."""
+    common = ("--target", target, "--out", rows.parent / "out")
+    return await dramaturg("eval", "--kind", "scripts", rows, *common, *options)
 
 
 async def doubt(request: Any) -> Assessment:
@@ -78,19 +73,7 @@ async def test_one_json_object_accounts_for_every_verdict(tmp_path: Path) -> Non
         sample(3),
     )
     async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
-        done = await dramaturg(
-            "eval",
-            "--kind",
-            "scripts",
-            rows,
-            "--target",
-            target,
-            "--json",
-            "--out",
-            tmp_path / "out",
-            "--group-by",
-            "level",
-        )
+        done = await evaluate(rows, target, "--json", "--group-by", "level")
     assert done.code == 0, done.err
     summary = done.json
     assert summary["sample_count"] == 3
@@ -124,18 +107,7 @@ async def test_one_json_object_accounts_for_every_verdict(tmp_path: Path) -> Non
 async def test_people_get_tables_on_standard_output_and_progress_beside_it(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1, tags={"level": "hard"}))
     async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
-        done = await dramaturg(
-            "eval",
-            "--kind",
-            "scripts",
-            rows,
-            "--target",
-            target,
-            "--out",
-            tmp_path / "out",
-            "--group-by",
-            "level",
-        )
+        done = await evaluate(rows, target, "--group-by", "level")
     assert done.code == 0, done.err
     for word in (*ABSEVAL, "ABSTAIN", "refused", "model-1", "hard", "results.jsonl"):
         assert word in done.out
@@ -149,9 +121,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
     twins.candidates[1].id = "c0"
     rows = write(tmp_path / "rows.jsonl", sample(1), twins, sample(3))
     async with gateway_target(*agents()) as target:
-        done = await dramaturg(
-            "eval", "--kind", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
-        )
+        done = await evaluate(rows, target, "--json")
     assert done.code == 1
     assert (done.json["sample_count"], done.json["failed_sample_count"]) == (3, 1)
     assert done.json["failures_by_reason"] == {"FIELD_INVALID": 1}
@@ -167,9 +137,7 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
 
 async def test_a_gateway_that_is_not_there_is_told(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1))
-    done = await dramaturg(
-        "eval", "--kind", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
-    )
+    done = await evaluate(rows, "127.0.0.1:1", "--json")
     assert (done.code, done.out) == (1, "")
     assert "127.0.0.1:1: UNAVAILABLE" in done.err
     assert not (tmp_path / "out").exists()
@@ -187,9 +155,7 @@ async def test_nothing_is_asked_where_a_row_is_bad(tmp_path: Path) -> None:
     good = json.dumps(MessageToDict(sample(1)))
     rows.write_text(f'{good}\n{{"taks": 1}}\n\n{{"task": {{"goal": " "}}}}\n')
     async with gateway_target(*agents(Fake("critic", count))) as target:
-        done = await dramaturg(
-            "eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out"
-        )
+        done = await evaluate(rows, target)
     assert done.code == 2
     assert "line 2: taks: there is no such field" in done.err
     assert "line 4: task.goal" in done.err
@@ -210,19 +176,8 @@ async def test_standard_input_limit_judges_and_models(tmp_path: Path) -> None:
     stdin = write(tmp_path / "rows.jsonl", *(sample(number, 1) for number in range(3))).read_bytes()
     options = ["--judge", "critic=a", "--judge", "critic=b", "--judge-model", "critic=m", "--limit", "2"]
     async with gateway_target(*agents(*fakes)) as target:
-        done = await dramaturg(
-            "eval",
-            "--kind",
-            "scripts",
-            "-",
-            "--target",
-            target,
-            "--json",
-            "--out",
-            tmp_path / "out",
-            *options,
-            stdin=stdin,
-        )
+        command = ("eval", "--kind", "scripts", "-", "--target", target, "--json", "--out", tmp_path / "out")
+        done = await dramaturg(*command, *options, stdin=stdin)
     assert done.code == 0, done.err
     assert done.json["sample_count"] == 2
     assert sorted(asked) == [("t0", "m"), ("t0", "m"), ("t1", "m"), ("t1", "m")]
@@ -231,20 +186,8 @@ async def test_standard_input_limit_judges_and_models(tmp_path: Path) -> None:
 async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.jsonl", sample(1))
     async with gateway_target(Fake("script-judge")) as target:
-        done = await dramaturg(
-            "eval",
-            "--kind",
-            "scripts",
-            rows,
-            "--target",
-            target,
-            "--json",
-            "--out",
-            tmp_path / "out",
-            "--set",
-            "mechanism=single-judge",
-            "--set",
-            "gold_answer_source=none",
+        done = await evaluate(
+            rows, target, "--json", "--set", "mechanism=single-judge", "--set", "gold_answer_source=none"
         )
     assert done.code == 0, done.err
     (result,) = read_jsonl(tmp_path / "out" / "results.jsonl")
@@ -376,18 +319,13 @@ async def test_missing_gold_answers_are_told_and_make_the_result_partial(tmp_pat
     rows = write(tmp_path / "rows.jsonl", *(sample(number) for number in range(4)))
     words = "1 of 4 samples were judged without the gold answer that they asked for (REFUSED 1)"
     async with gateway_target(*agents(Fake("synthesize", decline))) as target:
-        command = ("eval", "--kind", "scripts", rows, "--target", target, "--out", tmp_path / "out")
-        partial = await dramaturg(*command)
-        permitted = await dramaturg(
-            *command, "--set", "policy.max_missing_gold_answer_fraction=0.25", "--json"
+        partial = await evaluate(rows, target)
+        permitted = await evaluate(
+            rows, target, "--set", "policy.max_missing_gold_answer_fraction=0.25", "--json"
         )
-        unasked = await dramaturg(
-            *command,
-            "--set",
-            "gold_answer_source=none",
-            "--set",
-            "policy.max_missing_gold_answer_fraction=0",
-            "--replace",
+        unasked = await evaluate(
+            *(rows, target, "--set", "gold_answer_source=none", "--replace"),
+            *("--set", "policy.max_missing_gold_answer_fraction=0"),
         )
     assert partial.code == 4, partial.err
     assert f"{words}; a share of 0.1 is allowed. It declined." in partial.err

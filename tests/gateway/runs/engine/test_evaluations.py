@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
+
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, Utterance
 from dramaturg.api.evaluation.v1 import run_pb2
@@ -19,6 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DialoguesRunOptions,
     GraphsRunOptions,
     PairsRunOptions,
+    RunSample,
     RunSpec,
     ScenariosRunOptions,
     SimulationsRunOptions,
@@ -81,28 +85,36 @@ async def serve_roles(stack: AsyncExitStack, **methods: Any) -> list[JudgeEntry]
     return entries
 
 
-async def test_dialogues(sqlite_url: str) -> None:
-    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
-    script = DialogueScript(
-        id="s", task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="ls")], turn=1
-    )
-    spec = RunSpec(
-        dialogues=DialoguesRunOptions(pairs=[ModelPair(first_model="a", second_model="b")]), models=["a", "b"]
-    )
+TASK = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
+SCRIPT = DialogueScript(id="s", task=TASK, utterances=[Utterance(speaker=SPEAKER_USER, text="ls")], turn=1)
+
+
+async def evaluated(
+    url: str, spec: RunSpec, rows: Sequence[Message], *entries: JudgeEntry, **roles: Any
+) -> tuple[run_pb2.RunState.ValueType, tuple[int, int, int, int], Sequence[RunSample]]:
+    """A run's state, its samples, and how many succeeded, judgements, abstentions and calls it has."""
     async with AsyncExitStack() as stack:
-        entries = await serve_roles(
-            stack,
-            author={"Reply": reply},
-            rating_judge={"RateReply": rate},
-            pair_judge={"ComparePair": compare},
-        )
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)] * 3))
-            samples = runs.samples(run.id)
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
+        served = await serve_roles(stack, **roles)
+        runs = await stack.enter_async_context(open_runs(url, [*entries, *served]))
+        run = await runs.ended(await runs.create(spec, rows))
+        counts = run.counts
+        found = (counts.succeeded, counts.judgements, counts.abstentions, counts.usage.provider_call_count)
+        return run.state, found, runs.samples(run.id)
+
+
+async def test_dialogues(sqlite_url: str) -> None:
+    pairs = [ModelPair(first_model="a", second_model="b")]
+    spec = RunSpec(dialogues=DialoguesRunOptions(pairs=pairs), models=["a", "b"])
+    state, counts, samples = await evaluated(
+        sqlite_url,
+        spec,
+        [EvaluateDialoguesRequest(script=SCRIPT)] * 3,
+        author={"Reply": reply},
+        rating_judge={"RateReply": rate},
+        pair_judge={"ComparePair": compare},
+    )
+    assert (state, counts) == (run_pb2.RUN_STATE_SUCCEEDED, (3, 12, 0, 3 * 5))
     assert [one.text for one in samples[2].dialogue.replies] == ["listing of a", "listing of b"]
-    assert run.counts.usage.provider_call_count == 3 * 5
-    assert run.counts.abstentions == 0
 
 
 async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) -> None:
@@ -116,17 +128,13 @@ async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) ->
         asked["rate"].append(request.options.repeat_index)
         return await rate(request)
 
-    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
-    script = DialogueScript(
-        id="s", task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="ls")], turn=1
-    )
     spec = RunSpec(dialogues=DialoguesRunOptions(), models=["a"])
     async with AsyncExitStack() as stack:
         entries = await serve_roles(
             stack, author={"Reply": note_reply}, rating_judge={"RateReply": note_rating}
         )
         async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)]))
+            run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=SCRIPT)]))
             runs.store.attempts.begin(run.id, RERUN_SCOPE_ALL, fresh=True)
             await runs.engine.submit(run.id)
             await runs.ended(run.id)
@@ -142,26 +150,16 @@ async def test_simulations(sqlite_url: str) -> None:
     async def find(request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
         return FindChallengingTurnResponse(turn=len(request.utterances) // 2, provenance=CALL)
 
-    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
-    rows = [SimulateDialogueRequest(task=task, dialogue_index=index) for index in range(3)]
+    rows = [SimulateDialogueRequest(task=TASK, dialogue_index=index) for index in range(3)]
     spec = RunSpec(simulations=SimulationsRunOptions(simulator_model="m", max_turn_count=2))
-    async with AsyncExitStack() as stack:
-        entries = await serve_roles(
-            stack,
-            author={"Reply": reply, "NextUserTurn": say},
-            challenge_judge={"FindChallengingTurn": find},
-        )
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, rows))
-            samples = runs.samples(run.id)
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
-    assert (run.counts.judgements, run.counts.abstentions) == (3, 0)
+    author, finder = {"Reply": reply, "NextUserTurn": say}, {"FindChallengingTurn": find}
+    state, counts, samples = await evaluated(sqlite_url, spec, rows, author=author, challenge_judge=finder)
+    # Two replies, one request of the user, one judgement.
+    assert (state, counts) == (run_pb2.RUN_STATE_SUCCEEDED, (3, 3, 0, 3 * 4))
     dialogue = samples[1].simulation
     assert (dialogue.turn_count, dialogue.challenging_turn) == (2, 2)
     assert [one.text for one in dialogue.utterances][::2] == ["Act as a terminal.", "turn 2"]
     assert [one.id for one in dialogue.scripts] == ["t/1/2"]
-    # Two replies, one request of the user, one judgement.
-    assert run.counts.usage.provider_call_count == 3 * 4
 
 
 async def test_scenarios(sqlite_url: str) -> None:
@@ -174,57 +172,37 @@ async def test_scenarios(sqlite_url: str) -> None:
         for name in ("home", "away")
     ]
     spec = RunSpec(scenarios=ScenariosRunOptions(count=3), models=["m"])
-    async with AsyncExitStack() as stack:
-        entries = await serve_roles(stack, author={"WriteScenario": write})
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, rows))
-            samples = runs.samples(run.id)
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
-    assert (run.counts.judgements, run.counts.abstentions) == (12, 0)
+    state, counts, samples = await evaluated(sqlite_url, spec, rows, author={"WriteScenario": write})
+    assert (state, counts) == (run_pb2.RUN_STATE_SUCCEEDED, (2, 12, 0, 12))
     assert [sample.sample_id for sample in samples] == ["home", "away"]
-    assert [one.id for one in samples[0].scenarios.scenarios][:3] == [
-        "option-1/0",
-        "option-1/1",
-        "option-1/2",
-    ]
-    assert run.counts.usage.provider_call_count == 12
+    written = [one.id for one in samples[0].scenarios.scenarios]
+    assert written[:3] == ["option-1/0", "option-1/1", "option-1/2"]
 
 
 async def test_pairs(sqlite_url: str) -> None:
-    spec = RunSpec(
-        pairs=PairsRunOptions(roles=RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True))
-    )
+    roles = RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True)
     row = EvaluatePairsRequest(
         source="The bridge was closed.",
         first=ComparedText(text="It was closed.", model="a"),
         second=ComparedText(text="It was not.", model="b"),
     )
-    async with AsyncExitStack() as stack:
-        entries = await serve_roles(stack, pair_judge={"ComparePair": compare})
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, [row] * 2))
-            samples = runs.samples(run.id)
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
+    spec = RunSpec(pairs=PairsRunOptions(roles=roles))
+    state, counts, samples = await evaluated(sqlite_url, spec, [row] * 2, pair_judge={"ComparePair": compare})
+    assert (state, counts) == (run_pb2.RUN_STATE_SUCCEEDED, (2, 4, 0, 2))
     assert samples[0].pair.comparisons[0].comparison.preference == PREFERENCE_FIRST
-    assert run.counts.judgements > 0
 
 
 async def test_graphs(sqlite_url: str) -> None:
     events = [Event(id=name, text=f"Do {name}.") for name in "abc"]
-    graph = ScriptGraph(
-        scenario="do it",
-        events=events,
-        edges=[EventEdge(source_id="a", target_id="b"), EventEdge(source_id="b", target_id="c")],
-    )
+    edges = [EventEdge(source_id="a", target_id="b"), EventEdge(source_id="b", target_id="c")]
+    graph = ScriptGraph(scenario="do it", events=events, edges=edges)
     row = EvaluateGraphsRequest(reference=graph, graphs=[GivenGraph(model="m", graph=graph)])
     async with serve_graph_service() as target:
-        entries = [JudgeEntry(role="graph", name="built-in", target=target)]
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(RunSpec(graphs=GraphsRunOptions()), [row] * 2))
-            samples = runs.samples(run.id)
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
+        entry = JudgeEntry(role="graph", name="built-in", target=target)
+        spec = RunSpec(graphs=GraphsRunOptions())
+        state, counts, samples = await evaluated(sqlite_url, spec, [row] * 2, entry)
+    assert (state, counts) == (run_pb2.RUN_STATE_SUCCEEDED, (2, 4, 0, 0))
     assert samples[1].graphs.graphs[0].score.exact_match
-    assert run.counts.judgements > 0
 
 
 async def test_texts_are_judged_by_the_rubric_of_the_run(sqlite_url: str) -> None:
@@ -232,12 +210,9 @@ async def test_texts_are_judged_by_the_rubric_of_the_run(sqlite_url: str) -> Non
     spec = RunSpec(texts=TextsRunOptions(criteria=[POLITE, CLEAR]), unusable_outputs_abstain=True)
     fake = judge()
     async with serve(fake.contract()) as server:
-        entries = [JudgeEntry(role="rubric-judge", name="fake", target=server.target)]
-        async with open_runs(sqlite_url, entries) as runs:
-            run = await runs.ended(await runs.create(spec, [row] * 3))
-            samples = runs.samples(run.id)
-
-    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_PARTIAL, 3)  # half of the texts are empty
+        entry = JudgeEntry(role="rubric-judge", name="fake", target=server.target)
+        state, counts, samples = await evaluated(sqlite_url, spec, [row] * 3, entry)
+    # Half of the texts are empty: both verdicts of each abstain.
+    assert (state, counts) == (run_pb2.RUN_STATE_PARTIAL, (3, 12, 3 * 2, 0))
     assert [one.criterion for one in samples[2].texts.texts[0].verdicts] == ["polite", "clear"]
-    assert run.counts.abstentions == 3 * 2  # the empty texts
     assert len(fake.requests) == 3

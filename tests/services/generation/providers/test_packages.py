@@ -139,65 +139,27 @@ BEHAVIOURS = (
     Behaviour("model", says(), lambda _, asked, __: asked[0].model == "m"),
     Behaviour("instructions", says(), lambda _, asked, __: asked[0].system == "Be brief."),
     Behaviour("message", says(), lambda _, asked, __: asked[0].messages == [("user", "Ready?")]),
-    Behaviour(
-        "roles",
-        says(),
+    Behaviour("roles", says(),
         lambda _, asked, __: [role for role, _ in asked[0].messages] == ["user", "assistant", "user"],
-        replace(
-            CALL,
-            messages=(
-                Message(Role.USER, "One."),
-                Message(Role.ASSISTANT, "Two."),
-                Message(Role.USER, "Three."),
-            ),
-        ),
-    ),
-    Behaviour(
-        "images",
-        says(),
-        lambda _, asked, __: (
-            asked[0].images == [("image/png", PNG.data), ("image/jpeg", JPEG.data)]
-            and asked[0].messages == [("user", "Alike?And this?")]
-        ),
-        replace(CALL, messages=(Message(Role.USER, "Alike?", (PNG, "And this?", JPEG)),)),
-    ),
-    Behaviour(
-        "nothing that was not asked for",
-        says(),
-        lambda _, asked, __: (
-            asked[0]
-            == replace(asked[0], temperature=None, top_p=None, cap=None, stop=None, seed=None, effort=None)
-            and asked[0].schema is None
-            and asked[0].logprobs is None
-            and not asked[0].enforces_json
-        ),
-    ),
+        replace(CALL, messages=(Message(Role.USER, "One."), Message(Role.ASSISTANT, "Two."),
+        Message(Role.USER, "Three.")))),
+    Behaviour("images", says(), lambda _, asked, __: (asked[0].images == [("image/png", PNG.data),
+        ("image/jpeg", JPEG.data)] and asked[0].messages == [("user", "Alike?And this?")]),
+        replace(CALL, messages=(Message(Role.USER, "Alike?", (PNG, "And this?", JPEG)),))),
+    Behaviour("nothing that was not asked for", says(), lambda _, asked, __: (asked[0] == replace(asked[0],
+        temperature=None, top_p=None, cap=None, stop=None, seed=None, effort=None) and asked[0].schema is None
+        and asked[0].logprobs is None and not asked[0].enforces_json)),
     Behaviour("temperature", says(), lambda _, q, __: q[0].temperature == 0, sampled(temperature=0.0)),
     Behaviour("top_p", says(), lambda _, q, __: q[0].top_p == 0.5, sampled(top_p=0.5)),
     Behaviour("cap", says(), lambda _, q, __: q[0].cap == 99, sampled(max_output_tokens=99)),
-    Behaviour(
-        "stop",
-        says(text="ready END and more"),
-        lambda a, q, lacks: (
-            (q[0].stop, a.text, a.omitted) == (None, "ready ", ("stop",))
-            if "stop" in lacks
-            else (q[0].stop, a.omitted) == (["END"], ())
-        ),
-        sampled(stop=("END",)),
-    ),
-    Behaviour(
-        "seed",
-        says(),
-        lambda a, q, lacks: (q[0].seed, a.omitted) == ((None, ("seed",)) if "seed" in lacks else (7, ())),
-        sampled(seed=7),
-    ),
+    Behaviour("stop", says(text="ready END and more"), lambda a, q, lacks: (
+        (q[0].stop, a.text, a.omitted) == (None, "ready ", ("stop",)) if "stop" in lacks
+        else (q[0].stop, a.omitted) == (["END"], ())), sampled(stop=("END",))),
+    Behaviour("seed", says(), lambda a, q, lacks: (q[0].seed, a.omitted) == ((None, ("seed",))
+        if "seed" in lacks else (7, ())), sampled(seed=7)),
     Behaviour("effort", says(), lambda a, q, _: q[0].effort == "low", sampled(reasoning_effort="low")),
-    Behaviour(
-        "schema",
-        says(text=JSON),
-        lambda a, q, _: a.text == JSON and q[0].schema is not None and q[0].schema["required"] == ["met"],
-        replace(CALL, json_form=FORM),
-    ),
+    Behaviour("schema", says(text=JSON), lambda a, q, _: a.text == JSON and q[0].schema is not None
+        and q[0].schema["required"] == ["met"], replace(CALL, json_form=FORM)),
     Behaviour(
         "bounds of a schema",
         says(text='{"reason": "a", "steps": []}'),
@@ -211,109 +173,53 @@ BEHAVIOURS = (
         ),
         replace(CALL, json_form=BOUNDED),
     ),
-    Behaviour(
-        "refused bounds",
-        lambda asked: (
-            Fault(
-                400, "output_config.format.schema: For 'string' type, property 'maxLength' is not supported"
-            )
-            if "maxLength" in keywords(asked.schema)
-            else Said(JSON)
-        ),
-        lambda a, q, _: a.omitted == () and q[-1].schema is not None and len(q) <= 3,
-        replace(CALL, json_form=BOUNDED),
-    ),
-    Behaviour(
-        "refused schema",
-        lambda asked: (
-            Fault(400, "response_format json_schema output_config.format is not supported")
-            if asked.schema
-            else Said(JSON)
-        ),
+    Behaviour("refused bounds", lambda asked: (Fault(400,
+        "output_config.format.schema: For 'string' type, property 'maxLength' is not supported")
+        if "maxLength" in keywords(asked.schema) else Said(JSON)), lambda a, q, _: a.omitted == ()
+        and q[-1].schema is not None and len(q) <= 3, replace(CALL, json_form=BOUNDED)),
+    Behaviour("refused schema", lambda asked: (Fault(400,
+        "response_format json_schema output_config.format is not supported") if asked.schema else Said(JSON)),
         lambda a, q, _: "json_schema" in a.omitted and q[-1].enforces_json and '"met"' in q[-1].system,
-        replace(CALL, json_form=FORM),
-    ),
-    Behaviour(
-        "refused schema and object",
-        lambda asked: (
-            Fault(400, "structured outputs are not supported: response_format, tool_choice")
-            if asked.schema or asked.enforces_json
-            else Said(JSON)
-        ),
-        lambda a, q, _: (
-            a.omitted == ("json_object", "json_schema")
-            and not q[-1].enforces_json
-            and '"met"' in q[-1].system
-        ),
-        replace(CALL, json_form=FORM),
-    ),
-    Behaviour(
-        "refused temperature",
+        replace(CALL, json_form=FORM)),
+    Behaviour("refused schema and object", lambda asked: (Fault(400,
+        "structured outputs are not supported: response_format, tool_choice") if asked.schema
+        or asked.enforces_json else Said(JSON)), lambda a, q, _: (a.omitted == ("json_object", "json_schema")
+        and not q[-1].enforces_json and '"met"' in q[-1].system), replace(CALL, json_form=FORM)),
+    Behaviour("refused temperature",
         refuses(lambda q: q.temperature is not None, "temperature is not supported with this model"),
         lambda a, q, _: a.omitted == ("temperature",) and q[-1].top_p == 0.5,
-        sampled(temperature=0.0, top_p=0.5),
-    ),
-    Behaviour(
-        "refused effort",
+        sampled(temperature=0.0, top_p=0.5)),
+    Behaviour("refused effort",
         refuses(lambda q: q.effort is not None, "reasoning.effort: thinking level is not supported"),
         lambda a, q, _: a.omitted == ("reasoning_effort",) and q[-1].effort is None,
-        sampled(reasoning_effort="low"),
-    ),
-    Behaviour(
-        "refused cap",
+        sampled(reasoning_effort="low")),
+    Behaviour("refused cap",
         refuses(lambda q: (q.cap or 0) > 500, "max_tokens is too large: at most 500 output tokens"),
-        lambda a, q, _: q[-1].cap == 500 and a.omitted == (),
-        sampled(max_output_tokens=9000),
-    ),
-    Behaviour(
-        "log-probabilities",
-        says(logprobs=TOKENS),
-        lambda a, q, lacks: (
-            (a.tokens, set(a.omitted)) == ((), {"logprobs", "top_logprobs"})
-            if "logprobs" in lacks
-            else [(token.text, token.logprob) for token in a.tokens] == list(TOKENS)
-            and len(a.tokens[0].alternatives) == 1
-            and q[0].logprobs == 2
-        ),
-        replace(CALL, logprobs=True, top_logprobs=2),
-    ),
-    Behaviour(
-        "reasoning",
-        says(thoughts="Let me see."),
-        lambda a, *_: (a.text, a.reasoning) == ("ready", "Let me see."),
-    ),
-    Behaviour(
-        "reasoning within the text",
-        says(text="<think>Let me see.</think>ready"),
-        lambda a, *_: (a.text, a.reasoning) == ("ready", "Let me see."),
-    ),
+        lambda a, q, _: q[-1].cap == 500 and a.omitted == (), sampled(max_output_tokens=9000)),
+    Behaviour("log-probabilities", says(logprobs=TOKENS), lambda a, q, lacks: (
+        (a.tokens, set(a.omitted)) == ((), {"logprobs", "top_logprobs"}) if "logprobs" in lacks
+        else [(token.text, token.logprob) for token in a.tokens] == list(TOKENS)
+        and len(a.tokens[0].alternatives) == 1 and q[0].logprobs == 2),
+        replace(CALL, logprobs=True, top_logprobs=2)),
+    Behaviour("reasoning", says(thoughts="Let me see."),
+        lambda a, *_: (a.text, a.reasoning) == ("ready", "Let me see.")),
+    Behaviour("reasoning within the text", says(text="<think>Let me see.</think>ready"),
+        lambda a, *_: (a.text, a.reasoning) == ("ready", "Let me see.")),
     Behaviour("counts", says(), lambda a, *_: a.counts and (a.counts.prompt, a.counts.completion) == (10, 4)),
-    Behaviour(
-        "cached tokens",
-        says(counts=(1000, 900, 4, 0)),
-        lambda a, *_: a.counts and (a.counts.prompt, a.counts.cached_prompt) == (1000, 900),
-    ),
+    Behaviour("cached tokens", says(counts=(1000, 900, 4, 0)), lambda a, *_: a.counts
+        and (a.counts.prompt, a.counts.cached_prompt) == (1000, 900)),
     Behaviour("no counts", says(counts=None), lambda a, *_: a.counts is None and a.text == "ready"),
     Behaviour("truncation", says(finish="length"), finishes(FinishReason.LENGTH)),
     Behaviour("filter", says(text="", finish="filter"), finishes(FinishReason.FILTER)),
-    Behaviour(
-        "refusal",
-        says(text="I cannot.", finish="refusal"),
-        lambda a, *_: "I cannot." in a.refusal + a.text,
-    ),
+    Behaviour("refusal", says(text="I cannot.", finish="refusal"), lambda a, *_: "I cannot." in a.refusal
+        + a.text),
     Behaviour("unknown end", says(finish="other"), finishes(FinishReason.INTERRUPTED)),
     Behaviour("empty", says(text=""), lambda a, *_: (a.text, a.finish) == ("", FinishReason.STOP)),
-    Behaviour(
-        "a filter that refuses the request",
-        lambda _: Fault(400, "blocked by our content policy: content_filter"),
-        finishes(FinishReason.FILTER),
-    ),
-    Behaviour(
-        "the key in an answer",
-        says(text=f"It is {KEY}."),
-        lambda a, *_: KEY not in a.text and a.text.startswith("It is "),
-    ),
-)
+    Behaviour("a filter that refuses the request",
+        lambda _: Fault(400, "blocked by our content policy: content_filter"), finishes(FinishReason.FILTER)),
+    Behaviour("the key in an answer", says(text=f"It is {KEY}."), lambda a, *_: KEY not in a.text
+        and a.text.startswith("It is ")),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda one: one.name)

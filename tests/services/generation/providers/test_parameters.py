@@ -41,586 +41,188 @@ def extra(*location: str | int) -> dict[str, Any]:
 
 WORDINGS: list[tuple[str, int, str, str]] = [
     # OpenAI and Azure OpenAI.
-    (
-        "openai-temperature",
-        400,
-        error(
-            "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value "
-            "is supported.",
-            param="temperature",
-            code="unsupported_value",
-        ),
-        "temperature",
-    ),
-    (
-        "openai-temperature-parameter",
-        400,
-        error(
-            "Unsupported parameter: 'temperature' is not supported with this model.",
-            param="temperature",
-            code="unsupported_parameter",
-        ),
-        "temperature",
-    ),
-    (
-        "openai-top-p",
-        400,
-        error(
-            "Unsupported parameter: 'top_p' is not supported with this model.",
-            param="top_p",
-            code="unsupported_parameter",
-        ),
-        "top_p",
-    ),
-    (
-        "openai-stop",
-        400,
-        error("Unsupported parameter: 'stop' is not supported with this model.", param="stop"),
-        "stop",
-    ),
-    (
-        "openai-max-tokens",
-        400,
-        error(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
-            "instead.",
-            param="max_tokens",
-            code="unsupported_parameter",
-        ),
-        "max_output_tokens",
-    ),
-    (
-        "openai-max-tokens-too-large",
-        400,
-        error(
-            "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you "
-            "provided 100000.",
-            param="max_tokens",
-        ),
-        "max_output_tokens",
-    ),
-    (
-        "openai-logprobs",
-        403,
-        error("You are not allowed to request logprobs from this model."),
-        "logprobs",
-    ),
-    (
-        "openai-system-role",
-        400,
-        error(
-            "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
-            param="messages[0].role",
-            code="unsupported_value",
-        ),
-        "system_role",
-    ),
-    (
-        "openai-reasoning-effort",
-        400,
-        error("Unrecognized request argument supplied: reasoning_effort"),
-        "reasoning_effort",
-    ),
-    (
-        "openai-reasoning-effort-value",
-        400,
-        error(
-            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values "
-            "are: 'low', 'medium', and 'high'.",
-            param="reasoning_effort",
-        ),
-        "reasoning_effort",
-    ),
-    (
-        "openai-schema",
-        400,
-        error(
-            "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
-            param=None,
-        ),
-        "json_schema",
-    ),
-    (
-        "openai-schema-keywords",
-        400,
-        error(
-            "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to "
-            "be supplied and to be false.",
-            param="response_format",
-        ),
-        "json_schema",
-    ),
-    (
-        "openai-top-logprobs",
-        400,
+    ("openai-temperature", 400, error(
+        "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported.",
+        param="temperature", code="unsupported_value"), "temperature"),
+    ("openai-temperature-parameter", 400, error(
+        "Unsupported parameter: 'temperature' is not supported with this model.", param="temperature",
+        code="unsupported_parameter"), "temperature"),
+    ("openai-top-p", 400, error("Unsupported parameter: 'top_p' is not supported with this model.",
+        param="top_p", code="unsupported_parameter"), "top_p"),
+    ("openai-stop", 400,
+        error("Unsupported parameter: 'stop' is not supported with this model.", param="stop"), "stop"),
+    ("openai-max-tokens", 400, error(
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        param="max_tokens", code="unsupported_parameter"), "max_output_tokens"),
+    ("openai-max-tokens-too-large", 400, error(
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you provided 100000.",
+        param="max_tokens"), "max_output_tokens"),
+    ("openai-logprobs", 403, error("You are not allowed to request logprobs from this model."), "logprobs"),
+    ("openai-system-role", 400, error(
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        param="messages[0].role", code="unsupported_value"), "system_role"),
+    ("openai-reasoning-effort", 400, error("Unrecognized request argument supplied: reasoning_effort"),
+        "reasoning_effort"),
+    ("openai-reasoning-effort-value", 400, error(
+        "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values are: 'low', 'medium', and 'high'.",
+        param="reasoning_effort"), "reasoning_effort"),
+    ("openai-schema", 400, error(
+        "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+        param=None), "json_schema"),
+    ("openai-schema-keywords", 400, error(
+        "Invalid schema for response_format 'verdict': In context=(), 'additionalProperties' is required to be supplied and to be false.",
+        param="response_format"), "json_schema"),
+    ("openai-top-logprobs", 400,
         error("Invalid value for 'top_logprobs': must be less than or equal to 5.", param="top_logprobs"),
-        "top_logprobs",
-    ),
-    (
-        "azure-api-version",
-        400,
-        error(
-            "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
-            code="BadRequest",
-        ),
-        "json_schema",
-    ),
+        "top_logprobs"),
+    ("azure-api-version", 400, error(
+        "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
+        code="BadRequest"), "json_schema"),
     # Anthropic.
-    (
-        "anthropic-both",
-        400,
-        json.dumps(
-            {
-                "type": "error",
-                "error": {
-                    "type": "invalid_request_error",
-                    "message": "`temperature` and `top_p` cannot both be specified for this model. Please use "
-                    "only one.",
-                },
-            }
-        ),
-        "top_p",
-    ),
-    (
-        "anthropic-temperature",
-        400,
-        error("`temperature` is deprecated for this model."),
-        "temperature",
-    ),
-    (
-        "anthropic-thinking",
-        400,
-        error("`temperature` may only be set to 1 when thinking is enabled."),
-        "temperature",
-    ),
-    (
-        "anthropic-max-tokens",
-        400,
-        error(
-            "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for "
-            "claude-sonnet-4-20250514"
-        ),
-        "max_output_tokens",
-    ),
-    (
-        "anthropic-system",
-        400,
-        error(
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not '
-            '"system" as an input message role.'
-        ),
-        "system_role",
-    ),
+    ("anthropic-both", 400, json.dumps({"type": "error", "error": {"type": "invalid_request_error",
+        "message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}}),
+        "top_p"),
+    ("anthropic-temperature", 400, error("`temperature` is deprecated for this model."), "temperature"),
+    ("anthropic-thinking", 400, error("`temperature` may only be set to 1 when thinking is enabled."),
+        "temperature"),
+    ("anthropic-max-tokens", 400, error(
+        "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4-20250514"),
+        "max_output_tokens"),
+    ("anthropic-system", 400, error(
+        'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not "system" as an input message role.'),
+        "system_role"),
     ("anthropic-extra", 400, error("reasoning_effort: Extra inputs are not permitted"), "reasoning_effort"),
     # Gemini.
-    (
-        "gemini-seed",
-        400,
-        json.dumps(
-            [
-                {
-                    "error": {
-                        "code": 400,
-                        "message": 'Invalid JSON payload received. Unknown name "seed": Cannot find field.',
-                        "status": "INVALID_ARGUMENT",
-                    }
-                }
-            ]
-        ),
-        "seed",
-    ),
-    (
-        "gemini-logprobs",
-        400,
+    ("gemini-seed", 400, json.dumps([{"error": {"code": 400,
+        "message": 'Invalid JSON payload received. Unknown name "seed": Cannot find field.',
+        "status": "INVALID_ARGUMENT"}}]), "seed"),
+    ("gemini-logprobs", 400,
         error("Logprobs is not enabled for models/gemini-2.5-pro", code=400, status="INVALID_ARGUMENT"),
-        "logprobs",
-    ),
-    (
-        "gemma-developer",
-        400,
-        error("Developer instruction is not enabled for models/gemma-3-27b-it", code=400),
-        "system_role",
-    ),
-    (
-        "gemma-json",
-        400,
-        error("JSON mode is not enabled for models/gemma-3-27b-it", code=400),
-        "json_object",
-    ),
-    (
-        "gemini-schema",
-        400,
-        error(
-            "* GenerateContentRequest.generation_config.response_schema.properties: should be non-empty for "
-            "OBJECT type",
-            code=400,
-        ),
-        "json_schema",
-    ),
-    (
-        "vertex-max-tokens",
-        400,
-        error(
-            "Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range "
-            "is from 1 (inclusive) to 8193 (exclusive). Update the value and try again.",
-            code=400,
-        ),
-        "max_output_tokens",
-    ),
+        "logprobs"),
+    ("gemma-developer", 400,
+        error("Developer instruction is not enabled for models/gemma-3-27b-it", code=400), "system_role"),
+    ("gemma-json", 400, error("JSON mode is not enabled for models/gemma-3-27b-it", code=400), "json_object"),
+    ("gemini-schema", 400, error(
+        "* GenerateContentRequest.generation_config.response_schema.properties: should be non-empty for OBJECT type",
+        code=400), "json_schema"),
+    ("vertex-max-tokens", 400, error(
+        "Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range is from 1 (inclusive) to 8193 (exclusive). Update the value and try again.",
+        code=400), "max_output_tokens"),
     # Mistral.
     ("mistral-seed", 422, json.dumps({"detail": [extra("seed")]}), "seed"),
-    (
-        "mistral-max-completion-tokens",
-        422,
-        json.dumps(
-            {
-                "object": "error",
-                "message": {"detail": [extra("max_completion_tokens")]},
-                "type": "invalid_request_error",
-                "param": None,
-                "code": None,
-            }
-        ),
-        "max_output_tokens",
-    ),
-    (
-        "mistral-logprobs",
-        422,
-        json.dumps({"object": "error", "message": json.dumps({"detail": [extra("logprobs")]})}),
-        "logprobs",
-    ),
+    ("mistral-max-completion-tokens", 422, json.dumps({"object": "error",
+        "message": {"detail": [extra("max_completion_tokens")]}, "type": "invalid_request_error",
+        "param": None, "code": None}), "max_output_tokens"),
+    ("mistral-logprobs", 422,
+        json.dumps({"object": "error", "message": json.dumps({"detail": [extra("logprobs")]})}), "logprobs"),
     # Groq.
-    (
-        "groq-reasoning-effort",
-        400,
+    ("groq-reasoning-effort", 400,
         error("property 'reasoning_effort' is unsupported, did you mean 'reasoning_format'?"),
-        "reasoning_effort",
-    ),
-    (
-        "groq-reasoning-effort-value",
-        400,
-        error("`reasoning_effort` must be one of `none` or `default`"),
-        "reasoning_effort",
-    ),
+        "reasoning_effort"),
+    ("groq-reasoning-effort-value", 400, error("`reasoning_effort` must be one of `none` or `default`"),
+        "reasoning_effort"),
     ("groq-logprobs", 400, error("`logprobs` is not supported with this model"), "logprobs"),
-    (
-        "groq-schema",
-        400,
-        error(
-            "This model does not support response format `json_schema`. See supported models at "
-            "https://console.groq.com/docs/structured-outputs#supported-models",
-            param="response_format",
-        ),
-        "json_schema",
-    ),
-    (
-        "groq-failed-generation",
-        400,
-        error(
-            "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details.",
-            code="json_validate_failed",
-            failed_generation="",
-        ),
-        "json_schema",
-    ),
+    ("groq-schema", 400, error(
+        "This model does not support response format `json_schema`. See supported models at https://console.groq.com/docs/structured-outputs#supported-models",
+        param="response_format"), "json_schema"),
+    ("groq-failed-generation", 400, error(
+        "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details.",
+        code="json_validate_failed", failed_generation=""), "json_schema"),
     # xAI.
-    (
-        "xai-reasoning-effort",
-        400,
-        json.dumps(
-            {
-                "code": "Client specified an invalid argument",
-                "error": "Model grok-4-latest does not support parameter reasoningEffort.",
-            }
-        ),
-        "reasoning_effort",
-    ),
-    (
-        "xai-stop",
-        400,
-        json.dumps(
-            {
-                "code": "Client specified an invalid argument",
-                "error": "Argument not supported on this model: stop",
-            }
-        ),
-        "stop",
-    ),
+    ("xai-reasoning-effort", 400, json.dumps({"code": "Client specified an invalid argument",
+        "error": "Model grok-4-latest does not support parameter reasoningEffort."}), "reasoning_effort"),
+    ("xai-stop", 400, json.dumps({"code": "Client specified an invalid argument",
+        "error": "Argument not supported on this model: stop"}), "stop"),
     # OpenRouter.
-    (
-        "openrouter-unnamed",
-        404,
-        error(
-            "No endpoints found that can handle the requested parameters. To learn more about provider routing, "
-            "visit: https://openrouter.ai/docs/provider-routing",
-            code=404,
-        ),
-        "json_schema",
-    ),
-    (
-        "openrouter-upstream",
-        400,
-        json.dumps(
-            {
-                "error": {
-                    "message": "Provider returned error",
-                    "code": 400,
-                    "metadata": {
-                        "raw": json.dumps({"error": {"message": "top_logprobs is not supported"}}),
-                        "provider_name": "X",
-                    },
-                }
-            }
-        ),
-        "top_logprobs",
-    ),
+    ("openrouter-unnamed", 404, error(
+        "No endpoints found that can handle the requested parameters. To learn more about provider routing, visit: https://openrouter.ai/docs/provider-routing",
+        code=404), "json_schema"),
+    ("openrouter-upstream", 400, json.dumps({"error": {"message": "Provider returned error", "code": 400,
+        "metadata": {"raw": json.dumps({"error": {"message": "top_logprobs is not supported"}}),
+        "provider_name": "X"}}}), "top_logprobs"),
     # Amazon Bedrock.
-    (
-        "bedrock-extraneous",
-        400,
-        json.dumps(
-            {
-                "message": "Malformed input request: #: extraneous key [top_p] is not permitted, please "
-                "reformat your input and try again."
-            }
-        ),
-        "top_p",
-    ),
-    (
-        "bedrock-stop",
-        400,
-        json.dumps(
-            {
-                "message": "This model doesn't support the stopSequences field. Remove stopSequences and try again."
-            }
-        ),
-        "stop",
-    ),
-    (
-        "bedrock-system",
-        400,
-        json.dumps(
-            {"message": "This model doesn't support system messages. Try again without a system message."}
-        ),
-        "system_role",
-    ),
+    ("bedrock-extraneous", 400, json.dumps({
+        "message": "Malformed input request: #: extraneous key [top_p] is not permitted, please reformat your input and try again."}),
+        "top_p"),
+    ("bedrock-stop", 400, json.dumps({
+        "message": "This model doesn't support the stopSequences field. Remove stopSequences and try again."}),
+        "stop"),
+    ("bedrock-system", 400, json.dumps({
+        "message": "This model doesn't support system messages. Try again without a system message."}),
+        "system_role"),
     # vLLM.
-    (
-        "vllm-system",
-        400,
-        json.dumps(
-            {
-                "object": "error",
-                "message": "System role not supported",
-                "type": "BadRequestError",
-                "code": 400,
-            }
-        ),
-        "system_role",
-    ),
-    (
-        "vllm-alternate",
-        400,
-        error(
-            "Conversation roles must alternate user/assistant/user/assistant/... ",
-            type="BadRequestError",
-            code=400,
-        ),
-        "system_role",
-    ),
-    (
-        "vllm-xgrammar",
-        400,
-        json.dumps(
-            {
-                "object": "error",
-                "message": "The provided JSON schema contains features not supported by xgrammar.",
-                "type": "BadRequestError",
-                "code": 400,
-            }
-        ),
-        "json_schema",
-    ),
-    (
-        "vllm-top-logprobs",
-        400,
-        error(
-            "1 validation error: Value error, Cannot request more than 5 top_logprobs, exceeds max_logprobs",
-            type="BadRequestError",
-        ),
-        "top_logprobs",
-    ),
+    ("vllm-system", 400, json.dumps({"object": "error", "message": "System role not supported",
+        "type": "BadRequestError", "code": 400}), "system_role"),
+    ("vllm-alternate", 400, error("Conversation roles must alternate user/assistant/user/assistant/... ",
+        type="BadRequestError", code=400), "system_role"),
+    ("vllm-xgrammar", 400, json.dumps({"object": "error",
+        "message": "The provided JSON schema contains features not supported by xgrammar.",
+        "type": "BadRequestError", "code": 400}), "json_schema"),
+    ("vllm-top-logprobs", 400, error(
+        "1 validation error: Value error, Cannot request more than 5 top_logprobs, exceeds max_logprobs",
+        type="BadRequestError"), "top_logprobs"),
     # SGLang.
-    (
-        "sglang-schema",
-        400,
-        json.dumps(
-            {
-                "object": "error",
-                "message": "Structured outputs with grammar backend none is not supported.",
-                "type": "BadRequest",
-                "code": 400,
-            }
-        ),
-        "json_schema",
-    ),
+    ("sglang-schema", 400, json.dumps({"object": "error",
+        "message": "Structured outputs with grammar backend none is not supported.", "type": "BadRequest",
+        "code": 400}), "json_schema"),
     # Text Generation Inference.
-    (
-        "tgi-temperature",
-        422,
-        json.dumps(
-            {
-                "error": "Input validation error: `temperature` must be strictly positive",
-                "error_type": "validation",
-            }
-        ),
-        "temperature",
-    ),
-    (
-        "tgi-top-p",
-        422,
-        json.dumps({"error": "`top_p` must be > 0.0 and < 1.0", "error_type": "validation"}),
-        "top_p",
-    ),
-    (
-        "tgi-grammar",
-        422,
+    ("tgi-temperature", 422, json.dumps({
+        "error": "Input validation error: `temperature` must be strictly positive",
+        "error_type": "validation"}), "temperature"),
+    ("tgi-top-p", 422, json.dumps({"error": "`top_p` must be > 0.0 and < 1.0", "error_type": "validation"}),
+        "top_p"),
+    ("tgi-grammar", 422,
         json.dumps({"error": "Input validation error: grammar is not supported", "error_type": "validation"}),
-        "json_schema",
-    ),
-    (
-        "tgi-template",
-        422,
+        "json_schema"),
+    ("tgi-template", 422,
         json.dumps({"error": "Template error: template error: invalid operation: System role not supported"}),
-        "system_role",
-    ),
+        "system_role"),
     # Ollama.
-    (
-        "ollama-thinking",
-        400,
-        error('"llama3.2" does not support thinking', type="api_error"),
-        "reasoning_effort",
-    ),
+    ("ollama-thinking", 400, error('"llama3.2" does not support thinking', type="api_error"),
+        "reasoning_effort"),
     ("ollama-format", 400, error("invalid JSON schema in format"), "json_schema"),
     # llama.cpp and llama-cpp-python.
-    (
-        "llamacpp-format",
-        500,
-        json.dumps(
-            {
-                "error": {
-                    "code": 500,
-                    "message": 'response_format type must be one of "text" or "json_object", but got: json_schema',
-                    "type": "server_error",
-                }
-            }
-        ),
-        "json_schema",
-    ),
-    (
-        "llamacpp-both",
-        400,
-        error('Either "json_schema" or "grammar" can be specified, but not both', code=400),
-        "json_schema",
-    ),
-    (
-        "llama-cpp-python-format",
-        500,
-        error(
-            "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be "
-            "'text' or 'json_object'\"}]",
-            type="internal_server_error",
-        ),
-        "json_schema",
-    ),
-    (
-        "llama-cpp-python-detail",
-        422,
-        json.dumps(
-            {
-                "detail": [
-                    {
-                        "type": "literal_error",
-                        "loc": ["body", "response_format", "type"],
-                        "msg": "Input should be 'text' or 'json_object'",
-                        "input": "json_schema",
-                    }
-                ]
-            }
-        ),
-        "json_schema",
-    ),
-    (
-        "llama-cpp-python-logprobs",
-        500,
-        error(
-            "logprobs is not supported for models created with logits_all=False", type="internal_server_error"
-        ),
-        "logprobs",
-    ),
+    ("llamacpp-format", 500, json.dumps({"error": {"code": 500,
+        "message": 'response_format type must be one of "text" or "json_object", but got: json_schema',
+        "type": "server_error"}}), "json_schema"),
+    ("llamacpp-both", 400,
+        error('Either "json_schema" or "grammar" can be specified, but not both', code=400), "json_schema"),
+    ("llama-cpp-python-format", 500, error(
+        '[{\'type\': \'literal_error\', \'loc\': (\'body\', \'response_format\', \'type\'), \'msg\': "Input should be \'text\' or \'json_object\'"}]',
+        type="internal_server_error"), "json_schema"),
+    ("llama-cpp-python-detail", 422, json.dumps({"detail": [{"type": "literal_error",
+        "loc": ["body", "response_format", "type"], "msg": "Input should be 'text' or 'json_object'",
+        "input": "json_schema"}]}), "json_schema"),
+    ("llama-cpp-python-logprobs", 500, error(
+        "logprobs is not supported for models created with logits_all=False", type="internal_server_error"),
+        "logprobs"),
     # LiteLLM.
-    (
-        "litellm-unsupported",
-        400,
-        litellm(
-            "litellm.UnsupportedParamsError: anthropic does not support parameters: ['logprobs'], for "
-            "model=claude-3-opus. To drop these, set `litellm.drop_params=True` or for proxy: ..."
-        ),
-        "logprobs",
-    ),
-    (
-        "litellm-temperature",
-        400,
-        litellm(
-            "litellm.UnsupportedParamsError: gpt-5 models (including gpt-5-codex) don't support temperature=0.0. "
-            "Only temperature=1 is supported."
-        ),
-        "temperature",
-    ),
-    (
-        "litellm-both",
-        400,
-        litellm(
-            'litellm.BadRequestError: AnthropicException - {"type":"error","error":{"type":'
-            '"invalid_request_error","message":"temperature and top_p cannot both be specified for this model."}}'
-        ),
-        "top_p",
-    ),
+    ("litellm-unsupported", 400, litellm(
+        "litellm.UnsupportedParamsError: anthropic does not support parameters: ['logprobs'], for model=claude-3-opus. To drop these, set `litellm.drop_params=True` or for proxy: ..."),
+        "logprobs"),
+    ("litellm-temperature", 400, litellm(
+        "litellm.UnsupportedParamsError: gpt-5 models (including gpt-5-codex) don't support temperature=0.0. Only temperature=1 is supported."),
+        "temperature"),
+    ("litellm-both", 400, litellm(
+        'litellm.BadRequestError: AnthropicException - {"type":"error","error":{"type":"invalid_request_error","message":"temperature and top_p cannot both be specified for this model."}}'),
+        "top_p"),
     # LM Studio.
-    (
-        "lmstudio-format",
-        400,
-        json.dumps({"error": "'response_format.type' must be 'json_schema' or 'text'"}),
-        "json_schema",
-    ),
-    (
-        "lmstudio-roles",
-        400,
-        json.dumps({"error": "Only user and assistant roles are supported!"}),
-        "system_role",
-    ),
+    ("lmstudio-format", 400, json.dumps({"error": "'response_format.type' must be 'json_schema' or 'text'"}),
+        "json_schema"),
+    ("lmstudio-roles", 400, json.dumps({"error": "Only user and assistant roles are supported!"}),
+        "system_role"),
     # Others.
     ("deepseek-logprobs", 400, error("deepseek-reasoner does not support logprobs"), "logprobs"),
-    (
-        "together-seed",
-        422,
+    ("together-seed", 422,
         json.dumps({"detail": [{"loc": ["body", "seed"], "msg": "unexpected value", "type": "value_error"}]}),
-        "seed",
-    ),
-    (
-        "fireworks-top-logprobs",
-        400,
-        error("top_logprobs: Input should be less than or equal to 5"),
-        "top_logprobs",
-    ),
-    (
-        "portkey-keyword",
-        500,
+        "seed"),
+    ("fireworks-top-logprobs", 400, error("top_logprobs: Input should be less than or equal to 5"),
+        "top_logprobs"),
+    ("portkey-keyword", 500,
         json.dumps({"error": "create() got an unexpected keyword argument 'reasoning_effort'"}),
-        "reasoning_effort",
-    ),
+        "reasoning_effort"),
     ("plain-text", 400, "unknown field: seed", "seed"),
-]
+]  # fmt: skip
 
 
 def refusal(status: int, body: str) -> Refusal:

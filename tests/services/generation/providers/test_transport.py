@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -14,23 +12,9 @@ from services.generation.calls import Call, FailureKind, Message, ProviderError,
 from services.generation.providers import transport
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.providers.transport import Access, Transport
+from tests.support.http_servers import everything, serve_http
 
 CALL = Call("m", (Message(Role.USER, "Say hello."),))
-
-
-@asynccontextmanager
-async def serving(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
-    """Serves POST at every path; yields the address."""
-    application = web.Application()
-    application.router.add_post("/{path:.*}", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
 
 
 async def test_connections_are_kept_and_cookies_are_not() -> None:
@@ -42,7 +26,7 @@ async def test_connections_are_kept_and_cookies_are_not() -> None:
         response.set_cookie("crumb", "1")
         return response
 
-    async with serving(answer) as address:
+    async with serve_http(everything(answer)) as address:
         sender = Transport(address, Access({"X-Name": "x"}), max_connections=2)
         responses = [await sender.post("/here", b"{}") for _ in range(2)]
         await sender.close()
@@ -58,7 +42,7 @@ async def test_an_endpoint_without_a_key_is_shown_none() -> None:
         shown.append(request.headers.get("Authorization"))
         return web.json_response({"choices": [{"message": {"content": "Hello."}}]})
 
-    async with serving(answer) as address:
+    async with serve_http(everything(answer)) as address:
         for headers in ({}, {"Authorization": "Bearer secret"}):
             provider = OpenAICompatibleProvider("p", address, Access(headers))
             assert (await provider.complete(CALL, Until(None))).text == "Hello."
@@ -75,7 +59,7 @@ async def test_a_response_without_end_is_not_read_to_its_end(monkeypatch: pytest
         while True:
             await response.write(b" " * 2**16)
 
-    async with serving(answer) as address:
+    async with serve_http(everything(answer)) as address:
         provider = OpenAICompatibleProvider("p", address)
         with pytest.raises(ProviderError, match="longer than 1 MiB") as raised:
             await provider.complete(CALL, Until(None))
@@ -96,7 +80,7 @@ async def test_a_response_in_parts_is_read_whole() -> None:
             await asyncio.sleep(0.01)
         return response
 
-    async with serving(answer) as address:
+    async with serve_http(everything(answer)) as address:
         sender = Transport(address, max_connections=1)
         contents = [(await sender.post("/here", body)).content for body in (b"{}", b"")]
         await sender.close()
@@ -115,7 +99,7 @@ async def test_a_response_that_breaks_off_fails_and_its_connection_is_not_used_a
             request.transport.close()
         return response
 
-    async with serving(answer) as address:
+    async with serve_http(everything(answer)) as address:
         sender = Transport(address, max_connections=1)
         with pytest.raises(aiohttp.ClientPayloadError):
             await sender.post("/here", b"{}")

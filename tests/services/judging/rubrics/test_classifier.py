@@ -18,6 +18,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, JudgeCandidate
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.service.settings import SettingsError
 from services.judging.rubrics.judge import SPEC
+from tests.support.http_servers import serve_http
 from tests.support.judges import serve_app
 
 PASS, FAIL, ABSTAIN = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN
@@ -42,17 +43,8 @@ class Server:
 @asynccontextmanager
 async def pooling(answer: Callable[[Any], Any]) -> AsyncIterator[Server]:
     server = Server(answer)
-    app = web.Application()
-    app.router.add_post("/{api}", server.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serve_http(web.post("/{api}", server.handle)) as server.url:
         yield server
-    finally:
-        await runner.cleanup()
 
 
 def classified(label: str, *probabilities: float) -> Any:
