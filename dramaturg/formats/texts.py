@@ -185,9 +185,12 @@ def _is_conversation(cell: Any) -> bool:
 
 def _first_row(source: str, form: Format | None) -> Mapping[str, Any]:
     try:
-        return next(islice(table_rows(source, form), 1), {})
+        first = next(islice(table_rows(source, form), 1), None)
     except DatasetError as error:
         raise TableError(str(error)) from error
+    if first is None:
+        raise TableError("there are no rows")
+    return first
 
 
 def read_texts(source: str, form: Format | None = None, given: Mapping[str, str] | None = None) -> Conversion:

@@ -21,7 +21,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, Finding, Verdict
 from dramaturg.judge.verdicts import passed
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.logs import JsonFormatter
@@ -192,6 +192,15 @@ def _refusal(code: grpc.StatusCode) -> Callable[[str], Any]:
 
 
 MISBEHAVIOURS: Mapping[str, Callable[[str], Any]] = {
+    # First, so that it is what the judge is put into quarantine for.
+    "pass with a fault": lambda words: [
+        Verdict(
+            criterion="polite",
+            outcome=OUTCOME_PASS,
+            rationale=words[:500],
+            findings=[Finding(description=words[:500])],
+        )
+    ],
     **{
         code.name: _refusal(code)
         for code in (

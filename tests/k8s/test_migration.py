@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +120,19 @@ async def test_a_service_that_may_not_make_its_tables_says_who_does(
     async with started(rendering, tmp_path, urls, name=name, ready=False) as replica:
         assert await asyncio.wait_for(replica.ended(), 60) != 0
     assert "run `python -m dramaturg.service.migration`" in replica.log.read_text()
+
+
+def test_a_migration_without_a_database_of_postgresql_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in DATABASES:
+        monkeypatch.delenv(name, raising=False)
+    command = [sys.executable, "-m", "dramaturg.service.migration"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no database of PostgreSQL is named" in done.stderr
+    monkeypatch.setenv("DRAMATURG_RUN_URL", "postgresql://localhost/x")
+    misspelt = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert misspelt.returncode == 2
+    assert "is DRAMATURG_RUNS_URL meant?" in misspelt.stderr
 
 
 def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_path: Path) -> None:

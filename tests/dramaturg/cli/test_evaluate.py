@@ -152,3 +152,22 @@ def test_the_help_names_all_kinds_and_shows_rare_options_where_they_are_wanted()
     assert "--kind" in shown
     assert "--sweep" not in shown
     assert "--sweep" in run("--help-all").output
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"task,text\nq,caf\xe9\n", "is not UTF-8"),
+        (b'task,text\nq,"open\n', "is not CSV: unexpected end of data"),
+        (b"task,text\n", "there are no rows"),
+        (b"task;text\nq;a\n", "columns are separated by commas"),
+        (b"task,text,text\nq,a,b\n", "has the column text twice"),
+        (b"task,model,text\nq,m\n", "row 1: text: is missing"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_told_why(content: bytes, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    file.write_bytes(content)
+    done = run(str(file), "--criteria", "builtin:tone", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert problem in done.output

@@ -39,6 +39,11 @@ async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
             for name, letters in (("ann", "PPFF"), ("bob", "PPFP"))
             for place, letter in enumerate(letters)
         ]
+        assert f"labels show {set_id}" in made.err
+        own = tmp_path / "labels.csv"
+        own.write_text("item,label\nt/a,PASS\n")
+        none = await dramaturg("labels", "export", set_id, own, *target)
+        assert (none.code, "there are no labels yet" in none.err) == (1, True)
         sheet = tmp_path / "given.jsonl"
         sheet.write_text("".join(json.dumps(row) + "\n" for row in rows))
         written = await dramaturg("labels", "write", set_id, sheet, *target)
@@ -48,7 +53,11 @@ async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
         assert shown["agreement"][0]["pairs"][0]["cohen_kappa"] == 0.5
         table = await dramaturg("labels", "show", set_id, *target)
         assert "0.500" in table.out
-        exported = tmp_path / "labels.csv"
+        other = await dramaturg("labels", "export", set_id, own, *target)
+        assert (other.code, "has other columns than the sheet" in other.err) == (2, True)
+        assert own.read_text() == "item,label\nt/a,PASS\n"
+        exported = tmp_path / "exported.csv"
+        assert (await dramaturg("labels", "export", set_id, exported, *target)).code == 0
         assert (await dramaturg("labels", "export", set_id, exported, *target)).code == 0
         assert len(exported.read_text().splitlines()) == 9
         listed = (await dramaturg("labels", "list", "--json", *target)).json

@@ -25,6 +25,9 @@ def test_the_example_has_verdicts_and_a_scale() -> None:
         ("[[criteria]]\nid = 'a'\npass = 'x'", "criteria[0].pass: there is no such field; there are id, "),
         ("[[criteria]]\nid = 'Not snake'\npasses = 'x'", "criteria[0].id"),
         ("[[criteria]]\nid = 'a'\nscale = 5", "criteria.scale: "),
+        ("[[criteria]]\nid = 'a'", "criteria[0].passes: must not be blank"),
+        ("[[criteria]]\nid = 'a'\npasses = 'x'\n" * 2, "criteria[1]: is 'a', as is criteria[0]"),
+        ("[[criteria]]\nid = 'a'\nrule.matches = '('", "criteria[0].rule: matches: is no regular expression"),
         ("\n".join(f"[[criteria]]\nid = 'c{index}'\npasses = 'x'" for index in range(51)), "criteria: "),
     ],
 )
@@ -34,6 +37,12 @@ def test_a_file_that_is_no_rubric_is_refused(text: str, problem: str, tmp_path: 
     with pytest.raises(RubricError) as raised:
         read_rubric(file)
     assert problem in str(raised.value)
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "rubric.toml"
+    file.write_text("[[criteria]]\nid = 'a'\npasses = 'x'", encoding="utf-8-sig")
+    assert [one.id for one in read_rubric(file)] == ["a"]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

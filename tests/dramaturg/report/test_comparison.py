@@ -98,10 +98,19 @@ def test_samples_of_one_id_are_shown_together(report: Path) -> None:
 def test_a_result_without_common_samples_is_refused(report: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", [])
     done = CliRunner().invoke(
-        app, ["report", str(report.parent / "old"), str(other), "-o", str(tmp_path / "x")]
+        app, ["report", str(report.parent / "old"), str(other), "-o", str(tmp_path / "x.html")]
     )
     assert done.exit_code == 2
     assert "has no results" in done.output
+
+
+def test_a_page_replaces_no_table_and_no_results(report: Path) -> None:
+    results = report.parent / "old" / "results.jsonl"
+    before = results.read_bytes()
+    done = CliRunner().invoke(app, ["report", str(results.parent), "-o", str(results)])
+    assert done.exit_code == 2
+    assert "it ends in .html" in done.output
+    assert results.read_bytes() == before
 
 
 @pytest.mark.slow

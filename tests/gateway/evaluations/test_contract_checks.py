@@ -80,7 +80,7 @@ async def test_a_judge_that_breaks_its_contract_is_excluded_until_a_check_succee
             await evaluate_result(client, scripts_request(1))
         listed = (await client.list_judges("critic"))[0]
         assert listed.health == JudgeHealth.JUDGE_HEALTH_QUARANTINED
-        assert listed.error.startswith("3 of its last 3 answers broke the contract, the last one: ")
+        assert listed.error.startswith("3 of its last 3 answers broke the contract, the last one: The judge")
         result = await evaluate_result(client, scripts_request(1))
         assert critic.goals.count("Make tea") == 3
         for verdict in verdicts(result, "critic"):

@@ -69,6 +69,7 @@ async def call(
                     decided.put_nowait(True)
                 if end is not None:
                     await end.wait()
+                assert answered is not None
                 answered(ANSWER)
         except ServiceError as error:
             if error.reason_name != "ERROR_REASON_QUOTA_EXHAUSTED":

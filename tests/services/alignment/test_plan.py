@@ -78,6 +78,9 @@ async def test_a_plan_of_the_gate_states_the_fewest_units(alignment: AlignmentSe
     quarter = await alignment.PlanStudy(request)
     assert quarter.fewest_unit_count == 17
     assert quarter.unit_count < whole.unit_count
+    request.margin = 0.25
+    with pytest.raises(grpc.aio.AioRpcError, match=r"margin must be less than 0\.25"):
+        await alignment.PlanStudy(request)
     request.margin = 0
     assert (await alignment.PlanStudy(request)).undefined == "the effect is not above minus the margin"
     request.effect = 0.1

@@ -63,6 +63,13 @@ def test_verdicts_against_the_majority_of_people(tmp_path: Path) -> None:
     ]
 
 
+def test_labels_that_no_verdict_asks_for_are_told(tmp_path: Path) -> None:
+    other = {"item": "kettel/a", "criterion": "executable", "annotator": "ann", "label": "PASS"}
+    file = write(tmp_path / "labels.jsonl", [*LABELS, other])
+    found = answer("verdicts", results(tmp_path / "out"), "--labels", file)
+    assert "1 label without a verdict, such as that of kettel/a, executable" in found["left_out"]
+
+
 def test_the_labels_of_the_samples_fit(tmp_path: Path) -> None:
     file = Path(__file__).parents[4] / "examples" / "scripts" / "labels.jsonl"
     verdicts: dict[str, bool | None] = {"no_duplicate_steps": True, "executable": True}

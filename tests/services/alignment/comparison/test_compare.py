@@ -561,6 +561,8 @@ async def test_comparison_over_the_service(alignment: AlignmentServiceAsyncStub)
         ([{"old": True, "new": 1.0}], {}, "items[0].outcomes['"),
         ([{"old": 1.0, "new": 1.0}], {"lowest_score": 1.0, "highest_score": 1.0}, "highest_score"),
         ([{"old": 1.0, "new": math.inf}], {}, "items[0]"),
+        ([{"old": True, "new": True}], {"margin": 5.0}, "margin"),
+        ([{"old": 1.0, "new": 1.0}], {"margin": 4.0, "lowest_score": 1.0, "highest_score": 5.0}, "margin"),
     ],
 )
 async def test_requests_that_cannot_be_compared_are_refused(
