@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -223,6 +224,10 @@ RetryCode = Literal[
 """A gRPC status after which a call can be repeated."""
 
 
+_ADDRESS = re.compile(r"(?!https?:).+:(?P<port>\d{1,5})")
+_MOST_PORT = 65535
+
+
 class RetryTable(BaseModel):
     """The table ``retry`` of a judge: whether its failed calls are repeated."""
 
@@ -275,6 +280,15 @@ class JudgeEntry(BaseModel):
         if expected:
             VersionRange.parse(expected)
         return expected
+
+    @field_validator("target")
+    @classmethod
+    def _is_address(cls, target: str) -> str:
+        # A port above 65535 would reach another one.
+        found = _ADDRESS.fullmatch(target)
+        if target and not target.startswith("unix:") and (not found or int(found["port"]) > _MOST_PORT):
+            raise ValueError(f"{target!r} is no address: use HOST:PORT, without a scheme")
+        return target
 
     @model_validator(mode="after")
     def _is_server_or_panel(self) -> Self:

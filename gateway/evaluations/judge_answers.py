@@ -70,7 +70,7 @@ def limit_answer(answer: Any, identity: Identity | None) -> bool:
                 _cut(answer, longest)
         corrections.append(f"cut the answer of {size} bytes to {answer.ByteSize()}")
         fits = answer.ByteSize() <= MAX_ANSWER_BYTES
-    if answer.HasField("provenance"):
+    if answer.HasField("provenance") or identity is not None:
         corrections += _limit_provenance(answer.provenance, identity)
     if corrections:
         add_corrections(answer.provenance, corrections)

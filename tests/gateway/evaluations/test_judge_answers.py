@@ -221,6 +221,12 @@ def test_name_and_version_are_those_of_the_identity() -> None:
     assert "'llm-critic' '9.9.9'" in answer.provenance.parameters[CORRECTIONS]
 
 
+def test_an_answer_without_provenance_has_that_of_the_identity() -> None:
+    answer = Assessment(verdicts=[Verdict(criterion="executable")])
+    assert limit_answer(answer, Identity(name="honest", version="2.0.0"))
+    assert (answer.provenance.name, answer.provenance.version) == ("honest", "2.0.0")
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -24,6 +24,7 @@ async def test_judges_are_listed_by_role_with_who_they_are_and_how() -> None:
         Fake("critic", name="a"),
         Fake("critic", name="b", default=True, capabilities=["uses-pool"]),
         Fake("commonsense", name="mixed-up", serves="critic"),
+        Fake("rubric-judge", name="own", criteria=["polite"]),
     ]
     async with gateway_client(*fakes) as client:
         judges = await client.list_judges()
@@ -37,6 +38,8 @@ async def test_judges_are_listed_by_role_with_who_they_are_and_how() -> None:
         ("critic", "b", True, "SERVING"),
         ("execute", "gone", True, "UNREACHABLE"),
         ("commonsense", "mixed-up", True, "WRONG_CONTRACT"),
+        # The criteria of this role are those of callers.
+        ("rubric-judge", "own", True, "SERVING"),
     ]
     assert [judge.name for judge in critics] == ["a", "b"]
     assert judges[1].identity.name == "fake-critic"

@@ -162,6 +162,9 @@ async def test_a_member_killed_in_mid_run_leaves_every_sample_with_a_verdict(sql
             "has no target",
         ),
         ([{"role": "critic", "name": "p"}], "has no target"),
+        ([{"role": "critic", "name": "p", "target": "127.0.0.1:99999"}], "use HOST:PORT"),
+        ([{"role": "critic", "name": "p", "target": "localhost"}], "use HOST:PORT"),
+        ([{"role": "critic", "name": "p", "target": "http://localhost:1"}], "use HOST:PORT"),
     ],
 )
 def test_panels_of_other_members_are_refused(judges: list[dict[str, Any]], fault: str) -> None:
