@@ -28,7 +28,7 @@ from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine import workflows
 from gateway.runs.engine.engine import RunEngine
-from gateway.runs.engine.worker import SamplePacer
+from gateway.runs.engine.parts import SamplePacer
 from gateway.runs.estimator import Estimator
 from gateway.runs.labels.servicer import LabelServicer
 from gateway.runs.notifications import ChangeNotifier

@@ -15,11 +15,11 @@ from dramaturg.database import StoreError
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.threads import FairSemaphore, ThreadPool
 from gateway.evaluations.kinds import Evaluations
-from gateway.runs.engine.executors import ClusterMembership, RunReconciler
+from gateway.runs.engine.executors import RunReconciler
 from gateway.runs.engine.orchestrator import DatasetIngest, RunOrchestrator
-from gateway.runs.engine.parts import EngineParts
+from gateway.runs.engine.parts import ClusterMembership, EngineParts, SamplePacer
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
-from gateway.runs.engine.worker import SamplePacer, Worker
+from gateway.runs.engine.worker import Worker
 from gateway.runs.engine.workflows import (
     WorkflowClient,
     executor_id_of,

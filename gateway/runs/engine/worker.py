@@ -19,7 +19,6 @@ from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.threads import FairSemaphore, Slot, gather_all
 from gateway.evaluations.scope import DeferredShadows
-from gateway.quotas.turns import SHARE
 from gateway.runs import metrics
 from gateway.runs.engine.outcomes import (
     OutcomeWriter,
@@ -44,57 +43,6 @@ from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork, is_active_attempt
 
 logger = logging.getLogger(__name__)
-
-MAX_WAIT_SECONDS = 0.1
-"""The longest wait of a start for this, so that runs advance on a gateway that is always busy."""
-_SHORTEST_WAIT_SECONDS = 0.0005
-
-
-class SamplePacer:
-    """Starts samples one at a time, each in a turn of the event loop of its own.
-
-    Beside calls of other tenants, a sample starts once the event loop has been idle for most of the time
-    since the last start. A run whose judges answer at once takes the whole event loop otherwise. Bound to one
-    event loop.
-
-    Args:
-        has_other_calls: Whether tenants other than the given one make calls.
-        clock: The time, in seconds.
-        computed: The time for which the thread of the event loop has computed, in seconds.
-    """
-
-    def __init__(
-        self,
-        has_other_calls: Callable[[str], bool],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        computed: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self._has_other_calls = has_other_calls
-        self._clock = clock
-        self._computed = computed
-        self._line = FairSemaphore(1)
-        self._last = clock(), computed()
-
-    async def start(self, tenant: str) -> None:
-        """Waits until a sample of a tenant may start."""
-        async with self._line.single(tenant):
-            await asyncio.sleep(0)
-            if self._has_other_calls(tenant):
-                await self._until_idle()
-            self._last = self._clock(), self._computed()
-
-    async def _until_idle(self) -> None:
-        end = self._clock() + MAX_WAIT_SECONDS
-        wait = self._wait()
-        while (left := end - self._clock()) > 0 and wait > _SHORTEST_WAIT_SECONDS:
-            await asyncio.sleep(min(wait, left))
-            wait = self._wait()
-
-    def _wait(self) -> float:
-        """The time until the computed part is small enough, if the event loop stays idle."""
-        begun, computed = self._last
-        return (self._computed() - computed) / SHARE - (self._clock() - begun)
 
 
 Take = Callable[[Sequence[int]], Awaitable[Sequence[SampleWork]]]

@@ -29,7 +29,7 @@ from gateway.processes import pool, process
 from gateway.quotas import gate, spending, turns
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs import dataset_process, estimator, store_calls
-from gateway.runs.engine import orchestrator, worker
+from gateway.runs.engine import orchestrator, parts
 from gateway.runs.labels import servicer as labels
 from gateway.runs.service import pages, preflight, report_cache
 from gateway.runs.settings import RunsSettings
@@ -59,7 +59,7 @@ NUMBERS = (
     f"{reading.PARSER_PROCESSES} processes of lower priority of a gateway",
     f"other tenants within the last {turns.RECENT_SECONDS:g} s",
     f"computed for at most {turns.SHARE:g} of the time since the last start",
-    f"since the last start, or after {worker.MAX_WAIT_SECONDS:g} s",
+    f"since the last start, or after {parts.MAX_WAIT_SECONDS:g} s",
     f"took at most {turns.SHARE:g} of the time since it started, or after {gate.MAX_TURN_SECONDS:g} s",
     f"one with a page, after {gate.MAX_LARGE_TURN_SECONDS:g} s, each method by itself; {turns.MAX_WAITING:,}",
     f"the thread of a long page computes for {turns.SHARE:g} of the time",

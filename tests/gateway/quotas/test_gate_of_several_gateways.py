@@ -21,7 +21,7 @@ from dramaturg.testing import until
 from gateway.quotas import spending
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import Quota, QuotaSettings
-from gateway.runs.engine.executors import ClusterMembership
+from gateway.runs.engine.parts import ClusterMembership
 from gateway.runs.store import RunStore, open_store
 
 EVALUATE = "/dramaturg.api.evaluation.v1.EvaluationService/EvaluateScripts"

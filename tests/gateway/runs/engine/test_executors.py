@@ -24,7 +24,7 @@ from dramaturg.database import StoreError
 from dramaturg.service.threads import ThreadPool
 from dramaturg.testing import until
 from gateway.runs.engine import executors, workflows
-from gateway.runs.engine.executors import LOST_LEASE_STATUS, ClusterMembership
+from gateway.runs.engine.parts import LOST_LEASE_STATUS, ClusterMembership
 from gateway.runs.engine.workflows import WorkflowClient, executor_id_of
 from gateway.runs.records import NewRun, RunRecord
 from gateway.runs.settings import RunsSettings

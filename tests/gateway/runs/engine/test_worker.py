@@ -19,7 +19,8 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.judge.criteria import ABSEVAL
 from gateway.quotas.turns import SHARE
-from gateway.runs.engine.worker import MAX_WAIT_SECONDS, SamplePacer, SampleQueue
+from gateway.runs.engine.parts import MAX_WAIT_SECONDS, SamplePacer
+from gateway.runs.engine.worker import SampleQueue
 from gateway.runs.records import SampleWork
 from gateway.settings import JudgeEntry
 from tests.gateway.evaluations.test_shadows import fail, hang, outcomes, shadows
