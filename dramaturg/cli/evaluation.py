@@ -6,6 +6,7 @@ interruption. Results and errors are written once the run has ended or is interr
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -279,7 +280,10 @@ class JudgedRows(Generic[Request]):
 
 def default_folder() -> Path:
     """The default folder for results, named by the time."""
-    return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    # A second command within one second.
+    named = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    return folder if not folder.exists() else next(one for one in named if not one.exists())
 
 
 def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:

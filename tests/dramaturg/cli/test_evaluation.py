@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunPolicy
+from dramaturg.cli.evaluation import default_folder
 from dramaturg.cli.main import app
 from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
@@ -264,3 +265,15 @@ def test_sampling_options_reach_the_provider(tmp_path: Path, monkeypatch: pytest
         body = next(body for body in server.bodies if body["messages"])
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.5, 0.9, 700)
     assert (body["reasoning_effort"], body["seed"]) == ("low", 3)
+
+
+def test_commands_within_one_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = set()
+    for _ in range(3):
+        folder = default_folder()
+        folder.mkdir(parents=True)
+        folders.add(folder)
+    assert len(folders) == 3
