@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -18,7 +17,7 @@ from pydantic import (
 
 from dramaturg.formats.rubric import read_weights, weight_of
 from dramaturg.judge.roles import CHALLENGE_JUDGE, PAIR_JUDGE, RATING_JUDGE, ROLES, JudgeRole, role_table
-from dramaturg.service.settings import ChannelSettings, Settings, TokenHeader
+from dramaturg.service.settings import Address, ChannelSettings, Settings, TokenHeader
 from gateway.http.settings import HttpSettings
 from gateway.judges.identity import VersionRange
 from gateway.judges.targets import check_pattern
@@ -224,10 +223,6 @@ RetryCode = Literal[
 """A gRPC status after which a call can be repeated."""
 
 
-_ADDRESS = re.compile(r"(?!https?:).+:(?P<port>\d{1,5})")
-_MOST_PORT = 65535
-
-
 class RetryTable(BaseModel):
     """The table ``retry`` of a judge: whether its failed calls are repeated."""
 
@@ -248,7 +243,7 @@ class JudgeEntry(BaseModel):
     """The role that it serves, for example "critic"."""
     name: str = Field(min_length=1, max_length=100)
     """Its registered name, unique within its role."""
-    target: str = ""
+    target: Address = ""
     """Its address, for example "critic.dramaturg.svc:50051". Empty for a panel."""
     panel: PanelTable | None = None
     """The members of a panel, in the place of an address."""
@@ -280,15 +275,6 @@ class JudgeEntry(BaseModel):
         if expected:
             VersionRange.parse(expected)
         return expected
-
-    @field_validator("target")
-    @classmethod
-    def _is_address(cls, target: str) -> str:
-        # A port above 65535 would reach another one.
-        found = _ADDRESS.fullmatch(target)
-        if target and not target.startswith("unix:") and (not found or int(found["port"]) > _MOST_PORT):
-            raise ValueError(f"{target!r} is no address: use HOST:PORT, without a scheme")
-        return target
 
     @model_validator(mode="after")
     def _is_server_or_panel(self) -> Self:

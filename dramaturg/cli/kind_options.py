@@ -181,19 +181,21 @@ class TableColumns:
             return
         given = {**asdict(self), "model": self.model_column}
         del given["model_column"]
+        made: Sequence[Message] | None = None
         try:
-            if not any(given.values()) and not table.has_texts(job.file, job.format):
-                yield job
-                return
-            conversion = table.read_texts(job.file, job.format, given)
-            echo(printable(f"{job.file}: {conversion.describe()}"), err=True)
-            if conversion.skipped:
-                _refuse(job.file, conversion)
-            made = make(conversion.requests)
+            if any(given.values()) or table.has_texts(job.file, job.format):
+                conversion = table.read_texts(job.file, job.format, given)
+                echo(printable(f"{job.file}: {conversion.describe()}"), err=True)
+                if conversion.skipped:
+                    _refuse(job.file, conversion)
+                made = make(conversion.requests)
         except table.TableError as error:
             fail(f"{job.file}: {error}")
         except OSError as error:
             fail(f"{job.file}: {error.strerror or error}")
+        if made is None:
+            yield job
+            return
         with tempfile.TemporaryDirectory() as folder:
             name = "" if job.file == "-" else Path(job.file).name
             file = Path(folder) / f"{name.partition('.')[0] or 'rows'}.jsonl"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from pathlib import Path
@@ -177,6 +177,8 @@ def show(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET, as_json: 
     print_tables(output(), progress, *([kappas] if found.agreement else []))
     if found.agreement_problem:
         echo(found.agreement_problem, err=True)
+    if not found.annotators:
+        echo(_NO_LABELS, err=True)
     tell_next("labels", "export", found.id, "labels.csv", "--target", target)
 
 
@@ -211,6 +213,7 @@ def write(
     tell_next("labels", "show", label_set_id, "--target", target)
 
 
+_NO_LABELS = "there are no labels yet; people write them in the web console"
 _ALIGNED = {SheetName.LABELS: "labels", SheetName.SCORES: "scores", SheetName.ESTIMATES: "estimate"}
 """The command of ``labels align`` that reads a sheet."""
 
@@ -254,14 +257,31 @@ def export(
 
 
 def _check_replaced(destination: Path, content: bytes) -> None:
-    """Refuses to write a sheet without rows, or over a file that is no sheet of the same columns."""
-    head, _, rows = content.partition(b"\n")
-    if destination.suffix.lower() == ".csv" and not rows:
-        fail("there are no labels yet; people write them in the web console", code=1)
-    if destination.exists() and destination.stat().st_size:
-        with destination.open("rb") as file:
-            if destination.suffix.lower() == ".csv" and file.readline().rstrip(b"\r\n") != head.rstrip(b"\r"):
-                fail(f"{destination}: has other columns than the sheet; name another file")
+    """Refuses to write a sheet without rows, or over a file that is no sheet of the same columns.
+
+    Raises:
+        typer.Exit: 1 without rows, 2 where the file has something else.
+        OSError: The file cannot be read.
+    """
+    head, *rows = content.splitlines() or [b""]
+    is_csv = destination.suffix.lower() == ".csv"
+    if not (rows if is_csv else head):
+        fail(_NO_LABELS, code=1)
+    if not destination.exists():
+        return
+    with destination.open("rb") as file:
+        before = file.readline().rstrip(b"\r\n")
+    if before and (before != head if is_csv else _members(before) != _members(head)):
+        fail(f"{destination}: has other columns than the sheet; name another file")
+
+
+def _members(line: bytes) -> Collection[str] | None:
+    """The names of a JSON object. None: it is none."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value.keys() if isinstance(value, dict) else None
 
 
 @app.command("delete")

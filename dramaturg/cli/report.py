@@ -37,7 +37,7 @@ from dramaturg.tables.comparison import BETTER, CHANGED, WORSE, Comparison, Flip
 
 _PERMUTATIONS = 9999
 _PAGES = frozenset({".html", ".htm"})
-"""The ends of the names of pages: the page replaces the file, which is no table and no results."""
+"""The suffixes of pages. A page replaces a file, which must not be a table or results."""
 
 
 def write_comparison(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def write_table(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
         opened.writelines(csv_record([row.get(name, "") for name in columns]) for row in rows)
 
 
+def header_problem(names: Sequence[str]) -> str:
+    """Says why the columns of CSV cannot be told apart. Empty: they can."""
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), "")
+    if twice:
+        return f"has the column {twice} twice"
+    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        return f"has one column, {names[0]}: columns are separated by commas"
+    return ""
+
+
 def read_table(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """Reads JSON Lines, where the first character is ``{``, or CSV with a header.
 
@@ -77,6 +88,8 @@ def read_table(file: Path) -> list[tuple[int, dict[str, Any]]]:
     rows: list[tuple[int, dict[str, Any]]] = []
     try:
         header = [unescape_cell(name) for name in next(reader, [])]
+        if problem := header_problem(header):
+            raise LineError(file, 1, problem)
         for cells in reader:
             if not cells:
                 continue

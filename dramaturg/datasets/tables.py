@@ -16,8 +16,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 from xml.etree import ElementTree
@@ -35,6 +34,7 @@ from dramaturg.datasets.source import (
     missing,
     open_source,
 )
+from dramaturg.datasets.spreadsheet import header_problem
 
 _ZSTANDARD = 93
 """The method of compression that zipfile does not have before Python 3.14 (APPNOTE.TXT, 4.4.5)."""
@@ -292,7 +292,8 @@ def _read_csv(file: BinaryIO) -> Iterator[dict[Any, Any]]:
     text = io.TextIOWrapper(unpacked(file), encoding="utf-8-sig", newline="")
     try:
         rows = csv.DictReader(text, strict=True)
-        _check_header(rows.fieldnames or ())
+        if problem := header_problem(rows.fieldnames or ()):
+            raise DatasetError(problem, 1)
         yield from rows
     except UnicodeDecodeError as error:
         raise DatasetError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
@@ -300,14 +301,6 @@ def _read_csv(file: BinaryIO) -> Iterator[dict[Any, Any]]:
         raise DatasetError(f"is not CSV: {error}") from error
     finally:
         text.detach()
-
-
-def _check_header(names: Sequence[str]) -> None:
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), "")
-    if twice:
-        raise DatasetError(f"has the column {twice} twice", 1)
-    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        raise DatasetError(f"has one column, {names[0]}: columns are separated by commas", 1)
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[dict[Any, Any]]:

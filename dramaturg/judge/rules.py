@@ -26,6 +26,7 @@ from dramaturg.judge.conversations import arguments_of, tool_calls
 from dramaturg.judge.criteria import scale_problem
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation
+from dramaturg.service.validation import check_distinct
 
 MAX_SCHEMA_SIZE = 5_000
 """The most subschemas of a JSON Schema, each reference counted as what it refers to."""
@@ -445,22 +446,6 @@ def _refuse_constant(name: str) -> None:
 
 MAX_RULE_TEXT = 900
 """The most characters of a rule in the definition of its criterion."""
-
-
-def check_distinct(field: str, values: Sequence[str]) -> Iterator[Violation]:
-    """Finds blank and repeated values.
-
-    Args:
-        field: The path of the list.
-        values: The elements of the list.
-    """
-    first: dict[str, int] = {}
-    for index, value in enumerate(values):
-        if not value.strip():
-            yield Violation(f"{field}[{index}]", "must not be blank")
-        elif value in first:
-            yield Violation(f"{field}[{index}]", f"is {value!r}, as is {field}[{first[value]}]")
-        first.setdefault(value, index)
 
 
 def check_rubric(criteria: Sequence[RubricCriterion], field: str = "criteria") -> Iterator[Violation]:

@@ -35,7 +35,7 @@ from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
-from dramaturg.service.settings import Settings
+from dramaturg.service.settings import Address, Settings
 
 if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
@@ -47,7 +47,7 @@ LimitsT = TypeVar("LimitsT", bound=BaseModel)
 class AskerSettings(Settings):
     """Settings of calls to a model. Subclasses define ``section``."""
 
-    generation_target: str = Field(default="localhost:50051", min_length=1)
+    generation_target: Address = Field(default="localhost:50051", min_length=1)
     """The address of GenerationService."""
     model: str = Field(default="", max_length=200)
     """The model of requests that name none. Empty: the default of the generation service."""
@@ -84,7 +84,7 @@ class OfflineSettings(JudgeSettings[ExcerptLimits]):
 
     backend: Literal["llm", "offline"] = "llm"
     """The backend: a language model, or embeddings and rules."""
-    embedding_target: str = Field(default="localhost:50051", min_length=1)
+    embedding_target: Address = Field(default="localhost:50051", min_length=1)
     """The address of EmbeddingService, for the backend "offline"."""
 
 

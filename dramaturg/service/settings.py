@@ -51,6 +51,19 @@ _RESERVED_HEADERS = frozenset(
 _RESERVED_PREFIXES = ("grpc-", "x-dramaturg-")
 
 
+def _check_address(address: str) -> str:
+    found = re.fullmatch(r"(?!https?:).+:(\d{1,5})", address)
+    # gRPC reads a port above 65535 as another one.
+    is_port = found is not None and 0 < int(found[1]) < 1 << 16
+    if address and not is_port and not address.startswith("unix:"):
+        raise ValueError("is no address: use HOST:PORT, without http://")
+    return address
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+"""The address of a service: HOST:PORT, or ``unix:`` and the path of a socket. Empty: none."""
+
+
 def _free_header(name: str) -> str:
     if name.endswith("-bin"):
         raise ValueError(f"is {name!r}, a key of binary metadata (-bin); a token is text")
@@ -205,9 +218,12 @@ def is_configured(section: str, field: str) -> bool:
 def explain(error: ValidationError) -> str:
     """The problems of refused settings, one a line, without the values: they may be secrets."""
     lines = [f"{error.title}: {error.error_count()} of the settings cannot be used"]
+    fields = next((kind.model_fields for kind in _kinds(Settings) if kind.__name__ == error.title), {})
     for problem in error.errors(include_input=False, include_url=False):
         place = ".".join(str(part) for part in problem["loc"]) or "together"
-        words = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        words = problem["msg"]
+        if problem["type"] == "extra_forbidden":
+            words = "there is no such setting" + _nearest(place, fields)
         lines.append(f"  {place}: {words}")
     return "\n".join(lines)
 

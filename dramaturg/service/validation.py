@@ -98,6 +98,22 @@ def time_fault(time: Any) -> Fault | None:
     return None
 
 
+def check_distinct(field: str, values: Sequence[str]) -> Iterator[Violation]:
+    """Finds blank and repeated values.
+
+    Args:
+        field: The path of the list.
+        values: The elements of the list.
+    """
+    first: dict[str, int] = {}
+    for index, value in enumerate(values):
+        if not value.strip():
+            yield Violation(f"{field}[{index}]", "must not be blank")
+        elif value in first:
+            yield Violation(f"{field}[{index}]", f"is {value!r}, as is {field}[{first[value]}]")
+        first.setdefault(value, index)
+
+
 def can_break(field: FieldDescriptor, size_bound: int) -> bool:
     """Whether a field can break its limits in a message of fewer than ``size_bound`` bytes."""
     limits = limits_of(field)

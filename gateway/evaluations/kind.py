@@ -18,9 +18,9 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import Role
-from dramaturg.judge.rules import check_distinct
 from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
+from dramaturg.service.validation import check_distinct
 from gateway.evaluations.scope import EvaluationContext, EvaluationScope
 from gateway.evaluations.streams import Evaluation, Plan
 from gateway.evaluations.summary import KindSummary

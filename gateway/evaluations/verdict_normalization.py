@@ -23,7 +23,10 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained, by_unit
 from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 
-_INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
+_BREACHES = {
+    verdict_pb2.ABSTAIN_REASON_UNPARSABLE: "a verdict is missing or invalid",
+    verdict_pb2.ABSTAIN_REASON_CONTRADICTORY: "a verdict contradicts itself or another one",
+}
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
 MAX_QUOTES = 100
@@ -169,13 +172,12 @@ def breach_of(given: Assessment, normalized: Assessment) -> str:
     stated = {verdict.criterion: verdict.abstain_reason for verdict in given.verdicts}
     for verdict in normalized.verdicts:
         replaced = stated.get(verdict.criterion) != verdict.abstain_reason
-        if replaced and verdict.abstain_reason in _INVALID:
-            # The gateway's own sentence; what the judge says follows it.
-            return verdict.rationale.partition(". ")[0].rstrip(".")
+        if replaced and verdict.abstain_reason in _BREACHES:
+            return _BREACHES[verdict.abstain_reason]
     corrections = normalized.provenance.parameters.get(CORRECTIONS, "").split("; ")
     if any(one.startswith("dropped the ") for one in corrections):
-        return "The judge's answer has values that its contract does not permit"
-    return "The judge's answer is too large" if any(one.startswith("cut ") for one in corrections) else ""
+        return "it has values that the contract does not permit"
+    return "it is too large" if any(one.startswith("cut ") for one in corrections) else ""
 
 
 def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -> bool:
@@ -248,10 +250,8 @@ def _choose(
         if not first.HasField("score"):
             return _unclear(criterion, f"The judge's verdict has no score. {first.rationale}".rstrip())
         if not _is_on(scale, first.score):
-            off = f"It is {first.score:g}, not from {scale.lowest} to {scale.highest}."
-            return _unclear(
-                criterion, f"The judge's score is off the scale. {off} {first.rationale}".rstrip()
-            )
+            off = f"The judge's score {first.score:g} is not from {scale.lowest} to {scale.highest}."
+            return _unclear(criterion, f"{off} {first.rationale}".rstrip())
     return first
 
 

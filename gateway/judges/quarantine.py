@@ -98,8 +98,12 @@ class Quarantine:
         logger.error("the judge %s is in quarantine%s: %s", self._judge, whose, reason)
 
     def fail_check(self, fault: str) -> None:
-        """Records a check that failed: the judge stays in quarantine, for all tenants."""
-        self._for_all = self._for_all or f"a check found: {fault}"
+        """Records a check that failed: the judge stays in quarantine, for all tenants.
+
+        Args:
+            fault: Why, for the log alone: it may have words of the judge.
+        """
+        self._for_all = "it does not pass the check of its contract"
         self._wait = min(2 * self._wait, MAX_CHECK_SECONDS)
         self._check_at = time.monotonic() + self._wait
         logger.warning("the judge %s stays in quarantine: %s", self._judge, fault)

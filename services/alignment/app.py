@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from dramaturg.service.contract import Contract
-from dramaturg.service.settings import Settings
+from dramaturg.service.settings import Address, Settings
 
 
 class AlignmentSettings(Settings):
@@ -17,7 +17,7 @@ class AlignmentSettings(Settings):
 
     section: ClassVar[str] = "alignment"
 
-    embedding_target: str = ""
+    embedding_target: Address = ""
     """The address of EmbeddingService, ``host:port``. Empty: the metrics "embedding",
     "embedding-greedy" and "bertscore" are undefined, with a reason in the response.
     """

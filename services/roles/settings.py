@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from dramaturg.judge.spec import AskerSettings
+from dramaturg.service.settings import Address
 
 
 class SourceLimits(BaseModel):
@@ -23,7 +24,7 @@ class RoleSettings(AskerSettings):
 
     excerpts: SourceLimits = SourceLimits()
     """Limits of the source text in the prompt."""
-    embedding_target: str = Field(default="localhost:50051", min_length=1)
+    embedding_target: Address = Field(default="localhost:50051", min_length=1)
     """The address of EmbeddingService."""
     embedding_model: str = Field(default="", max_length=500)
     """The embedding model, e.g. a Sentence-BERT. Empty: the embedding service's default."""

@@ -26,10 +26,10 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR
-from dramaturg.judge.rules import check_distinct
 from dramaturg.kinds.decisions import DECISIONS
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.threads import gather_all
+from dramaturg.service.validation import check_distinct
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.decisions.summary import DecisionsKindSummary

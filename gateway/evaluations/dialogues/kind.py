@@ -46,9 +46,9 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServ
 from dramaturg.judge.excerpts import require_turns
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
-from dramaturg.judge.rules import check_distinct
 from dramaturg.kinds.dialogues import DIALOGUES
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.validation import check_distinct
 from gateway.evaluations.calls import ask, judge_options
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary

@@ -13,10 +13,9 @@ from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.graphs.scores import find_cycle
 from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE, Role
-from dramaturg.judge.rules import check_distinct
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
-from dramaturg.service.validation import violations
+from dramaturg.service.validation import check_distinct, violations
 from gateway.evaluations.checks import check_alone
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges

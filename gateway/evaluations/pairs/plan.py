@@ -12,10 +12,10 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIV
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.judge.roles import Role as ServiceRole
-from dramaturg.judge.rules import check_distinct, check_rubric, criterion_role
+from dramaturg.judge.rules import check_rubric, criterion_role
 from dramaturg.kinds.pairs.text_metrics import METRICS
 from dramaturg.service.errors import Violation, invalid_fields
-from dramaturg.service.validation import violations
+from dramaturg.service.validation import check_distinct, violations
 from gateway.evaluations.checks import check_alone
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows

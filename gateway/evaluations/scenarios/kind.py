@@ -31,12 +31,12 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.authoring import repeats
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import AUTHOR, EMBEDDING
-from dramaturg.judge.rules import check_distinct
 from dramaturg.kinds.scenarios import FORMS, SCENARIOS, TARGETS, is_usable
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.threads import gather_all
+from dramaturg.service.validation import check_distinct
 from gateway.evaluations.calls import ask, embed_by, judge_options
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure, is_model_failure

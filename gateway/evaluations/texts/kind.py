@@ -32,13 +32,14 @@ from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale
 from dramaturg.judge.conversations import transcript
 from dramaturg.judge.provenance import total_usage
 from dramaturg.judge.roles import RUBRIC_JUDGE, RULE_JUDGE, JudgeRole, Role
-from dramaturg.judge.rules import check_distinct, check_rubric, encode_criterion
+from dramaturg.judge.rules import check_rubric, encode_criterion
 from dramaturg.judge.steps import is_blank
 from dramaturg.judge.verdicts import abstained, failed, scored
 from dramaturg.kinds.texts import TEXTS, score_of
 from dramaturg.results.means import SumAccumulator, estimate_of, mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.validation import check_distinct
 from gateway.evaluations.assessments import AskedCriteria, Assessed, Assessor
 from gateway.evaluations.judge_comparisons import ComparedItem
 from gateway.evaluations.kind import PlannedCalls, RunKind, text_length

@@ -164,7 +164,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
         return {}
     address = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
     if not address.startswith(("http://", "https://")):
-        raise SettingsError(f"OPENAI_BASE_URL={address}: must start with http:// or https://")
+        raise SettingsError("OPENAI_BASE_URL: must start with http:// or https://")
     table = EndpointSettings(
         base_url=address,
         api_key_env="OPENAI_API_KEY" if environment.get("OPENAI_API_KEY") else "",

@@ -60,7 +60,12 @@ def test_json_lines_are_read_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [("a,b\n1,2\n1\n", "line 3: has 1 cells; the header has 2"), ("{", "line 1: is not JSON")],
+    [
+        ("a,b\n1,2\n1\n", "line 3: has 1 cells; the header has 2"),
+        ("{", "line 1: is not JSON"),
+        ("a,b,a\n1,2,3\n", "line 1: has the column a twice"),
+        ("a;b\n1;2\n", "line 1: has one column, a;b: columns are separated by commas"),
+    ],
 )
 def test_a_line_that_is_wrong_is_named(tmp_path: Path, content: str, problem: str) -> None:
     file = tmp_path / "sheet.csv"

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from dramaturg.service.settings import (
+    Address,
     ChannelSettings,
     ServerSettings,
     Settings,
@@ -61,7 +62,7 @@ def test_an_unknown_key_is_named(config: Path) -> None:
     config.write_text('[script-judge]\nmodle = "x"\n')
     with pytest.raises(ValidationError) as raised:
         JudgeSettings()
-    assert "modle" in explain(raised.value)
+    assert "modle: there is no such setting; is model meant?" in explain(raised.value)
 
 
 def test_other_tables_are_not_looked_at(config: Path) -> None:
@@ -182,3 +183,23 @@ def test_every_field_is_documented(settings: type[Settings]) -> None:
         if isinstance(docstring, ast.Expr) and isinstance(docstring.value, ast.Constant)
     }
     assert set(settings.model_fields) <= documented
+
+
+class RemoteSettings(Settings):
+    section: ClassVar[str] = "remote"
+
+    target: Address = ""
+    """Where."""
+
+
+@pytest.mark.parametrize(
+    "target", ["", "judges.svc:50051", "[::1]:1", "unix:/run/judge.sock", "dns:///x:65535"]
+)
+def test_an_address_has_a_port(target: str) -> None:
+    assert RemoteSettings(target=target).target == target
+
+
+@pytest.mark.parametrize("target", ["localhost", "http://localhost:1", "localhost:0", "localhost:99999"])
+def test_an_address_without_a_port_is_refused(target: str) -> None:
+    with pytest.raises(ValidationError, match="use HOST:PORT"):
+        RemoteSettings(target=target)

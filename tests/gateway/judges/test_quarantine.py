@@ -100,8 +100,8 @@ def test_the_texts_of_one_tenant_exclude_a_judge_for_that_tenant_until_a_check_f
     judge.record("", "b")
     clock.now += 30
     assert due(judge)
-    judge.fail_check("a verdict is missing")
-    assert judge.reason("b") == "a check found: a verdict is missing"
+    judge.fail_check("UNAVAILABLE: ipv4:10.1.2.3:50051")
+    assert judge.reason("b") == "it does not pass the check of its contract"
     judge.release()
     assert not reason(judge)
     assert not judge.reason("b")
