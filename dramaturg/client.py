@@ -53,8 +53,6 @@ from dramaturg.service.settings import ChannelSettings
 
 __all__ = ["DramaturgClient", "ServiceError"]
 
-TARGET_VARIABLE = "DRAMATURG_TARGET"
-"""The environment variable that names the gateway."""
 DEFAULT_TARGET = "localhost:50051"
 """Where ``dramaturg up`` listens."""
 

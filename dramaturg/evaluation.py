@@ -52,7 +52,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluateTextsRequest,
     RubricCriterion,
 )
-from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE, DramaturgClient, final_result
+from dramaturg.client import DEFAULT_TARGET, DramaturgClient, final_result
 from dramaturg.evaluation_results import (
     CandidateVerdicts,
     Comparison,
@@ -69,7 +69,7 @@ from dramaturg.evaluation_results import (
 from dramaturg.formats.messages import read_messages
 from dramaturg.formats.rubric import BUILTIN, read_rubric
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.settings import TARGET_VARIABLE, ChannelSettings
 from dramaturg.service.validation import unknown_word
 
 __all__ = [

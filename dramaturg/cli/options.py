@@ -15,8 +15,9 @@ from dramaturg.cli.judge_selection import model_files
 from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
-from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE
+from dramaturg.client import DEFAULT_TARGET
 from dramaturg.datasets import Format
+from dramaturg.service.settings import TARGET_VARIABLE
 
 
 def takes_groups(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,6 +25,8 @@ from pydantic_settings import (
 
 CONFIG_VARIABLE = "DRAMATURG_CONFIG"
 """The environment variable that names the TOML file."""
+TARGET_VARIABLE = "DRAMATURG_TARGET"
+"""The environment variable that names the gateway of clients."""
 
 
 _RESERVED_HEADERS = frozenset(
@@ -175,6 +177,7 @@ def check_names(others: Collection[str]) -> None:
         )
     prefixes = {_prefix(section): fields.get(section) for section in sections}
     known = {f"{prefix}{name.upper()}" for prefix, names in prefixes.items() for name in names or ()}
+    known |= {CONFIG_VARIABLE, TARGET_VARIABLE}
     for name, value in sorted(os.environ.items()):
         variable = name.upper().partition("__")[0]
         is_link = _SERVICE_LINK.match(f"{variable}={value}")

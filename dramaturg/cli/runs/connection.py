@@ -18,10 +18,11 @@ from dramaturg.cli.lazy_group import MORE
 from dramaturg.cli.options import RunTarget
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.terminal import echo
-from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE, DramaturgClient, ServiceError
+from dramaturg.client import DEFAULT_TARGET, DramaturgClient, ServiceError
 from dramaturg.datasets import Format, format_of, local_path
 from dramaturg.datasets.source import STANDARD_INPUT
 from dramaturg.run_client import RunClient
+from dramaturg.service.settings import TARGET_VARIABLE
 
 __all__ = ["DEFAULT_TARGET", "REFUSALS", "RunId", "RunTarget", "ask", "ask_gateway"]
 

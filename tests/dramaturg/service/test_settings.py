@@ -90,6 +90,7 @@ def test_an_unknown_table_is_named_with_the_nearest_one(config: Path, text: str,
 @pytest.mark.parametrize(
     ("variable", "named"),
     [
+        ("DRAMATURG_TARGETT", "DRAMATURG_TARGET"),
         ("DRAMATURG_SCRIPT_JUDGE_MODLE", "DRAMATURG_SCRIPT_JUDGE_MODEL"),
         ("DRAMATURG_SCRIPTJUDGE_PROVIDER__KEY", "DRAMATURG_SCRIPT_JUDGE_PROVIDER"),
         ("dramaturg_servr_port", "DRAMATURG_SERVER_PORT"),
