@@ -60,13 +60,13 @@ async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
         other = await dramaturg("labels", "export", set_id, own, *target)
         assert (other.code, "has other columns than the sheet" in other.err) == (2, True)
         assert own.read_text() == "item,label\nt/a,PASS\n"
-        rows = tmp_path / "labels.jsonl"
-        rows.write_text('{"task": "a row of mine"}\n')
-        refused = await dramaturg("labels", "export", set_id, rows, *target)
-        assert (refused.code, rows.read_text()) == (2, '{"task": "a row of mine"}\n')
-        rows.unlink()
+        kept = tmp_path / "labels.jsonl"
+        kept.write_text('{"task": "mine"}\n')
+        refused = await dramaturg("labels", "export", set_id, kept, *target)
+        assert (refused.code, kept.read_text()) == (2, '{"task": "mine"}\n')
+        kept.unlink()
         for _ in range(2):  # a sheet is written again
-            assert (await dramaturg("labels", "export", set_id, rows, *target)).code == 0
+            assert (await dramaturg("labels", "export", set_id, kept, *target)).code == 0
         exported = tmp_path / "exported.csv"
         assert (await dramaturg("labels", "export", set_id, exported, *target)).code == 0
         assert (await dramaturg("labels", "export", set_id, exported, *target)).code == 0
