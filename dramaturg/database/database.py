@@ -254,6 +254,13 @@ class Database:
         ).scalar_one()
         return int(seconds * 1_000_000)
 
+    def detached(self) -> Any:
+        """A new connection of the driver, which the pool does not know. The caller closes it."""
+        pooled = self._engine.raw_connection()
+        connection = pooled.driver_connection
+        pooled.detach()
+        return connection
+
     def close(self) -> None:
         """Closes the connections."""
         self._engine.dispose()
@@ -404,8 +411,14 @@ def _sqlite(url: sa.URL, busy_seconds: float) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         # A reader that turns writer fails with SQLITE_BUSY_SNAPSHOT, which no wait resolves.
-        writes = connection.get_execution_options().get(WRITES)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        statement = "BEGIN IMMEDIATE" if connection.get_execution_options().get(WRITES) else "BEGIN"
+        # By the driver: every transaction begins here, and ``exec_driver_sql`` takes half of its time.
+        try:
+            connection.connection.driver_connection.execute(statement)  # type: ignore[union-attr]
+        except sqlite3.Error as error:
+            raise sa.exc.DBAPIError.instance(
+                statement, (), error, sqlite3.Error, dialect=connection.dialect
+            ) from error
 
     return engine
 

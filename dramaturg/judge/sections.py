@@ -73,7 +73,8 @@ def stated_text(value: Any, member: str) -> str:
 
 def stated_severity(entry: Mapping[str, Any]) -> Severity.ValueType:
     """Returns how grave a fault is by its entry; unspecified where the entry does not say it readably."""
-    stated = option_of(stated_text(entry, _SEVERITY), tuple(_SEVERITIES))
+    text = stated_text(entry, _SEVERITY)
+    stated = text if text in _SEVERITIES else option_of(text, tuple(_SEVERITIES)) if text else None
     return _SEVERITIES[stated] if stated else verdict_pb2.SEVERITY_UNSPECIFIED
 
 

@@ -137,8 +137,10 @@ class Assessor:
             for place in places:
                 judge = assignments[place]
                 assessed = await self.assess(judge, scope, ask, find_reference, emit, only=pending)
+                found.update({(one.candidate_id, place): one for one in assessed})
+                if place == places[-1]:
+                    break
                 for one in assessed:
-                    found[one.candidate_id, place] = one
                     verdicts = one.assessment.verdicts
                     left = {each.criterion for each in verdicts if not stands(each, judge.threshold)}
                     before = pending.pop(one.candidate_id)

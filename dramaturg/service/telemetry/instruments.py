@@ -13,6 +13,8 @@ and has no metrics.
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds for durations in seconds: from a cheap call to the longest deadline."""
+_EXEMPLAR_SECONDS = 1.0
 OTHER = "other"
 """The label value that replaces all values above the limit."""
 
@@ -136,21 +139,34 @@ class Histogram(Instrument):
         self, name: str, description: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
     ) -> None:
         self._bounds = bounds
+        self._exemplar_due: dict[tuple[tuple[str, ...], int], float] = {}
+        """When a bucket of the labels gets its next exemplar, by the monotonic clock."""
         super().__init__(name, description, labels)
 
     def _make(self, registry: CollectorRegistry) -> Any:
         from prometheus_client import Histogram as Metric
 
+        self._exemplar_due = {}
+
         return Metric(self.name, self.description, self.labels, registry=registry, buckets=self._bounds)
 
     def observe(self, value: float, *labels: str) -> None:
-        """Adds a value, with the current span as an exemplar where it is recorded."""
+        """Adds a value, with the current span as an exemplar where it is recorded.
+
+        A bucket gets a new exemplar once a second: it shows the latest one alone.
+        """
         if self._metric is not None:
-            current = trace.get_current_span().get_span_context()
-            exemplar = None
-            if current.trace_flags.sampled:
-                exemplar = {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
-            self._child(labels).observe(value, exemplar)
+            self._child(labels).observe(value, self._exemplar(value, labels))
+
+    def _exemplar(self, value: float, labels: tuple[str, ...]) -> Mapping[str, str] | None:
+        bucket, now = (labels, bisect_left(self._bounds, value)), time.monotonic()
+        if now < self._exemplar_due.get(bucket, 0.0):
+            return None
+        current = trace.get_current_span().get_span_context()
+        if not current.trace_flags.sampled:
+            return None
+        self._exemplar_due[bucket] = now + _EXEMPLAR_SECONDS
+        return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
 
 
 class Bounded:

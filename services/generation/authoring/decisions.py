@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
@@ -31,7 +32,7 @@ from dramaturg.judge.quotes import names_phrase
 from dramaturg.judge.reasoning import blanked
 from dramaturg.judge.refusals import is_refusal
 from dramaturg.judge.shapes import ListOf, Record, Text
-from dramaturg.judge.short_answers import options_of
+from dramaturg.judge.short_answers import Values, options_of
 from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, Written, indented, labelled, with_defaults
@@ -90,10 +91,15 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     Returns:
         The choice, in the order shown, or None where it is unclear.
     """
+    choice = _choices(option_1, option_2).value_of(text)
+    return choice if choice is not None else _compared(text)
+
+
+@lru_cache(maxsize=256)  # a decision is asked of several models, repeatedly and in both orders
+def _choices(option_1: str, option_2: str) -> Values[Choice.ValueType]:
     own = [option.casefold().strip(" .!;,") for option in (option_1, option_2)]
     words = {} if own[0] == own[1] else dict(zip(own, _SPELLINGS.values(), strict=False))
-    choice = options_of({**words, **_SPELLINGS}).value_of(text)
-    return choice if choice is not None else _compared(text)
+    return options_of({**words, **_SPELLINGS})
 
 
 def _compared(text: str) -> Choice.ValueType | None:

@@ -1,9 +1,10 @@
 """The ledger: completions by fingerprint, and calls in flight. See ``docs/operate/generation.md``.
 
-Changes are committed in groups: those of a few milliseconds, and those that arrive during a commit. A caller
-that needs its change to be durable waits for its commit.
-
-Keys are looked up in batches: those requested during a lookup form the next batch.
+A caller that needs its change to be durable waits for its commit. On PostgreSQL changes are committed in
+groups: those of a few milliseconds, and those that arrive during a commit; keys are looked up in batches:
+those requested during a lookup form the next batch. On a SQLite file a change is committed and a key looked
+up at once, in the event loop, which takes some ten microseconds; while another process has the lock, as on
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -247,8 +248,11 @@ class Ledger:
         Raises:
             LedgerUnavailableError: The store does not answer.
         """
-        text = await self._lookup.get(fingerprint)
-        return () if text is None else records.from_text(text)
+        found = self._store.try_look_up(fingerprint)
+        if found is None:
+            text = await self._lookup.get(fingerprint)
+            found = () if text is None else (text,)
+        return tuple(one for text in found for one in records.from_text(text))
 
     async def record_call(self, fingerprint: str) -> int:
         """Records that a call is about to be sent. Returns its number after the commit.
@@ -416,8 +420,9 @@ class Ledger:
         if not group.changes.is_awaited:
             group.retry_until = time.monotonic() + RETRY_SECONDS
         self._change(change)
-        # Shielded: a caller that is cancelled takes its commit from no other.
-        await asyncio.shield(group.done)
+        if not group.done.done():
+            # Shielded: a caller that is cancelled takes its commit from no other.
+            await asyncio.shield(group.done)
 
     def _change(self, change: Callable[[Changes], object]) -> None:
         change(self._next.changes)
@@ -427,7 +432,14 @@ class Ledger:
         return StoreError(f"the {self._store.name} is closed")
 
     def _write_changes(self) -> None:
-        if self._writer is None and not self._is_closed and not self._next.changes.is_empty:
+        if self._writer is not None or self._is_closed or self._next.changes.is_empty:
+            return
+        begun = time.perf_counter()
+        if self._store.try_write(self._process.id, self._next.changes):
+            group, self._next = self._next, _Group()
+            self._note_written(begun)
+            group.done.set_result(None)
+        else:
             self._writer = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
@@ -468,6 +480,9 @@ class Ledger:
                     raise
             await asyncio.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
+        self._note_written(begun)
+
+    def _note_written(self, begun: float) -> None:
         LEDGER_SECONDS.observe(time.perf_counter() - begun, "commit")
         if not self._is_writable:
             logger.info("the %s can be written again", self._store.name)

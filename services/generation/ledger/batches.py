@@ -7,7 +7,7 @@ that may be repeated, and may be called by several processes at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -157,18 +157,14 @@ class BatchStore:
             index_elements=["fingerprint"],
             set_={"state": new.excluded.state, "answer": new.excluded.answer},
         )
+        self._end = requests.delete().where(requests.c.fingerprint == sa.bindparam("ended"))
 
-    def change(
-        self,
-        connection: sa.Connection,
-        asked: Iterable[WaitingRequest],
-        told: Iterable[WaitingRequest],
-        ended: Collection[str],
-    ) -> None:
-        """Records requests as part of a transaction.
+    def changes(
+        self, asked: Iterable[WaitingRequest], told: Iterable[WaitingRequest], ended: Collection[str]
+    ) -> Iterator[tuple[sa.Executable, list[Any]]]:
+        """The statements that record requests, in order, with the rows of each.
 
         Args:
-            connection: That of the transaction.
             asked: Requests that calls wait for. Those that are recorded are noted as asked for again.
             told: Requests with answers of no use.
             ended: The fingerprints of requests whose answers are stored as completions.
@@ -178,10 +174,9 @@ class BatchStore:
             if latest:
                 # All writers use one order, which avoids deadlocks.
                 ordered = [latest[fingerprint] for fingerprint in sorted(latest)]
-                rows = [{**one._asdict(), "created_at": one.asked_at} for one in ordered]
-                connection.execute(statement, rows)
-        for fingerprint in sorted(ended):
-            connection.execute(self._requests.delete().where(self._requests.c.fingerprint == fingerprint))
+                yield statement, [{**one._asdict(), "created_at": one.asked_at} for one in ordered]
+        if ended:
+            yield self._end, [{"ended": fingerprint} for fingerprint in sorted(ended)]
 
     def find(self, fingerprints: Sequence[str]) -> Mapping[str, BatchRequest]:
         """The requests that are recorded."""

@@ -19,28 +19,33 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class PageLimit:
-    """A limit of the pages of a SQLite file, as a full disk has it, for all connections that are used."""
+    """A limit of the pages of a SQLite file, as a full disk has it, for all connections."""
 
     def __init__(self) -> None:
-        self._pages: int | None = None
+        self._connections: list[sqlite3.Connection] = []
 
     def set(self, path: Path) -> None:
         """Lets the file take no further page."""
         with closing(sqlite3.connect(path)) as connection:
-            (self._pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        self._limit(pages)
 
     def lift(self) -> None:
         """Lets the file grow again."""
-        self._pages = 1_000_000
+        self._limit(1_000_000)
 
-    def apply(self, connection: sa.Connection) -> None:
-        if self._pages is not None:
-            connection.exec_driver_sql(f"PRAGMA max_page_count={self._pages}")
+    def know(self, connection: sqlite3.Connection, record: object) -> None:
+        del record
+        self._connections.append(connection)
+
+    def _limit(self, pages: int) -> None:
+        for connection in self._connections:
+            connection.execute(f"PRAGMA max_page_count={pages}")
 
 
 @pytest.fixture
 def page_limit() -> Iterator[PageLimit]:
     limit = PageLimit()
-    sa.event.listen(sa.Engine, "begin", limit.apply)
+    sa.event.listen(sa.pool.Pool, "connect", limit.know)
     yield limit
-    sa.event.remove(sa.Engine, "begin", limit.apply)
+    sa.event.remove(sa.pool.Pool, "connect", limit.know)

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +17,15 @@ from dramaturg.database.database import create_engine
 from gateway.runs.store import open_store
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
 from services.generation.ledger import LedgerError, open_ledger
-from services.generation.ledger.store import SCHEMA
+from services.generation.ledger.batches import RequestState, WaitingRequest
+from services.generation.ledger.store import (
+    SCHEMA,
+    Changes,
+    LedgerStore,
+    Process,
+    SentCall,
+    StoredCompletion,
+)
 
 ANSWER = Answer(
     text="text 好",
@@ -136,3 +145,55 @@ async def test_several_may_open_an_empty_database_at_once(ledger_url: str) -> No
             *(stack.enter_async_context(open_ledger(ledger_url)) for _ in range(5))
         )
         assert (await ledgers[0].status()).processes == 5
+
+
+async def test_on_a_file_a_call_is_recorded_before_the_event_loop_turns(tmp_path: Path) -> None:
+    async with open_ledger(f"sqlite:///{tmp_path / 'l'}") as ledger:
+        recording = ledger.record_call("f")
+        with pytest.raises(StopIteration):
+            recording.send(None)
+        with closing(sqlite3.connect(tmp_path / "l")) as other:
+            assert other.execute("SELECT fingerprint FROM dramaturg_calls").fetchall() == [("f",)]
+
+
+def test_the_driver_and_sqlalchemy_write_the_same(tmp_path: Path) -> None:
+    def waiting(fingerprint: str, **changed: Any) -> WaitingRequest:
+        return WaitingRequest(fingerprint, "p", "a", "m", "{}", 1.0, 9.0)._replace(**changed)
+
+    groups = (
+        Changes(
+            sent=[SentCall(number, f"f{number}", 1.5) for number in range(1, 7)],
+            asked=[waiting("w1"), waiting("w2"), waiting("w3")],
+        ),
+        Changes(
+            stored=[
+                StoredCompletion("f1", 2.0, "[1]", [1], ["w1"]),
+                StoredCompletion("f1", 3.0, "[2]", [2]),
+                StoredCompletion("f0", 3.0, '"好 \\ud800"', []),
+            ],
+            abandoned={3},
+            unstored={4},
+            settled={5},
+            asked=[waiting("w2", deadline=5.0, asked_at=4.0), waiting("w4", state=RequestState.LIVE)],
+            told=[waiting("w3", state=RequestState.TOLD, answer="{}")],
+        ),
+        Changes(stored=[StoredCompletion("f1", 4.0, "[3]", [])], asked=[waiting("w4", deadline=1.0)]),
+    )
+    process = Process("p", "", 1, "")
+    contents = []
+    for name in ("driver", "sqlalchemy"):
+        store = LedgerStore(f"sqlite:///{tmp_path / name}", 1.0)
+        store.open(process)
+        for changes in groups:
+            if name == "driver":
+                assert store.try_write(process.id, changes)
+            else:
+                store.write(process.id, changes)
+        found = (store.try_look_up("f1"), store.try_look_up("none"), dict(store.look_up(["f1", "none"])))
+        assert found == (["[3]"], [], {"f1": "[3]"})
+        store.close()
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            rows = [line for line in connection.iterdump() if "dramaturg_leases" not in line]
+        contents.append(rows)
+    assert contents[0] == contents[1]
+    assert sum(line.startswith('INSERT INTO "dramaturg_') for line in contents[0]) == 9
