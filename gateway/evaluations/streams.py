@@ -9,12 +9,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter as CounterDict
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
 from opentelemetry.util.types import AttributeValue
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
@@ -83,21 +85,46 @@ def emit_result(result: Message, kind: ResultKind) -> None:
 
 def _shared(kind: str, result: Message, row: RunResult) -> Mapping[str, str | tuple[str, ...]]:
     given = [row.provenance] if row.HasField("provenance") else [*panel_provenances(result, row)]
-    prompts = {prompt.sha256 for one in given for prompt in one.prompts}
-    abstains = row.outcome == verdict_pb2.OUTCOME_ABSTAIN
+    return _attributes(
+        kind,
+        row.measure,
+        _LABELS.get(row.outcome, row.label),
+        row.role,
+        row.judge,
+        tuple((one.name, one.version, *(prompt.sha256 for prompt in one.prompts)) for one in given),
+        row.abstain_reason if row.outcome == verdict_pb2.OUTCOME_ABSTAIN else None,
+        row.failure_reason,
+        row.model,
+    )
+
+
+@lru_cache(2048)
+def _attributes(
+    kind: str,
+    measure: str,
+    label: str,
+    role: str,
+    judge: str,
+    given: tuple[tuple[str, ...], ...],
+    abstain_reason: AbstainReason.ValueType | None,
+    failure_reason: ErrorReason.ValueType,
+    model: str,
+) -> Mapping[str, str | tuple[str, ...]]:
+    """What the judgements of many results have alike. ``given``: name, version and prompts of each judge."""
+    versions = dict.fromkeys(f"{name} {version}" for name, version, *_ in given)
     attributes: dict[str, str | tuple[str, ...]] = {
         "dramaturg.evaluation.kind": kind,
-        "gen_ai.evaluation.name": row.measure,
-        "gen_ai.evaluation.score.label": _LABELS.get(row.outcome, row.label),
-        "dramaturg.judge.role": row.role,
-        "dramaturg.judge.name": row.judge,
-        "dramaturg.judge.version": ", ".join(dict.fromkeys(f"{one.name} {one.version}" for one in given)),
-        "dramaturg.judge.prompt_sha256": tuple(sorted(prompts)),
-        "dramaturg.evaluation.abstain_reason": abstention_name(row.abstain_reason) if abstains else "",
-        "dramaturg.evaluation.failure_reason": names.reason_name(row.failure_reason)
-        if row.failure_reason
-        else "",
-        "gen_ai.response.model": row.model,
+        "gen_ai.evaluation.name": measure,
+        "gen_ai.evaluation.score.label": label,
+        "dramaturg.judge.role": role,
+        "dramaturg.judge.name": judge,
+        "dramaturg.judge.version": ", ".join(versions),
+        "dramaturg.judge.prompt_sha256": tuple(sorted({one for _, _, *prompts in given for one in prompts})),
+        "dramaturg.evaluation.abstain_reason": ""
+        if abstain_reason is None
+        else abstention_name(abstain_reason),
+        "dramaturg.evaluation.failure_reason": names.reason_name(failure_reason) if failure_reason else "",
+        "gen_ai.response.model": model,
     }
     return {name: value for name, value in attributes.items() if value}
 

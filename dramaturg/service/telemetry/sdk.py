@@ -84,7 +84,7 @@ def records(name: str, events: Iterable[Event], span: SpanContext) -> Iterator[b
     ).SerializeToString()
     # Encoded messages one after the other are merged when they are read; repeated fields are appended.
     for shared, own in events:
-        yield _second_field(made + _kept(*shared.items()) + _encoded(*own.items()))
+        yield _second_field(b"".join((made, _kept(*shared.items()), *(_own(*one) for one in own.items()))))
 
 
 # A message within another is encoded as bytes are. These two well-known messages have the field numbers of
@@ -103,6 +103,20 @@ def _encoded(*attributes: tuple[str, AttributeValue]) -> bytes:
 
 
 _kept = lru_cache(2048)(_encoded)
+
+
+def _own(name: str, value: AttributeValue) -> bytes:
+    is_kept = len(value) <= _LONGEST_KEPT if isinstance(value, str) else isinstance(value, int | float)
+    return _kept_one(name, value) if is_kept else _encoded((name, value))
+
+
+@lru_cache(2048, typed=True)  # 1 is not 1.0
+def _kept_one(name: str, value: AttributeValue) -> bytes:
+    return _encoded((name, value))
+
+
+_LONGEST_KEPT = 100
+"""The longest text that is kept encoded, in characters: an explanation comes once."""
 
 
 def _pair(name: str, value: AttributeValue) -> KeyValue:
