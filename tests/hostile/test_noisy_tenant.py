@@ -44,6 +44,8 @@ FEW_ROUNDS = 2
 COUNT = 25
 """The calls of each method in one measurement. The 99th percentile of 150 calls is their second longest; that
 of all methods together has three times as many."""
+COUNT_OF_SINGLE = 100
+"""The same beside a single attack, whose ratios are of each method: the sixth longest of 600 calls."""
 LOW = ("nice", "-n", "10")
 """Starts the attacking process: its callers would have machines of their own."""
 LOWEST = ("chrt", "--idle", "0")
@@ -309,7 +311,7 @@ async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Pat
         stack.enter_context(own_processors(process.pid))
         large, small = await asyncio.gather(run_of(noisy, LARGE_SAMPLES, LARGE_LINE), run_of(quiet, 1))
         caller = await child(
-            "tests.hostile.caller", process.target, token_of(tmp_path, QUIET), small, str(COUNT)
+            "tests.hostile.caller", process.target, token_of(tmp_path, QUIET), small, str(COUNT_OF_SINGLE)
         )
         await caller.ask()
         token = token_of(tmp_path, NOISY)
@@ -337,5 +339,5 @@ async def test_no_single_attack_is_felt_by_another_or_keeps_memory(tmp_path: Pat
         attack=attack, p99_alone_beside_ms=p99, p99_ratios=ratios, peak_mb=round(peak - before),
         kept_mb=round(kept), ends=ends,
     )  # fmt: skip
-    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(alone, ROUNDS * COUNT)
+    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(alone, ROUNDS * COUNT_OF_SINGLE)
     assert kept < MOST_KEPT_MB
