@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from gateway.runs.store.errors import (
     DatasetOffsetError,
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 RETRY_SECONDS = 5.0
+Result = TypeVar("Result")
 
 
 class RunStore:
@@ -79,6 +81,14 @@ class RunStore:
         self.label_sets = LabelSets(database)
         self.spending = TenantSpending(database)
         self.executors = Leases(database, run_executors)
+
+    def snapshot(self, work: Callable[[RunStore], Result]) -> Result:
+        """Runs several reads in one transaction, those of the store that the work is given.
+
+        Raises:
+            StoreError: The store is unavailable.
+        """
+        return self.database.snapshot(lambda database: work(RunStore(database)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_reader, (self.database.url,)

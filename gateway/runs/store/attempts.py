@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -48,7 +49,6 @@ from gateway.runs.store.tables import (
     run_samples,
     run_specs,
     run_spending,
-    sanitize,
 )
 
 
@@ -76,15 +76,17 @@ def add(connection: sa.Connection, clock: int, tenant: str, spent: Spending) -> 
     if spent == Spending():
         return
     day = clock // _DAY_MICROSECONDS
-    row = (run_spending.c.tenant == tenant) & (run_spending.c.day == day)
-    added = run_spending.update().where(row)
-    values = {"tokens": run_spending.c.tokens + spent.tokens, "usd": run_spending.c.usd + spent.usd}
-    if connection.execute(added.values(values)).rowcount:
-        return
-    # Another gateway may insert the same row at this moment.
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    new = insert(run_spending).values(tenant=sanitize(tenant), day=day, tokens=spent.tokens, usd=spent.usd)
-    connection.execute(new.on_conflict_do_update(index_elements=["tenant", "day"], set_=values))
+    connection.execute(
+        _adding(connection.dialect.name),
+        {"tenant": tenant, "day": day, "tokens": spent.tokens, "usd": spent.usd},
+    )
+
+
+@cache
+def _adding(dialect: str) -> Any:
+    new = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(run_spending)
+    added = {name: run_spending.c[name] + new.excluded[name] for name in ("tokens", "usd")}
+    return new.on_conflict_do_update(index_elements=["tenant", "day"], set_=added)
 
 
 class TenantSpending(Repository):
