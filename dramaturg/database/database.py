@@ -218,14 +218,6 @@ class Database:
         """
         return self._retry(partial(self._once, self._engine, work))
 
-    def snapshot(self, work: Callable[[Database], Result]) -> Result:
-        """Runs several reads in one transaction, those of the database that the work is given.
-
-        Raises:
-            StoreError: The database is unavailable.
-        """
-        return self.read(lambda connection: work(_Snapshot(self, connection)))
-
     def write(self, work: Work[Result]) -> Result:
         """Runs a transaction and commits it, or rolls it back.
 
@@ -263,7 +255,7 @@ class Database:
         return int(seconds * 1_000_000)
 
     def detached(self) -> Any:
-        """A new connection of the driver, which the pool does not know. The caller closes it."""
+        """A connection of the driver, which the pool does not know any more. The caller closes it."""
         pooled = self._engine.raw_connection()
         connection = pooled.driver_connection
         pooled.detach()
@@ -320,24 +312,6 @@ class Database:
         state = getattr(error.orig, "sqlstate", None)
         # Without a state no server answered.
         return error.connection_invalidated or state is None or str(state).startswith(_TRANSIENT_STATES)
-
-
-class _Snapshot(Database):
-    """A database within a transaction that reads."""
-
-    def __init__(self, database: Database, connection: sa.Connection) -> None:
-        self._engine = database._engine
-        self.name = database.name
-        self._connection = connection
-
-    def read(self, work: Work[Result]) -> Result:
-        return work(self._connection)
-
-    def write(self, work: Work[Result]) -> Result:
-        del work
-        raise TypeError("a snapshot is not written")
-
-    write_repeatable = write
 
 
 class Repository:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -134,18 +133,17 @@ class RunLookup:
 
     async def get(self, run_id: str, tenant: str) -> Run:
         """Returns a run as a message; raises as ``find`` does."""
-        return await self._caller.call(self._store.snapshot, partial(_get, run_id, tenant))
+        return await self._caller.call(self._get, run_id, tenant)
 
     async def describe(self, run: RunRecord) -> Run:
         """Returns a run as a message."""
-        return await self._caller.call(self._store.snapshot, partial(describe_one, run))
+        return await self._caller.call(describe_one, run, self._store)
 
-
-def _get(run_id: str, tenant: str, store: RunStore) -> Run:
-    run = store.runs.get(run_id, tenant)
-    if run is None:
-        raise not_found("run", run_id)
-    return describe_one(run, store)
+    def _get(self, run_id: str, tenant: str) -> Run:
+        run = self._store.runs.get(run_id, tenant)
+        if run is None:
+            raise not_found("run", run_id)
+        return describe_one(run, self._store)
 
 
 def wrong_state(run: RunRecord, wanted: str) -> ServiceError:

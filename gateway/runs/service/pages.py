@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from google.protobuf.message import Message
@@ -74,9 +73,7 @@ class RunPages:
             before: tuple[datetime, str] | None, limit: int, max_bytes: int
         ) -> list[tuple[tuple[datetime, str] | None, Run]]:
             del max_bytes
-            return await self._caller.call(
-                self._store.snapshot, partial(_runs, request, tenant, before, limit)
-            )
+            return await self._caller.call(self._runs, request, tenant, before, limit)
 
         page = await fill_page(read, _position(request), page_size(request, _DEFAULT_RUNS))
         response = pb.ListRunsResponse(runs=page.items)
@@ -84,6 +81,20 @@ class RunPages:
             created, run_id = page.last
             response.next_page_token = next_token(request, [(created - _EPOCH) // _MICROSECOND, run_id])
         return response
+
+    def _runs(
+        self, request: pb.ListRunsRequest, tenant: str, before: tuple[datetime, str] | None, limit: int
+    ) -> list[tuple[tuple[datetime, str] | None, Run]]:
+        runs = self._store.runs.page(
+            tenant,
+            limit=limit,
+            before=before,
+            states=list(request.states),
+            labels=dict(request.labels),
+            ids=list(request.run_ids),
+        )
+        keys = [(run.create_time, run.id) for run in runs]
+        return [*zip(keys, describe_all(runs, self._store), strict=True)]
 
     async def samples(self, run: RunRecord, request: pb.ListSamplesRequest) -> pb.ListSamplesResponse:
         """A page of a run's samples."""
@@ -278,23 +289,3 @@ def _digest(request: Any) -> str:
     bare.ClearField("page_token")
     named = request.DESCRIPTOR.full_name.encode() + bare.SerializeToString(deterministic=True)
     return hashlib.sha256(named).hexdigest()[:16]
-
-
-def _runs(
-    request: pb.ListRunsRequest,
-    tenant: str,
-    before: tuple[datetime, str] | None,
-    limit: int,
-    store: RunStore,
-) -> list[tuple[tuple[datetime, str] | None, Run]]:
-    """The runs of a page, each with the key of its place."""
-    runs = store.runs.page(
-        tenant,
-        limit=limit,
-        before=before,
-        states=list(request.states),
-        labels=dict(request.labels),
-        ids=list(request.run_ids),
-    )
-    keys = [(run.create_time, run.id) for run in runs]
-    return [*zip(keys, describe_all(runs, store), strict=True)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 from gateway.runs.store.errors import (
     DatasetOffsetError,
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 RETRY_SECONDS = 5.0
-Result = TypeVar("Result")
 
 
 class RunStore:
@@ -81,14 +79,6 @@ class RunStore:
         self.label_sets = LabelSets(database)
         self.spending = TenantSpending(database)
         self.executors = Leases(database, run_executors)
-
-    def snapshot(self, work: Callable[[RunStore], Result]) -> Result:
-        """Runs several reads in one transaction, those of the store that the work is given.
-
-        Raises:
-            StoreError: The store is unavailable.
-        """
-        return self.database.snapshot(lambda database: work(RunStore(database)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_reader, (self.database.url,)

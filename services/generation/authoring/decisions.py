@@ -95,7 +95,7 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     return choice if choice is not None else _compared(text)
 
 
-@lru_cache(maxsize=256)  # a decision is asked of several models, repeatedly and in both orders
+@lru_cache(maxsize=64)  # a decision is asked of several models, repeatedly and in both orders
 def _choices(option_1: str, option_2: str) -> Values[Choice.ValueType]:
     own = [option.casefold().strip(" .!;,") for option in (option_1, option_2)]
     words = {} if own[0] == own[1] else dict(zip(own, _SPELLINGS.values(), strict=False))

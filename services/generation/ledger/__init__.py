@@ -3,7 +3,7 @@
 A caller that needs its change to be durable waits for its commit. On PostgreSQL changes are committed in
 groups: those of a few milliseconds, and those that arrive during a commit; keys are looked up in batches:
 those requested during a lookup form the next batch. On a SQLite file a change is committed and a key looked
-up at once, in the event loop, which takes some ten microseconds; while another process has the lock, as on
+up at once, in the event loop, which takes tens of microseconds; while another process has the lock, as on
 PostgreSQL.
 """
 
@@ -420,9 +420,8 @@ class Ledger:
         if not group.changes.is_awaited:
             group.retry_until = time.monotonic() + RETRY_SECONDS
         self._change(change)
-        if not group.done.done():
-            # Shielded: a caller that is cancelled takes its commit from no other.
-            await asyncio.shield(group.done)
+        # Shielded: a caller that is cancelled takes its commit from no other.
+        await asyncio.shield(group.done)
 
     def _change(self, change: Callable[[Changes], object]) -> None:
         change(self._next.changes)

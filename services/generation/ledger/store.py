@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -346,6 +346,8 @@ class LedgerStore:
         if self._file is not None:
             self._quick = self._run(self._database.detached)
             self._quick.execute("PRAGMA busy_timeout=0")
+            # The renewals of the lease move pages from the log to the file: that waits for the disk.
+            self._quick.execute("PRAGMA wal_autocheckpoint=0")
         return self.renew(process)
 
     def close(self) -> None:
@@ -535,14 +537,14 @@ class LedgerStore:
             raise StoreError(f"the {self.name} cannot be used: {' '.join(str(cause).split())}") from error
 
 
-@cache
+@lru_cache(maxsize=64)
 def _plain(statement: Any, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """A statement as the driver of SQLite takes it, and its parameters beside those of a row.
 
     Executed by SQLAlchemy, a statement takes ten times as long.
 
     Args:
-        statement: The statement. There are few.
+        statement: The statement.
         names: The parameters of a row.
     """
     compiled = statement.compile(dialect=_NAMED, column_keys=names or None)

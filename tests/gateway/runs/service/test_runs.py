@@ -380,7 +380,7 @@ async def test_a_store_that_is_gone_is_unavailable_and_not_described(
     def gone(*args: object) -> None:
         raise StoreError("the store of runs postgresql://host/secret cannot be used")
 
-    monkeypatch.setattr(service.store, "snapshot", gone)
+    monkeypatch.setattr(service.store.runs, "get", gone)
     error = await fault(service.stub.GetRun(pb.GetRunRequest(run_id="run")))
     assert error.code is grpc.StatusCode.UNAVAILABLE
     assert error.reason == error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE

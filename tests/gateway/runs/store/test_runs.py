@@ -6,9 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import sqlalchemy as sa
 
-from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_CANCELLED,
     RUN_STATE_PAUSED,
@@ -20,12 +18,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunLimits,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from dramaturg.service.threads import TenantThreads
 from gateway.runs.records import Incident, NewRun
-from gateway.runs.service.messages import RunLookup
-from gateway.runs.service.pages import RunPages
 from gateway.runs.store import RequestIdReusedError, RunStore
-from gateway.runs.store_calls import ServiceCaller
 from tests.support.runs import create, failed, judged, spec
 
 
@@ -230,27 +224,3 @@ def test_it_is_over_with_every_change_of_the_state_and_is_not_told_of_runs_that_
     running.runs.report_incident("run", 2, DOWN)
     assert trouble(running) is not None
     running.runs.report_incident("none", 1, DOWN)
-
-
-async def test_runs_are_described_in_one_transaction(store: RunStore) -> None:
-    for name in "rst":
-        store.runs.create(new(name))
-        store.runs.change_state(name, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
-    caller = ServiceCaller(TenantThreads())
-    begun: list[sa.Connection] = []
-    note = begun.append
-    sa.event.listen(sa.Engine, "begin", note)
-    try:
-        page = await RunPages(store, caller).runs(pb.ListRunsRequest(), "a")
-        assert ([run.id for run in page.runs], len(begun)) == (["t", "s", "r"], 1)
-        assert (await RunLookup(store, caller).get("r", "a")).state == RUN_STATE_RUNNING
-        assert len(begun) == 2
-    finally:
-        sa.event.remove(sa.Engine, "begin", note)
-        caller.close()
-
-
-def test_a_snapshot_is_not_written(store: RunStore) -> None:
-    with pytest.raises(TypeError, match="not written"):
-        store.snapshot(lambda inside: inside.runs.create(new("r")))
-    assert store.runs.get("r") is None

@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from dramaturg.database.database import create_engine
 from gateway.runs.store import open_store
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
-from services.generation.ledger import LedgerError, open_ledger
+from services.generation.ledger import LedgerError, LedgerUnavailableError, open_ledger
 from services.generation.ledger.batches import RequestState, WaitingRequest
 from services.generation.ledger.store import (
     SCHEMA,
@@ -154,6 +154,25 @@ async def test_on_a_file_a_call_is_recorded_before_the_event_loop_turns(tmp_path
             recording.send(None)
         with closing(sqlite3.connect(tmp_path / "l")) as other:
             assert other.execute("SELECT fingerprint FROM dramaturg_calls").fetchall() == [("f",)]
+
+
+async def test_nothing_is_written_after_the_end(ledger_url: str) -> None:
+    async with open_ledger(ledger_url) as ledger:
+        pass
+    with pytest.raises(LedgerUnavailableError, match="closed"):
+        await ledger.record_call("f")
+    with pytest.raises(OSError, match="closed"):
+        await ledger.put("f", [Purchase("f", "p", "m", Answer("x"))])
+
+
+async def test_the_log_of_a_file_is_moved_by_renewals_alone(tmp_path: Path) -> None:
+    file = tmp_path / "l"
+    async with open_ledger(f"sqlite:///{file}") as ledger:
+        for number in range(60):
+            await ledger.put(str(number), [Purchase("f", "p", "m", Answer("x" * 100_000))])
+        assert file.stat().st_size < 1_000_000
+        await ledger.renew()
+        assert file.stat().st_size > 6_000_000
 
 
 def test_the_driver_and_sqlalchemy_write_the_same(tmp_path: Path) -> None:
