@@ -208,14 +208,16 @@ def judgements(sample: RunSample) -> Iterator[tuple[RunResult, HarnessJudgement]
     """The judgements of a sample of any kind, each with its row of the exports."""
     from google.protobuf.json_format import MessageToDict
 
-    from dramaturg.results.kind import panel_provenances
+    from dramaturg.results.kind import judges_of_verdicts
     from dramaturg.results.names import abstention_name, outcome_name, reason_name
     from dramaturg.results.rows import flatten
 
     result = getattr(sample, sample.WhichOneof("result") or "texts")
+    judges = judges_of_verdicts(result, lambda provenance: provenance)
     for row in flatten(sample):
         outcome = outcome_name(row.outcome)
-        given = [row.provenance] if row.HasField("provenance") else panel_provenances(result, row)
+        panel = judges.get((row.candidate_id, row.measure), ())
+        given = [row.provenance] if row.HasField("provenance") else panel
         yield (
             row,
             HarnessJudgement(

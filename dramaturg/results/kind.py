@@ -5,9 +5,9 @@ A kind is a package ``dramaturg.kinds.<kind>``; ``dramaturg.kinds`` lists all ki
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -20,6 +20,8 @@ from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.results.names import abstention_name, value_name
+
+Description = TypeVar("Description")
 
 _WINS = {
     # Of the first text; the second has one minus it.
@@ -41,19 +43,31 @@ def set_provenance(row: RunResult, provenance: Provenance) -> None:
         row.provenance.CopyFrom(provenance)
 
 
-def panel_provenances(result: Message, row: RunResult) -> Iterator[Provenance]:
-    """The provenance of each judge of a panel, whose row has none. Only scripts and texts have panels."""
+def judges_of_verdicts(
+    result: Message, described: Callable[[Provenance], Description]
+) -> Mapping[tuple[str, str], Sequence[Description]]:
+    """The judges of each verdict of scripts or texts, all those of a panel; empty for other kinds.
+
+    Args:
+        result: The result.
+        described: Describes a judge by the provenance of its answer.
+
+    Returns:
+        By the id of the candidate or text, and the criterion.
+    """
     if isinstance(result, ScriptsResult):
-        entries = (one for one in result.candidates if one.candidate_id == row.candidate_id)
-        given = (assessed.assessment for one in entries for assessed in one.assessments)
+        judged = [(one.candidate_id, one.assessments) for one in result.candidates]
     elif isinstance(result, TextsResult):
-        texts = (one for one in result.texts if one.text_id == row.candidate_id)
-        given = (assessed.assessment for one in texts for assessed in one.assessments)
+        judged = [(one.text_id, one.assessments) for one in result.texts]
     else:
-        return
-    for assessment in given:
-        if any(verdict.criterion == row.measure for verdict in assessment.verdicts):
-            yield assessment.provenance
+        return {}
+    found: dict[tuple[str, str], list[Description]] = {}
+    for subject, assessments in judged:
+        for assessed in assessments:
+            description = described(assessed.assessment.provenance)
+            for verdict in assessed.assessment.verdicts:
+                found.setdefault((subject, verdict.criterion), []).append(description)
+    return found
 
 
 def comparison_rows(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter as CounterDict
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
@@ -24,7 +25,7 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.kinds import find_kind
 from dramaturg.kinds.dialogues import is_panel_mean
 from dramaturg.results import names
-from dramaturg.results.kind import ResultKind, panel_provenances
+from dramaturg.results.kind import ResultKind, judges_of_verdicts
 from dramaturg.results.names import abstention_name
 from dramaturg.service import context
 from dramaturg.service.telemetry import instruments, tracing
@@ -79,19 +80,26 @@ _NAMES = {
 
 def emit_result(result: Message, kind: ResultKind) -> None:
     """Emits an event for each judgement of a result."""
-    rows = kind.rows(result, True)
-    tracing.emit(RESULT, ((_shared(kind.name, result, row), _own(row)) for row in rows))
+    judges = judges_of_verdicts(result, _described)
+    rows = kind.rows(result, tracing.contents())
+    tracing.emit(RESULT, ((_shared(kind.name, judges, row), _own(row)) for row in rows))
 
 
-def _shared(kind: str, result: Message, row: RunResult) -> Mapping[str, str | tuple[str, ...]]:
-    given = [row.provenance] if row.HasField("provenance") else [*panel_provenances(result, row)]
+def _described(provenance: Provenance) -> tuple[str, ...]:
+    return provenance.name, provenance.version, *(prompt.sha256 for prompt in provenance.prompts)
+
+
+def _shared(
+    kind: str, judges: Mapping[tuple[str, str], Sequence[tuple[str, ...]]], row: RunResult
+) -> Mapping[str, str | tuple[str, ...]]:
+    given = judges.get((row.candidate_id, row.measure), ())
     return _attributes(
         kind,
         row.measure,
         _LABELS.get(row.outcome, row.label),
         row.role,
         row.judge,
-        tuple((one.name, one.version, *(prompt.sha256 for prompt in one.prompts)) for one in given),
+        (_described(row.provenance),) if row.HasField("provenance") else tuple(given),
         row.abstain_reason if row.outcome == verdict_pb2.OUTCOME_ABSTAIN else None,
         row.failure_reason,
         row.model,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dramaturg.database import StoreError
 from dramaturg.database.database import Leases
-from dramaturg.service.threads import FairSemaphore, ThreadPool
+from dramaturg.service.threads import TenantTurns, ThreadPool
 from gateway.quotas.turns import SHARE
 from gateway.runs import metrics
 from gateway.runs.engine.sample_evaluation import SampleEvaluator
@@ -173,12 +173,12 @@ class SamplePacer:
         self._has_other_calls = has_other_calls
         self._clock = clock
         self._computed = computed
-        self._line = FairSemaphore(1)
+        self._line = TenantTurns(1, 1)
         self._last = clock(), computed()
 
     async def start(self, tenant: str) -> None:
         """Waits until a sample of a tenant may start."""
-        async with self._line.single(tenant):
+        with await self._line.take(tenant):
             await asyncio.sleep(0)
             if self._has_other_calls(tenant):
                 await self._until_idle()
