@@ -44,6 +44,7 @@ from dramaturg.conformance.common import (
 )
 from dramaturg.conformance.kit import Subject, Suite, require
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES
+from dramaturg.judge.role_sets import breach
 
 TASK = SimulationTask(name="Linux terminal", description="Act as a Linux terminal. My first command is pwd.")
 
@@ -149,53 +150,12 @@ def _pair(text: str, **fields: object) -> pairs.ComparePairRequest:
 
 
 def _require_sound_pair(request: pairs.ComparePairRequest, response: pairs.ComparePairResponse) -> None:
-    wanted = [role.type for role in request.roles] or [""]
-    seen = [vote.role.type for vote in response.votes]
-    require(seen == wanted, f"the votes are of the roles {seen}, not {wanted}")
-    for index, vote in enumerate(response.votes):
-        where = f"votes[{index}]"
-        _require_preference(where, vote.preference, vote.abstain_reason)
-        require(len(vote.ballots) == 2, f"{where} has {len(vote.ballots)} ballots for two orders")
-        for ballot in vote.ballots:
-            _require_preference(f"a ballot of {where}", ballot.preference, ballot.abstain_reason)
-            require(
-                not ballot.HasField("confidence") or 0.0 < ballot.confidence <= 1.0,
-                f"a ballot of {where} has confidence {ballot.confidence}, which is not in (0, 1]",
-            )
-    votes = [vote.preference for vote in response.votes]
-    first, second = votes.count(pairs.PREFERENCE_FIRST), votes.count(pairs.PREFERENCE_SECOND)
-    valid = len(votes) - votes.count(pairs.PREFERENCE_ABSTAIN)
-    majority = pairs.PREFERENCE_ABSTAIN
-    if valid:
-        majority = pairs.PREFERENCE_TIE
-        if first != second:
-            majority = pairs.PREFERENCE_FIRST if first > second else pairs.PREFERENCE_SECOND
+    fault = breach(request, response)
+    require(not fault, fault)
+    require(all(vote.ballots for vote in response.votes), "a vote has no ballots")
     require(
-        response.preference == majority,
-        f"the preference is {pairs.Preference.Name(response.preference)}, "
-        f"the majority of the votes {pairs.Preference.Name(majority)}",
-    )
-    require(
-        response.HasField("first_vote_share") == bool(valid),
+        response.HasField("first_vote_share") == (response.preference != pairs.PREFERENCE_ABSTAIN),
         "first_vote_share must be absent if and only if all votes abstain",
-    )
-    if valid:
-        share = (first + votes.count(pairs.PREFERENCE_TIE) / 2) / valid
-        seen_share = response.first_vote_share
-        require(abs(seen_share - share) < 1e-6, f"first_vote_share is {seen_share}, the votes' is {share}")
-
-
-def _require_preference(where: str, preference: int, abstain_reason: int) -> None:
-    known = (
-        pairs.PREFERENCE_FIRST,
-        pairs.PREFERENCE_SECOND,
-        pairs.PREFERENCE_TIE,
-        pairs.PREFERENCE_ABSTAIN,
-    )
-    require(preference in known, f"{where} has the preference {preference}")
-    require(
-        (preference == pairs.PREFERENCE_ABSTAIN) == bool(abstain_reason),
-        f"{where} must have an abstain_reason if and only if it abstains",
     )
 
 

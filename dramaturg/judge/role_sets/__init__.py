@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
@@ -75,3 +76,55 @@ def combine_votes(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
         combined.first_drpe_score = math.fsum(one.confidence for one in first)
         combined.second_drpe_score = math.fsum(one.confidence for one in second)
     return combined
+
+
+def breach(request: pb.ComparePairRequest, response: pb.ComparePairResponse) -> str:
+    """The first contradiction in an answer of a judge of pairs, as text without words of the answer.
+
+    Ballots and sums may be missing. Empty: there is none.
+    """
+    wanted = max(1, len(request.roles))
+    if len(response.votes) != wanted:
+        return f"it gave {len(response.votes)} votes for {wanted}"
+    if any(vote.role != role for vote, role in zip(response.votes, request.roles, strict=False)):
+        return "its votes are not in the order of the roles"
+    orders = 1 if request.order in _ONE_ORDER else 2
+    for vote in response.votes:
+        if fault := _fault("a vote", vote):
+            return fault
+        if len(vote.ballots) not in {0, orders}:
+            return f"a vote has {len(vote.ballots)} ballots for {orders} orders"
+        for ballot in vote.ballots:
+            if fault := _fault("a ballot", ballot):
+                return fault
+    combined = combine_votes(response.votes)
+    if response.preference != combined.preference:
+        return "its preference is not that of its votes"
+    for name in _SUMS:
+        if response.HasField(name) and not (
+            combined.HasField(name)
+            and math.isclose(getattr(response, name), getattr(combined, name), abs_tol=1e-6)
+        ):
+            return f"its {name} is not that of its votes"
+    return ""
+
+
+_ONE_ORDER = frozenset({pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED})
+_PREFERENCES = frozenset(
+    {pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND, pb.PREFERENCE_TIE, pb.PREFERENCE_ABSTAIN}
+)
+_SUMS: Sequence[Literal["first_vote_share", "first_drpe_score", "second_drpe_score"]] = (
+    "first_vote_share",
+    "first_drpe_score",
+    "second_drpe_score",
+)
+
+
+def _fault(what: str, stated: pb.RoleVote | pb.Ballot) -> str:
+    if stated.preference not in _PREFERENCES:
+        return f"{what} has no preference"
+    if (stated.preference == pb.PREFERENCE_ABSTAIN) != bool(stated.abstain_reason):
+        return f"{what} abstains without a reason, or has a reason and does not abstain"
+    if stated.HasField("confidence") and not 0.0 < stated.confidence <= 1.0:
+        return f"{what} has a confidence that is not in (0, 1]"
+    return ""

@@ -28,7 +28,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.judge.length import longer_text
 from dramaturg.judge.provenance import total_usage
-from dramaturg.judge.role_sets import role_set, tally
+from dramaturg.judge.role_sets import breach, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.kinds.pairs import PAIRS
 from dramaturg.service.errors import Violation
@@ -116,7 +116,7 @@ async def compare_pair(
             provenance.name, provenance.version = identity.name, identity.version
         answer = _abstain(assignment, question, answer, provenance)
     else:
-        fault = _fault(answer, roles)
+        fault = breach(question, answer)
         assignment.judge.quarantine.record(fault, scope.tenant)
         if fault:
             failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
@@ -124,24 +124,6 @@ async def compare_pair(
     answer.provenance.registered_name = assignment.judge.name
     answer.ClearField("measured_confidence")  # the gateway's word
     return answer
-
-
-def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
-    """The first breach of the contract in an answer. Empty: none."""
-    wanted = max(1, len(roles))
-    if len(answer.votes) != wanted:
-        return f"it gave {len(answer.votes)} votes for {wanted}"
-    if any(vote.role != role for vote, role in zip(answer.votes, roles, strict=False)):
-        return "its votes are not in the order of the roles"
-    for vote in answer.votes:
-        if vote.preference == pb.PREFERENCE_UNSPECIFIED:
-            return "a vote has no preference"
-        abstained = vote.preference == pb.PREFERENCE_ABSTAIN
-        if abstained != (vote.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED):
-            return "a vote abstains without a reason, or has a reason and does not abstain"
-    if answer.preference != tally(answer.votes):
-        return "its preference is not that of its votes"
-    return ""
 
 
 def _abstain(

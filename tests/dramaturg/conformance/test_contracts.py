@@ -155,8 +155,9 @@ async def test_votes_of_another_call_are_found() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"preference": PREFERENCE_SECOND}, "the preference is PREFERENCE_SECOND, the majority"),
-        ({"first_vote_share": 0.5}, "first_vote_share is 0.5, the votes' is 1.0"),
+        ({"preference": PREFERENCE_SECOND}, "its preference is not that of its votes"),
+        ({"first_vote_share": 0.5}, "its first_vote_share is not that of its votes"),
+        ({"second_drpe_score": 0.5}, "its second_drpe_score is not that of its votes"),
         ({"votes": [RoleVote(preference=PREFERENCE_ABSTAIN)]}, ""),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import grpc
@@ -235,6 +236,22 @@ async def biased(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairRe
     return pb.ComparePairResponse(votes=votes, preference=SECOND)
 
 
+async def miscounted(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
+    votes = [pb.RoleVote(role=role, preference=FIRST) for role in asked.roles]
+    return pb.ComparePairResponse(votes=votes, preference=FIRST, first_vote_share=0.25)
+
+
+async def overconfident(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
+    votes = [pb.RoleVote(role=role, preference=FIRST, confidence=math.nan) for role in asked.roles]
+    return pb.ComparePairResponse(votes=votes, preference=FIRST)
+
+
+async def twice(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
+    ballots = [pb.Ballot(order=ONE_ORDER, preference=FIRST)] * 2
+    votes = [pb.RoleVote(role=role, preference=FIRST, ballots=ballots) for role in asked.roles]
+    return pb.ComparePairResponse(votes=votes, preference=FIRST)
+
+
 async def silent(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
     votes = [pb.RoleVote(role=role, preference=ABSTAIN) for role in asked.roles]
     return pb.ComparePairResponse(votes=votes, preference=ABSTAIN)
@@ -246,7 +263,10 @@ async def silent(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairRe
         (failing, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, "the judge is gone"),
         (short, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "1 votes for 3"),
         (shuffled, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "order of the roles"),
-        (biased, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "not that of its votes"),
+        (biased, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "its preference is not that of its votes"),
+        (miscounted, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "its first_vote_share is not that of its votes"),
+        (overconfident, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "a confidence that is not in (0, 1]"),
+        (twice, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "2 ballots for 1 orders"),
         (silent, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "without a reason"),
     ],
 )
