@@ -158,7 +158,7 @@ def bench(
     languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it. A second set
     of the same size, --set held-out, has other material: prompts are changed with the first one alone. Two
     more have a row of the table for each rubric: --set ready-rubrics with 59 texts and conversations for the
-    ready rubrics, and --set own-rubrics with 24 texts for four other rubrics.
+    ready rubrics, and --set own-rubrics with 56 texts for eight other rubrics.
 
     Where the first request finds no model, the others are not sent.
 

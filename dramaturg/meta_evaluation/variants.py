@@ -160,7 +160,7 @@ def sha256_of(cases: Sequence[Case]) -> str:
 READY_RUBRICS_FILE = Path(__file__).parent / "ready_rubrics_set.json"
 """Five or six texts for each ready rubric. No criterion is worded to do better on them."""
 OWN_RUBRICS_FILE = Path(__file__).parent / "own_rubrics_set.json"
-"""Texts for four other rubrics. No prompt is worded to do better on them."""
+"""Texts for eight other rubrics. No prompt is worded to do better on them."""
 
 
 class RubricSet:

@@ -103,8 +103,8 @@ def test_each_criterion_of_each_other_rubric_has_a_text_that_meets_it_and_one_th
         if isinstance(case.request, JudgeRequest)
         for criterion in case.request.criteria
     }
-    assert len({case.id for case in cases}) == len(cases) == 24
+    assert len({case.id for case in cases}) == len(cases) == 56
     labelled = {(case.rubric, criterion, fault) for case in cases for criterion, fault in case.faults.items()}
     assert labelled == {(*one, fault) for one in criteria for fault in (True, False)}
     assert {case.language for case in cases} == {"en", "de", "es", "fr"}
-    assert sum(case.injected for case in cases) == 3
+    assert sum(case.injected for case in cases) == 7
