@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 
 # Work that is done in the event loop itself has 0.8 and more.
-SHORT_PAUSE = 0.5
+SHORT_PAUSE = 0.3
 
 
 async def shortest_pause(work: Callable[[], Awaitable[object]], short: float = SHORT_PAUSE) -> float:

@@ -83,10 +83,10 @@ def breach(request: pb.ComparePairRequest, response: pb.ComparePairResponse) -> 
 
     Ballots and sums may be missing. Empty: there is none.
     """
-    wanted = max(1, len(request.roles))
-    if len(response.votes) != wanted:
-        return f"it gave {len(response.votes)} votes for {wanted}"
-    if any(vote.role != role for vote, role in zip(response.votes, request.roles, strict=False)):
+    roles = request.roles or [pb.Role()]
+    if len(response.votes) != len(roles):
+        return f"it gave {len(response.votes)} votes for {len(roles)}"
+    if any(vote.role != role for vote, role in zip(response.votes, roles, strict=True)):
         return "its votes are not in the order of the roles"
     orders = 1 if request.order in _ONE_ORDER else 2
     for vote in response.votes:

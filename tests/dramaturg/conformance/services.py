@@ -248,16 +248,17 @@ OPEN: Mapping[str, Opened] = {
 
 
 class _Slow:
-    """A servicer whose calls take a while."""
+    """A servicer whose calls that are under way at a stop take a while."""
 
-    def __init__(self, servicer: Any) -> None:
+    def __init__(self, servicer: Any, seconds: float) -> None:
         self._servicer = servicer
+        self._seconds = seconds
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._servicer, name)
 
         async def handle(request: Any, context: Any) -> Any:
-            await asyncio.sleep(0.3 if b"Drink the tea." in request.SerializeToString() else 0)
+            await asyncio.sleep(self._seconds if b"Drink the tea." in request.SerializeToString() else 0)
             return await method(request, context)
 
         return method if name == "GenerateBatch" else handle
@@ -266,13 +267,14 @@ class _Slow:
 class _App:
     name = "service"
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, seconds: float) -> None:
         self._open = OPEN[role]
+        self._seconds = seconds
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         async with self._open() as contract:
-            yield [replace(contract, servicer=_Slow(contract.servicer))]
+            yield [replace(contract, servicer=_Slow(contract.servicer, self._seconds))]
 
 
 class _Dying(asyncio.SelectorEventLoop):
@@ -284,6 +286,8 @@ class _Dying(asyncio.SelectorEventLoop):
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "dies":
+    dies = sys.argv[2] == "dies"
+    if dies:
         serving._loop_factory = lambda: _Dying
-    serving.run(_App(sys.argv[1]), sys.argv[3:])
+    # Calls that die with the process last until then on any machine.
+    serving.run(_App(sys.argv[1], 20 if dies else 0.3), sys.argv[3:])

@@ -174,6 +174,17 @@ async def test_votes_that_contradict_the_response_are_found(fields: dict[str, An
     assert all(message in failure for failure in failures.values())
 
 
+async def test_a_role_that_nobody_asked_for_is_found() -> None:
+    async def answer(request: ComparePairRequest) -> ComparePairResponse:
+        response = compare(request)
+        if not request.roles:
+            response.votes[0].role.type = "Nobody"
+        return response
+
+    failures = await broken("pair-judge", service("pair-judge", answer))
+    assert set(failures.values()) == {"its votes are not in the order of the roles"}
+
+
 async def test_a_turn_that_is_not_there_and_a_dialogue_that_is_not_checked_are_found() -> None:
     async def answer(request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
         return FindChallengingTurnResponse(turn=len(request.utterances))
