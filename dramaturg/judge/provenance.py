@@ -33,9 +33,11 @@ def total_usage(usages: Iterable[Usage]) -> Usage:
     added: tuple[Any, ...] = tuple(usages)
     total = Usage()
     # All counts of a message are read at once: ``ListFields`` takes twice the time.
-    for name, counts in zip(_COUNTS, zip(*map(_read_counts, added), strict=True), strict=False):
-        if any(counts):
-            setattr(total, name, min(sum(counts), MAX_AMOUNT))
+    read = [_read_counts(usage) for usage in added]
+    sums = read[0] if len(read) == 1 else map(sum, zip(*read, strict=True))
+    for name, count in zip(_COUNTS, sums, strict=False):
+        if count:
+            setattr(total, name, min(count, MAX_AMOUNT))
     for name in _COSTS:
         costs = [getattr(usage, name) for usage in added if usage.HasField(name)]
         if costs:

@@ -108,6 +108,8 @@ class Registry:
     def __init__(self, pool: JudgePool) -> None:
         self._pool = pool
         self.roles: Mapping[str, Role] = ROLES
+        self.criteria = _criteria(ROLES)
+        """The criteria of all roles, built-in and configured."""
         self._judges: dict[tuple[str, str], Judge] = {}
         self._defaults: dict[str, Judge] = {}
         self._entries: Sequence[tuple[str, JudgeEntry]] = ()
@@ -131,6 +133,7 @@ class Registry:
         """
         judges = self._pool.make(entries, roles, lenient=lenient)
         self.roles = roles
+        self.criteria = _criteria(roles)
         self._judges = {(judge.role.name, judge.name): judge for judge in judges}
         self._defaults = {}
         for judge in self._judges.values():
@@ -198,12 +201,6 @@ class Registry:
         return [
             role for name, role in self.roles.items() if name not in ROLES and isinstance(role, JudgeRole)
         ]
-
-    @property
-    def criteria(self) -> frozenset[str]:
-        """The criteria of all roles, built-in and configured."""
-        roles = (role for role in self.roles.values() if isinstance(role, JudgeRole))
-        return frozenset(criterion for role in roles for criterion in role.criteria)
 
     def of_role(self, role: str) -> Sequence[Judge]:
         """The judges of a role that the current tenant sees, in configuration order, then its own."""
@@ -361,6 +358,11 @@ class JudgePool:
     async def close(self) -> None:
         """Closes all channels."""
         await asyncio.gather(*self._closing, *(channel.close() for channel in self._channels.values()))
+
+
+def _criteria(roles: Mapping[str, Role]) -> frozenset[str]:
+    judging = (role for role in roles.values() if isinstance(role, JudgeRole))
+    return frozenset(criterion for role in judging for criterion in role.criteria)
 
 
 def _key(entry: JudgeEntry, tenant: str | None = None) -> _JudgeKey:

@@ -34,6 +34,17 @@ OTHER = "other"
 """The label value that replaces all values above the limit."""
 
 
+class _Children(dict[tuple[str, ...], Any]):
+    """The series of a metric by the values of its labels, made at their first use."""
+
+    def __init__(self, metric: Any) -> None:
+        self._metric = metric
+
+    def __missing__(self, labels: tuple[str, ...]) -> Any:
+        made = self[labels] = self._metric.labels(*labels) if labels else self._metric
+        return made
+
+
 class Instrument:
     """A metric.
 
@@ -58,27 +69,21 @@ class Instrument:
         self.labels = tuple(labels)
         self._shown = tuple(shown)
         self._metric: Any = None
-        self._children: dict[tuple[str, ...], Any] = {}
+        self._children = _Children(None)
         _declared[name] = self
         if _registry is not None:
             self.bind(_registry)
 
     def bind(self, registry: CollectorRegistry | None) -> None:
         """Counts into a registry from now on, from zero; into none where there is none."""
-        self._children = {}
         self._metric = None if registry is None else self._make(registry)
+        self._children = _Children(self._metric)
         if registry is not None:
             for values in self._shown:
-                self._child(values)
+                self._children[values]
 
     def _make(self, registry: CollectorRegistry) -> Any:
         raise NotImplementedError
-
-    def _child(self, labels: tuple[str, ...]) -> Any:
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = self._metric.labels(*labels) if labels else self._metric
-        return child
 
 
 class Counter(Instrument):
@@ -94,7 +99,7 @@ class Counter(Instrument):
     def add(self, *labels: str, amount: float = 1) -> None:
         """Adds to the count."""
         if self._metric is not None:
-            self._child(labels).inc(amount)
+            self._children[labels].inc(amount)
 
 
 class Gauge(Instrument):
@@ -110,17 +115,17 @@ class Gauge(Instrument):
     def add(self, *labels: str, amount: float = 1) -> None:
         """Adds to the value; a negative amount lowers it."""
         if self._metric is not None:
-            self._child(labels).inc(amount)
+            self._children[labels].inc(amount)
 
     def set(self, value: float, *labels: str) -> None:
         """Sets the value."""
         if self._metric is not None:
-            self._child(labels).set(value)
+            self._children[labels].set(value)
 
     def watch(self, read: Callable[[], float], *labels: str) -> None:
         """Reads the value at every scrape, on the thread of the scrape."""
         if self._metric is not None:
-            self._child(labels).set_function(read)
+            self._children[labels].set_function(read)
 
 
 class Histogram(Instrument):
@@ -156,7 +161,7 @@ class Histogram(Instrument):
         A bucket gets a new exemplar once a second: it shows the latest one alone.
         """
         if self._metric is not None:
-            self._child(labels).observe(value, self._exemplar(value, labels))
+            self._children[labels].observe(value, self._exemplar(value, labels))
 
     def _exemplar(self, value: float, labels: tuple[str, ...]) -> Mapping[str, str] | None:
         bucket, now = (labels, bisect_left(self._bounds, value)), time.monotonic()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -22,7 +22,7 @@ from dramaturg.api.common.v1.verdict_pb2 import PanelVote
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, GoldAnswer, ShadowAssessment
 from dramaturg.api.evaluation.v1.shadows_pb2 import ShadowJudgement
-from dramaturg.judge.provenance import add_usage, total_usage
+from dramaturg.judge.provenance import total_usage
 from dramaturg.service import context
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
@@ -61,10 +61,19 @@ def is_transient(error: ServiceError) -> bool:
     return error.code in _CODES and error.reason != error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED
 
 
+class Gap(NamedTuple):
+    """What a result lacks for a transient reason."""
+
+    description: str
+    """The abstention or the missing part. Empty: nothing is missing."""
+    timed_out: bool
+    """Whether a judge did not answer in time, by its failure or by the gap that a panel leaves."""
+
+
 def transient_gap(
     result: Message, failures: Sequence[Failure], preparation: tuple[str, Any] | None = None
-) -> str:
-    """Describes an abstention or a missing part of a result that has a transient reason. Empty: none.
+) -> Gap:
+    """Finds an abstention or a missing part of a result that has a transient reason.
 
     Args:
         result: The result of an evaluation.
@@ -72,6 +81,14 @@ def transient_gap(
         preparation: See ``RunKind.preparation``.
     """
     found = _finder(result.DESCRIPTOR)(result)
+    reasons = {failure.reason for failure in failures}
+    if found is not None:
+        reasons |= {getattr(found, field.name) for field in found.DESCRIPTOR.fields if _is_reason(field)}
+    description = _description(found, failures, preparation)
+    return Gap(description, verdict_pb2.ABSTAIN_REASON_TIMED_OUT in reasons)
+
+
+def _description(found: Any, failures: Sequence[Failure], preparation: tuple[str, Any] | None) -> str:
     if found is not None and (said := getattr(found, "rationale", "")):
         return str(said)
     for failure in failures:
@@ -82,14 +99,6 @@ def transient_gap(
         if never_asked(answer):
             return f"{absence}: {answer.failure}"
     return "" if found is None else _abstention(found)
-
-
-def timed_out(result: Message, failures: Sequence[Failure]) -> bool:
-    """Whether a judge did not answer in time, by its failure or by the gap that a panel leaves."""
-    reasons = {failure.reason for failure in failures}
-    if (found := _finder(result.DESCRIPTOR)(result)) is not None:
-        reasons |= {getattr(found, field.name) for field in found.DESCRIPTOR.fields if _is_reason(field)}
-    return verdict_pb2.ABSTAIN_REASON_TIMED_OUT in reasons
 
 
 def _abstention(message: Any) -> str:
@@ -249,11 +258,10 @@ class SampleEvaluator:
             batch=None if batch_until is None else BatchWait(batch_until),
         )
         try:
-            evaluated = await self._evaluate(row, spec, repeat_offset, scope, failures, slow_down)
+            return await self._evaluate(row, spec, repeat_offset, scope, failures, slow_down)
         except asyncio.CancelledError:
             interrupted += scope.usage
             raise
-        return replace(evaluated, identities=frozenset(scope.identities or ()))
 
     async def _evaluate(
         self,
@@ -264,13 +272,14 @@ class SampleEvaluator:
         failures: FailureLog,
         slow_down: SlowDown,
     ) -> SampleEvaluation:
-        attempts, free, most_answers, usage, first_failure = 0, 0, 0, Usage(), None
+        attempts, free, most_answers, first_failure = 0, 0, 0, None
+        usages: list[Usage] = []
         while True:
             attempts += 1
             begun = time.monotonic()
             is_last = attempts - free >= policy.sample_attempts(spec.policy)
-            attempt = await self._attempt(row, spec, repeat_offset, replace(scope, is_last=is_last))
-            usage = add_usage(usage, attempt.usage)
+            attempt = await self._attempt(row, spec, repeat_offset, scope, is_last=is_last)
+            usages.append(attempt.usage)
             answers = attempt.usage.provider_call_count + attempt.usage.cache_hit_count
             if attempt.timed_out and attempts > 1 and answers > most_answers:
                 failures.got_further()
@@ -303,22 +312,25 @@ class SampleEvaluator:
         return SampleEvaluation(
             attempt.result,
             attempt.error,
-            usage,
+            total_usage(usages),
             attempts,
             timed_out=attempt.timed_out,
             degraded=bool(attempt.failure),
+            identities=frozenset(scope.identities or ()),
             shadows=attempt.shadows,
             batch=attempt.batch,
         )
 
     async def _attempt(
-        self, row: bytes, spec: RunSpec, repeat_offset: int, sample: EvaluationScope
+        self, row: bytes, spec: RunSpec, repeat_offset: int, sample: EvaluationScope, *, is_last: bool
     ) -> _Attempt:
         """Evaluates a row once, in a scope of its own, whose usage is added to that of the sample."""
         deadline = time.monotonic() + policy.sample_seconds(spec.policy)
         shadows: list[DeferredShadows] = []
         batch = sample.batch and BatchWait(sample.batch.until)
-        scope = replace(sample, deadline=deadline, failures=[], usage=[], deferred=shadows, batch=batch)
+        scope = replace(
+            sample, deadline=deadline, failures=[], usage=[], deferred=shadows, batch=batch, is_last=is_last
+        )
         kind = run_kind(spec)
         try:
             with context.scope(scope.request_context()):
@@ -341,8 +353,7 @@ class SampleEvaluator:
             sample.usage.extend(scope.usage)
         waits = [failure.retry_after or 0 for failure in scope.failures]
         usage = cast("Any", result).usage
-        gap = transient_gap(result, scope.failures, kind.preparation(result))
-        late = timed_out(result, scope.failures)
+        gap, late = transient_gap(result, scope.failures, kind.preparation(result))
         return _Attempt(result, None, usage, gap, bool(gap), late, max(waits, default=0), shadows, batch)
 
 

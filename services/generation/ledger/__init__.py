@@ -419,27 +419,30 @@ class Ledger:
         group = self._next
         if not group.changes.is_awaited:
             group.retry_until = time.monotonic() + RETRY_SECONDS
-        self._change(change)
-        # Shielded: a caller that is cancelled takes its commit from no other.
-        await asyncio.shield(group.done)
+        if not self._change(change):
+            # Shielded: a caller that is cancelled takes its commit from no other.
+            await asyncio.shield(group.done)
 
-    def _change(self, change: Callable[[Changes], object]) -> None:
+    def _change(self, change: Callable[[Changes], object]) -> bool:
+        """Makes a change; returns whether it is committed already."""
         change(self._next.changes)
-        self._write_changes()
+        return self._write_changes()
 
     def _closed(self) -> StoreError:
         return StoreError(f"the {self._store.name} is closed")
 
-    def _write_changes(self) -> None:
+    def _write_changes(self) -> bool:
+        """Writes the next changes, at once or in a task; returns whether they are committed already."""
         if self._writer is not None or self._is_closed or self._next.changes.is_empty:
-            return
+            return False
         begun = time.perf_counter()
         if self._store.try_write(self._process.id, self._next.changes):
-            group, self._next = self._next, _Group()
+            # Nobody waits for them: a caller that waits has a task that writes.
+            self._next.changes.clear()
             self._note_written(begun)
-            group.done.set_result(None)
-        else:
-            self._writer = asyncio.create_task(self._write())
+            return True
+        self._writer = asyncio.create_task(self._write())
+        return False
 
     async def _write(self) -> None:
         try:

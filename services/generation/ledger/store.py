@@ -57,6 +57,8 @@ calls = sa.Table(
     sa.Column("abandoned", sa.Boolean, nullable=False, server_default=sa.false()),
     # Answered, and the answer is not stored.
     sa.Column("unstored", sa.Boolean, nullable=False, server_default=sa.false()),
+    # One tree in place of two: a row lives for the time of its call. Older files have two, and work alike.
+    sqlite_with_rowid=False,
 )
 """Calls that were sent, and not yet stored or settled."""
 leases = sa.Table(
@@ -262,6 +264,16 @@ class Changes:
     def is_empty(self) -> bool:
         return not (self.is_awaited or self.abandoned or self.unstored or self.settled)
 
+    def clear(self) -> None:
+        """Empties it."""
+        self.sent.clear()
+        self.stored.clear()
+        self.abandoned.clear()
+        self.unstored.clear()
+        self.settled.clear()
+        self.asked.clear()
+        self.told.clear()
+
     def carry(self, failed: Changes) -> None:
         """Adds the changes of a failed transaction for which no caller waits."""
         self.abandoned |= failed.abandoned
@@ -345,6 +357,7 @@ class LedgerStore:
         self._run(lambda: self._database.write_repeatable(self._forget_dead))
         if self._file is not None:
             self._quick = self._run(self._database.detached)
+            self._quick.isolation_level = None  # no BEGIN but those below
             self._quick.execute("PRAGMA busy_timeout=0")
             # The renewals of the lease move pages from the log to the file: that waits for the disk.
             self._quick.execute("PRAGMA wal_autocheckpoint=0")
@@ -380,11 +393,16 @@ class LedgerStore:
         if self._quick is None:
             return False
         try:
-            self._quick.execute("BEGIN IMMEDIATE")
-            for statement, rows in self._statements(process, changes):
-                text, constants = _plain(statement, (*rows[0],))
-                self._quick.executemany(text, [constants | row for row in rows] if constants else rows)
-            self._quick.execute("COMMIT")
+            statements = [(*_plain(one, (*rows[0],)), rows) for one, rows in self._statements(process, changes)]
+            # A statement of one row is a transaction by itself.
+            is_one = len(statements) == 1 and len(statements[0][2]) == 1
+            if not is_one:
+                self._quick.execute("BEGIN IMMEDIATE")
+            for text, constants, rows in statements:
+                for row in rows:
+                    self._quick.execute(text, constants | row if constants else row)
+            if not is_one:
+                self._quick.execute("COMMIT")
         except (sqlite3.Error, ValueError, OverflowError):
             return False
         finally:

@@ -22,7 +22,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
-from gateway.runs.engine.sample_evaluation import is_transient, timed_out, transient_gap
+from gateway.runs.engine.sample_evaluation import is_transient, transient_gap
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 
@@ -58,45 +58,45 @@ def test_transient_abstentions_are_found_at_any_depth() -> None:
         result.candidates.add().assessments.add(assessment=assessment)
         return result
 
-    assert transient_gap(scripts(UNAVAILABLE), [])
-    assert transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
-    assert not transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
-    assert transient_gap(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
-    assert not transient_gap(DecisionResult(choices=[ModelChoice()]), [])
-    assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
-    assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
+    assert transient_gap(scripts(UNAVAILABLE), []).description
+    assert transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), []).description
+    assert not transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), []).description
+    assert transient_gap(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), []).description
+    assert not transient_gap(DecisionResult(choices=[ModelChoice()]), []).description
+    assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")]).description
+    assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")]).description
 
 
 def test_a_judge_that_did_not_answer_in_time_is_found_by_its_failure_or_the_gap_of_a_panel() -> None:
     late = verdict_pb2.ABSTAIN_REASON_TIMED_OUT
     for reason, expected in ((late, True), (UNAVAILABLE, False)):
         result = run_pb2.RunSample().scripts
-        assert timed_out(result, [Failure(reason, "x")]) is expected
+        assert transient_gap(result, [Failure(reason, "x")]).timed_out is expected
         result.candidates.add().verdicts.append(abstained("executable", reason, "x"))
-        assert timed_out(result, []) is expected
+        assert transient_gap(result, []).timed_out is expected
 
 
 def test_a_gap_is_described_as_exactly_as_it_is_known() -> None:
     result = run_pb2.RunSample().scripts
     result.candidates.add().verdicts.append(abstained("executable", UNAVAILABLE, "The judge 'x' is down."))
     down = [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent"), Failure(UNAVAILABLE, "is down")]
-    assert transient_gap(result, down) == "The judge 'x' is down."
+    assert transient_gap(result, down).description == "The judge 'x' is down."
     chosen = DecisionResult(choices=[ModelChoice(), ModelChoice(model="m", abstain_reason=UNAVAILABLE)])
     named = [failure._replace(judge="critic 'llm'") for failure in down]
-    assert transient_gap(chosen, named) == "critic 'llm' is down"
-    assert transient_gap(chosen, []) == "model 'm' abstained: JUDGE_UNAVAILABLE"
+    assert transient_gap(chosen, named).description == "critic 'llm' is down"
+    assert transient_gap(chosen, []).description == "model 'm' abstained: JUDGE_UNAVAILABLE"
 
 
 def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
     result = run_pb2.RunSample().scripts
     result.gold_answer.failure = "The model could not be asked."
     # Without a prompt no model was to be called: the failure is permanent.
-    assert not transient_gap(result, [], ScriptsKind().preparation(result))
+    assert not transient_gap(result, [], ScriptsKind().preparation(result)).description
     result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
-    assert transient_gap(result, [], ScriptsKind().preparation(result))
+    assert transient_gap(result, [], ScriptsKind().preparation(result)).description
     result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
-    assert not transient_gap(result, [], ScriptsKind().preparation(result))
+    assert not transient_gap(result, [], ScriptsKind().preparation(result)).description
     pair = PairResult()
     pair.roles.generation.failure = "The model could not be asked."
     pair.roles.generation.provenance.prompts.add(name="roles")
-    assert transient_gap(pair, [], PairsKind().preparation(pair))
+    assert transient_gap(pair, [], PairsKind().preparation(pair)).description
