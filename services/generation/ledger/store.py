@@ -393,7 +393,9 @@ class LedgerStore:
         if self._quick is None:
             return False
         try:
-            statements = [(*_plain(one, (*rows[0],)), rows) for one, rows in self._statements(process, changes)]
+            statements = [
+                (*_plain(one, (*rows[0],)), rows) for one, rows in self._statements(process, changes)
+            ]
             # A statement of one row is a transaction by itself.
             is_one = len(statements) == 1 and len(statements[0][2]) == 1
             if not is_one:

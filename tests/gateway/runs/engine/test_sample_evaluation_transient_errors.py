@@ -64,7 +64,9 @@ def test_transient_abstentions_are_found_at_any_depth() -> None:
     assert transient_gap(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), []).description
     assert not transient_gap(DecisionResult(choices=[ModelChoice()]), []).description
     assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")]).description
-    assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")]).description
+    assert not transient_gap(
+        DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")]
+    ).description
 
 
 def test_a_judge_that_did_not_answer_in_time_is_found_by_its_failure_or_the_gap_of_a_panel() -> None:
