@@ -437,7 +437,7 @@ class Ledger:
             return False
         begun = time.perf_counter()
         if self._store.try_write(self._process.id, self._next.changes):
-            # Nobody waits for them: a caller that waits has a task that writes.
+            # No caller waits for them: where one does, a task writes.
             self._next.changes.clear()
             self._note_written(begun)
             return True
