@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.context import BATCH_METADATA
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.testing import until
+from services.generation import batch_lane
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Call, Image, Message, Role, Sampling
 from services.generation.records import call_from_text, call_to_text, fingerprint
@@ -216,11 +218,13 @@ async def test_a_batch_that_fails_as_a_whole_is_called_live(
 
 
 async def test_at_the_deadline_a_batch_is_cancelled_and_the_rest_is_called_live(
-    kind: str, ledger_url: str, tmp_path: Path
+    kind: str, ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with lane(kind, ledger_url, tmp_path, deadline=1.5, holds=True) as made:
-        answers = await made.all(QUESTIONS)
-    assert made.batches.created
+    async with lane(kind, ledger_url, tmp_path, holds=True) as made:
+        asking = asyncio.create_task(made.all(QUESTIONS))
+        await until(lambda: bool(made.batches.created))
+        monkeypatch.setattr(batch_lane, "time", SimpleNamespace(time=lambda: time.time() + LATER))
+        answers = await asking
     assert set(made.asked().values()) == {1}
     assert all(made.batches.cancelled)
     # Each batch had answered its first request.
