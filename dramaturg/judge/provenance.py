@@ -33,8 +33,7 @@ def total_usage(usages: Iterable[Usage]) -> Usage:
     added: tuple[Any, ...] = tuple(usages)
     total = Usage()
     # All counts of a message are read at once: ``ListFields`` takes twice the time.
-    read = [_read_counts(usage) for usage in added]
-    sums = read[0] if len(read) == 1 else map(sum, zip(*read, strict=True))
+    sums = map(sum, zip(*map(_read_counts, added), strict=True))
     for name, count in zip(_COUNTS, sums, strict=False):
         if count:
             setattr(total, name, min(count, MAX_AMOUNT))

@@ -34,7 +34,7 @@ OTHER = "other"
 """The label value that replaces all values above the limit."""
 
 
-class _Children(dict[tuple[str, ...], Any]):
+class _Series(dict[tuple[str, ...], Any]):
     """The series of a metric by the values of its labels, made at their first use."""
 
     def __init__(self, metric: Any) -> None:
@@ -68,19 +68,18 @@ class Instrument:
         self.description = description
         self.labels = tuple(labels)
         self._shown = tuple(shown)
-        self._metric: Any = None
-        self._children = _Children(None)
+        self._series: _Series | None = None
+        """None: nothing is counted. Read once a call: a thread may count while the registry changes."""
         _declared[name] = self
         if _registry is not None:
             self.bind(_registry)
 
     def bind(self, registry: CollectorRegistry | None) -> None:
         """Counts into a registry from now on, from zero; into none where there is none."""
-        self._metric = None if registry is None else self._make(registry)
-        self._children = _Children(self._metric)
-        if registry is not None:
+        self._series = series = None if registry is None else _Series(self._make(registry))
+        if series is not None:
             for values in self._shown:
-                self._children[values]
+                series[values]
 
     def _make(self, registry: CollectorRegistry) -> Any:
         raise NotImplementedError
@@ -98,8 +97,8 @@ class Counter(Instrument):
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Adds to the count."""
-        if self._metric is not None:
-            self._children[labels].inc(amount)
+        if (series := self._series) is not None:
+            series[labels].inc(amount)
 
 
 class Gauge(Instrument):
@@ -114,18 +113,18 @@ class Gauge(Instrument):
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Adds to the value; a negative amount lowers it."""
-        if self._metric is not None:
-            self._children[labels].inc(amount)
+        if (series := self._series) is not None:
+            series[labels].inc(amount)
 
     def set(self, value: float, *labels: str) -> None:
         """Sets the value."""
-        if self._metric is not None:
-            self._children[labels].set(value)
+        if (series := self._series) is not None:
+            series[labels].set(value)
 
     def watch(self, read: Callable[[], float], *labels: str) -> None:
         """Reads the value at every scrape, on the thread of the scrape."""
-        if self._metric is not None:
-            self._children[labels].set_function(read)
+        if (series := self._series) is not None:
+            series[labels].set_function(read)
 
 
 class Histogram(Instrument):
@@ -160,8 +159,8 @@ class Histogram(Instrument):
 
         A bucket gets a new exemplar once a second: it shows the latest one alone.
         """
-        if self._metric is not None:
-            self._children[labels].observe(value, self._exemplar(value, labels))
+        if (series := self._series) is not None:
+            series[labels].observe(value, self._exemplar(value, labels))
 
     def _exemplar(self, value: float, labels: tuple[str, ...]) -> Mapping[str, str] | None:
         bucket, now = (labels, bisect_left(self._bounds, value)), time.monotonic()

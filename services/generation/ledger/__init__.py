@@ -438,7 +438,7 @@ class Ledger:
         begun = time.perf_counter()
         if self._store.try_write(self._process.id, self._next.changes):
             # No caller waits for them: where one does, a task writes.
-            self._next.changes.clear()
+            self._next.changes = Changes()
             self._note_written(begun)
             return True
         self._writer = asyncio.create_task(self._write())

@@ -264,16 +264,6 @@ class Changes:
     def is_empty(self) -> bool:
         return not (self.is_awaited or self.abandoned or self.unstored or self.settled)
 
-    def clear(self) -> None:
-        """Empties it."""
-        self.sent.clear()
-        self.stored.clear()
-        self.abandoned.clear()
-        self.unstored.clear()
-        self.settled.clear()
-        self.asked.clear()
-        self.told.clear()
-
     def carry(self, failed: Changes) -> None:
         """Adds the changes of a failed transaction for which no caller waits."""
         self.abandoned |= failed.abandoned
