@@ -18,8 +18,9 @@ every call traced to a collector of this machine, and metrics counted:
     graphs      the order of seven events, and its scores
 
 The other setups evaluate scripts with eight candidates: all services in one process (``dramaturg up``);
-separate processes without traces and metrics; separate processes called by EvaluateScripts for each
-judgement; the ``openai`` client alone, which posts the same bodies; and ``aiohttp`` alone, the floor.
+separate processes that also send an event of every verdict; those without traces and metrics; those called by
+EvaluateScripts for each judgement; the ``openai`` client alone, which posts the same bodies; and ``aiohttp``
+alone, the floor.
 
     python bench/throughput.py [--judgements 1000] [--concurrency 64] [--latency 0.1] [--repeat 3] [--json]
         [--only NAME ...] [--quick] [--ledger postgresql://...]
@@ -49,11 +50,19 @@ from bench.load.measured import Load, Measured
 from bench.load.model_server import model_server
 
 MAIN = "scripts_8"
-TOGETHER, UNTRACED, CALLS, BARE, FLOOR = "one_process", "untraced", "calls", "bare_client", "floor"
-SETUPS = (TOGETHER, UNTRACED, CALLS, BARE, FLOOR)
+TOGETHER, EVENTS, UNTRACED, CALLS, BARE, FLOOR = (
+    "one_process",
+    "events",
+    "untraced",
+    "calls",
+    "bare_client",
+    "floor",
+)
+SETUPS = (TOGETHER, EVENTS, UNTRACED, CALLS, BARE, FLOOR)
 """The setups beside the kinds."""
 LABELS = {
     TOGETHER: "scripts_8, one process",
+    EVENTS: "scripts_8, an event a verdict",
     UNTRACED: "scripts_8, no traces and metrics",
     CALLS: "scripts, a call each",
     BARE: "bare openai client",
@@ -77,6 +86,7 @@ async def measure(
                 works: dict[str, Callable[[], Awaitable[Measured]]] = {
                     MAIN: partial(setups.run, platform),
                     TOGETHER: partial(setups.run, replace(platform, apart=False)),
+                    EVENTS: partial(setups.run, replace(platform, events=True)),
                     UNTRACED: partial(setups.run, replace(platform, collector="")),
                     CALLS: partial(setups.calls, platform),
                     BARE: partial(setups.bare_client, load, url),

@@ -40,6 +40,7 @@ class Platform:
         base_url: The address of the model.
         ledger: The ledger's URL. None: a new SQLite file.
         collector: The address that spans are sent to; metrics are counted then. Empty: neither is.
+        events: Whether the collector also gets an event of every verdict.
         apart: Whether each service is a process, or all are one.
         kind: What is evaluated.
         forked: Whether services are forks of a process that has imported them. They start at once, and their
@@ -50,6 +51,7 @@ class Platform:
     base_url: str
     ledger: str | None
     collector: str
+    events: bool = False
     apart: bool = True
     kind: Kind = KINDS["scripts_8"]
     forked: bool = False
@@ -173,6 +175,7 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
             # Only the provider limits concurrency.
             "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
             "DRAMATURG_TRACES_ENDPOINT": platform.collector,
+            "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": platform.collector if platform.events else "",
         }
         provider = f"""
             [generation.providers.local]

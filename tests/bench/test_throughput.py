@@ -13,7 +13,7 @@ from tests.support.command_line import ROOT
 KINDS = ("scripts_8", "scripts_1", "pairs", "decisions", "dialogues", "graphs")
 # Timers of the server of models are exact to a millisecond of its 20.
 LEAST = 0.9
-SETUPS = ("one_process", "untraced", "calls", "bare_client", "floor")
+SETUPS = ("one_process", "events", "untraced", "calls", "bare_client", "floor")
 
 
 @pytest.mark.slow

@@ -175,9 +175,9 @@ class TakesNoEventsError(Exception):
 class GrpcEvents(OTLPLogExporter):
     """Sends batches of encoded events over gRPC."""
 
-    def __init__(self, endpoint: str | None, requests: Requests) -> None:
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        super().__init__(endpoint)
+        super().__init__()
 
     def _translate_data(self, data: Sequence[Any]) -> Any:
         return self._requests(data)
@@ -271,8 +271,8 @@ class Tracing:
         )
         self.provider.add_span_processor(_CountingProcessor(exporter, contents=settings.contents))
         self.events = None
-        if _takes_events(settings):
-            taking = _event_exporter(settings, Requests(resource.attributes, resource.schema_url, SCOPE))
+        if _takes_events():
+            taking = _event_exporter(Requests(resource.attributes, resource.schema_url, SCOPE))
             self._exporters.append(taking)
             self.events = _CountingEvents(taking, contents=settings.contents)
 
@@ -304,27 +304,19 @@ def protocol_of(signal: str) -> str:
     return GRPC
 
 
-def _endpoint(settings: TracesSettings, protocol: str, path: str) -> str | None:
-    """The endpoint of a signal. None: the exporter reads OpenTelemetry's variables."""
-    if "endpoint" not in settings.model_fields_set:
-        return None
-    return settings.endpoint if protocol == GRPC else settings.endpoint.rstrip("/") + path
-
-
-def _takes_events(settings: TracesSettings) -> bool:
-    """Whether there is a collector of events: a variable may name one for spans alone."""
+def _takes_events() -> bool:
+    """Whether there is a collector of events: an endpoint of traces is one of spans alone."""
     if os.environ.get("OTEL_LOGS_EXPORTER", "").lower() == "none":
         return False
-    named = (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT)
-    return "endpoint" in settings.model_fields_set or any(os.environ.get(name) for name in named)
+    return any(map(os.environ.get, (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT)))
 
 
 # The packages of exporters are imported where they are used: that of HTTP takes 0.1 s to load.
 def _span_exporter(settings: TracesSettings) -> _CountingExporter:
-    protocol = protocol_of("TRACES")
-    endpoint = _endpoint(settings, protocol, "/v1/traces")
+    # None: the exporter reads OpenTelemetry's variables.
+    endpoint = settings.endpoint if "endpoint" in settings.model_fields_set else None
     exporter: SpanExporter
-    if protocol == GRPC:
+    if protocol_of("TRACES") == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
         exporter = OTLPSpanExporter(endpoint)
@@ -333,21 +325,18 @@ def _span_exporter(settings: TracesSettings) -> _CountingExporter:
             OTLPSpanExporter as HttpExporter,
         )
 
-        exporter = HttpExporter(endpoint)
+        exporter = HttpExporter(endpoint and endpoint.rstrip("/") + "/v1/traces")
     return _CountingExporter(exporter, SENT, DROPPED, SpanExportResult)
 
 
-def _event_exporter(settings: TracesSettings, requests: Requests) -> _CountingExporter:
-    protocol = protocol_of("LOGS")
-    stated = os.environ.get(OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
-    endpoint = None if stated else _endpoint(settings, protocol, "/v1/logs")
+def _event_exporter(requests: Requests) -> _CountingExporter:
     exporter: LogRecordExporter
-    if protocol == GRPC:
-        exporter = GrpcEvents(endpoint, requests)
+    if protocol_of("LOGS") == GRPC:
+        exporter = GrpcEvents(requests)
     else:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 
-        exporter = HttpEvents(OTLPLogExporter(endpoint), requests)
+        exporter = HttpEvents(OTLPLogExporter(), requests)
     return _CountingExporter(exporter, EVENTS_SENT, EVENTS_DROPPED, LogRecordExportResult)
 
 

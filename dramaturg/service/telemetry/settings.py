@@ -51,10 +51,10 @@ class TracesSettings(Settings):
     section: ClassVar[str] = "traces"
 
     endpoint: str = Field(default_factory=_endpoint)
-    """The collector that takes spans and events by OTLP, for example "http://collector:4317"; "https://"
-    encrypts. It is spoken to over gRPC, or over HTTP where ``OTEL_EXPORTER_OTLP_PROTOCOL`` is
-    "http/protobuf", then at "/v1/traces" and "/v1/logs" below this address. Absent:
-    ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_ENDPOINT``. Empty: there are no traces.
+    """The collector that takes spans by OTLP, for example "http://collector:4317"; "https://" encrypts. It is
+    spoken to over gRPC, or over HTTP where ``OTEL_EXPORTER_OTLP_PROTOCOL`` is "http/protobuf", then at
+    "/v1/traces" below this address. Absent: ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or
+    ``OTEL_EXPORTER_OTLP_ENDPOINT``. Empty: there are no traces.
     """
     sample_ratio: float | None = Field(default=None, ge=0, le=1)
     """The share of traces that are recorded, drawn where a trace begins; other services follow the caller's

@@ -54,13 +54,16 @@ async def test_spans_reach_the_collector_with_the_configured_headers(monkeypatch
     assert collecting.metadata[0]["x-key"] == "planted"
 
 
-@pytest.mark.parametrize("variable", ["DRAMATURG_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("http", [True, False])
 async def test_both_protocols_take_spans_and_events(
-    variable: str, http: bool, monkeypatch: pytest.MonkeyPatch
+    own: bool, http: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with collector(refusals=1) as collecting:
-        monkeypatch.setenv(variable, collecting.url if http else f"http://{collecting.target}")
+        address = collecting.url if http else f"http://{collecting.target}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        if own:
+            monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", address)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=planted")
         if http:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
@@ -88,7 +91,7 @@ async def test_both_protocols_take_spans_and_events(
     [
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{}"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "{}", "OTEL_LOGS_EXPORTER": "none"},
-        {"DRAMATURG_TRACES_ENDPOINT": "{}", "OTEL_LOGS_EXPORTER": "none"},
+        {"DRAMATURG_TRACES_ENDPOINT": "{}"},
     ],
 )
 async def test_a_collector_of_spans_alone_gets_no_events(
@@ -110,7 +113,7 @@ async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
 ) -> None:
     async with collector(logs=False) as collecting:
         monkeypatch.setenv(
-            "DRAMATURG_TRACES_ENDPOINT", collecting.url if http else f"http://{collecting.target}"
+            "OTEL_EXPORTER_OTLP_ENDPOINT", collecting.url if http else f"http://{collecting.target}"
         )
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf" if http else "grpc")
         monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "10")
@@ -270,11 +273,12 @@ def dead_collector(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_the_end_does_not_wait_for_a_dead_collector_and_all_that_is_lost_is_counted(
     protocol: str, dead_collector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", dead_collector)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     monkeypatch.setenv("OTEL_BLRP_MAX_QUEUE_SIZE", "1000")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1000")
     with counted() as counts:
-        sending = Tracing("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
+        sending = Tracing("test", TracesSettings(flush_seconds=0.3))
         tracer = sending.provider.get_tracer("test")
         tracing.configure_events(sending.events)
         for _ in range(3000):
@@ -303,7 +307,7 @@ def test_the_end_does_not_wait_for_a_dead_collector_and_all_that_is_lost_is_coun
 async def test_values_that_opentelemetry_cannot_use_are_bad_settings(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError, match=r"traces\.endpoint or OTEL_\*"):
         async with telemetry("service", "127.0.0.1"):
