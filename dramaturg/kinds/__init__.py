@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ FILE_KINDS = {kind.name: kind for kind in KINDS if kind.by_file}
 """The kinds whose rows are evaluated as they are, by name."""
 
 
+@lru_cache(maxsize=32)  # for every result of an evaluation
 def find_kind(result: str | None) -> Kind | None:
     """The kind whose results are this member of ``RunSample.result``. None: there is none."""
     return next((kind for kind in KINDS if kind.results.name == result), None)

@@ -85,11 +85,17 @@ def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
         yield lambda value: None if value else REQUIRED
 
 
+_LATEST = 253_402_300_799
+"""The last second of the year 9999, which is the last of a ``Timestamp``; a ``Duration`` may be longer."""
+
+
 def time_fault(time: Any) -> Fault | None:
     """The fault of a ``google.protobuf.Duration`` or ``Timestamp`` that is out of the range of its type.
 
     Neither JSON nor most languages can state such a value.
     """
+    if 0 <= time.nanos < 10**9 and 0 <= time.seconds <= _LATEST:  # of every answer: the rest is slow
+        return None
     try:
         time.ToJsonString()
     except ValueError:

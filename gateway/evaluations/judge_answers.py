@@ -7,7 +7,7 @@ name another judge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES, MAX_CALL_TOKENS
 from dramaturg.judge.provenance import provenances_in, total_usage
 from dramaturg.judge.roles import Role
-from dramaturg.service.validation import time_fault, violations
+from dramaturg.service.validation import violations
 
 CORRECTIONS = "gateway-corrections"
 """The parameter of a provenance that lists the corrections of the judge's answer."""
@@ -225,25 +225,28 @@ def _limit_latency(timed: Provenance | CompletionReference, what: str) -> Iterat
     """Removes an impossible latency; yields its description. Neither JSON nor sums can state some of them."""
     if not timed.HasField("latency"):
         return
-    seconds = timed.latency.seconds
-    if time_fault(timed.latency) or not 0 <= timed.latency.ToNanoseconds() <= MAX_LATENCY_SECONDS * 10**9:
+    seconds, nanos = timed.latency.seconds, timed.latency.nanos
+    if not (0 <= nanos < 10**9 and 0 <= seconds * 10**9 + nanos <= MAX_LATENCY_SECONDS * 10**9):
         timed.ClearField("latency")
         yield f"dropped the latency of {seconds} s of {what}"
 
 
+_MOST: Mapping[str, float] = {
+    "cost_usd": MAX_COST_USD,
+    "unused_cost_usd": MAX_COST_USD,
+    "estimated_cost_usd": MAX_COST_USD,
+    "estimated_token_count": MAX_CALL_TOKENS,
+    "prompt_token_count": MAX_CALL_TOKENS,
+    "completion_token_count": MAX_CALL_TOKENS,
+    "cached_prompt_token_count": MAX_CALL_TOKENS,
+}
+"""The largest possible amounts of one model call."""
+
+
 def _limit_usage(usage: Usage) -> Iterator[str]:
     """Removes impossible amounts of one model call; yields a description of each."""
-    impossible = {
-        "cost_usd": not 0.0 <= usage.cost_usd <= MAX_COST_USD,  # also true for NaN
-        "unused_cost_usd": not 0.0 <= usage.unused_cost_usd <= MAX_COST_USD,
-        "estimated_cost_usd": not 0.0 <= usage.estimated_cost_usd <= MAX_COST_USD,
-        "estimated_token_count": usage.estimated_token_count > MAX_CALL_TOKENS,
-        "prompt_token_count": usage.prompt_token_count > MAX_CALL_TOKENS,
-        "completion_token_count": usage.completion_token_count > MAX_CALL_TOKENS,
-        "cached_prompt_token_count": usage.cached_prompt_token_count > MAX_CALL_TOKENS,
-    }
-    for field, amount in list(usage.ListFields()):
-        if impossible.get(field.name):
+    for field, amount in usage.ListFields():
+        if not 0 <= amount <= _MOST.get(field.name, math.inf):  # also true for NaN
             message: Message = usage
             message.ClearField(field.name)
             yield f"dropped the {field.name} {amount} of a model call"

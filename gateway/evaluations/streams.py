@@ -25,7 +25,7 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.kinds import find_kind
 from dramaturg.kinds.dialogues import is_panel_mean
 from dramaturg.results import names
-from dramaturg.results.kind import ResultKind, judges_of_verdicts
+from dramaturg.results.kind import judges_of_verdicts
 from dramaturg.results.names import abstention_name
 from dramaturg.service import context
 from dramaturg.service.telemetry import instruments, tracing
@@ -78,11 +78,16 @@ _NAMES = {
 }
 
 
-def emit_result(result: Message, kind: ResultKind) -> None:
-    """Emits an event for each judgement of a result."""
+def emit_result(result: Message, kind: str, rows: Iterable[RunResult]) -> None:
+    """Emits an event for each judgement of a result.
+
+    Args:
+        result: The result.
+        kind: The name of its kind.
+        rows: Its rows.
+    """
     judges = judges_of_verdicts(result, _described)
-    rows = kind.rows(result, tracing.contents())
-    tracing.emit(RESULT, ((_shared(kind.name, judges, row), _own(row)) for row in rows))
+    tracing.emit(RESULT, ((_shared(kind, judges, row), _own(row)) for row in rows))
 
 
 def _described(provenance: Provenance) -> tuple[str, ...]:
@@ -202,15 +207,6 @@ _OUTCOMES = {
 }
 
 
-def flat_judgements(result: Message) -> Iterable[Judgement]:
-    """The flat judgements of a result, without the means of panels."""
-    kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name))
-    if kind is None:
-        return ()
-    rows = (row for row in kind.results.rows(result, False) if not is_panel_mean(row))
-    return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in rows)
-
-
 class Emit(Protocol):
     """Publishes one event without waiting."""
 
@@ -254,9 +250,12 @@ class Evaluation(ABC, Generic[AnyPlan]):
         """
 
     @staticmethod
-    def judgements(result: Any) -> Iterable[Judgement]:
-        """The judgements of a result that metrics count."""
-        return flat_judgements(result)
+    def judgements(result: Any, rows: Iterable[RunResult]) -> Iterable[Judgement]:
+        """The judgements of a result that metrics count: those of its rows that are no means of panels."""
+        del result
+        for row in rows:
+            if not is_panel_mean(row):
+                yield Judgement(row.role, row.judge, row.outcome, row.abstain_reason)
 
     async def result(self) -> Any:
         """Runs the evaluation and returns its result. Cancellation cancels the calls to judges."""
@@ -289,11 +288,17 @@ class Evaluation(ABC, Generic[AnyPlan]):
         if served is not None and served.batch_until is not None and waits_for_batch(result):
             return result  # it is evaluated again
         limit_result(result)
-        if instruments.counting():
-            count_result(result, self.judgements(result))
-        kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name)) if tracing.emitting() else None
-        if kind is not None:
-            emit_result(result, kind.results)
+        counting, emitting = instruments.counting(), tracing.emitting()
+        kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name)) if counting or emitting else None
+        if kind is None:
+            return result
+        rows: Iterable[RunResult] = kind.results.rows(result, tracing.contents())
+        if emitting:
+            rows = tuple(rows)
+        if counting:
+            count_result(result, self.judgements(result, rows))
+        if emitting:
+            emit_result(result, kind.results.name, rows)
         return result
 
 

@@ -7,7 +7,7 @@ ablations are those of Table 3 and Figure 4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     GOLD_ANSWER_SOURCE_GIVEN,
     GOLD_ANSWER_SOURCE_NONE,
@@ -155,8 +156,9 @@ class ScriptsEvaluation(Evaluation[ScriptsPlan]):
         self._shadows = ShadowCalls(plan.shadows, scope)
 
     @staticmethod
-    def judgements(result: ScriptsResult) -> Iterator[Judgement]:
+    def judgements(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
         """The verdicts of every judge; those of panels are derived from them and not counted."""
+        del rows
         for candidate in result.candidates:
             for assessed in candidate.assessments:
                 for verdict in assessed.assessment.verdicts:

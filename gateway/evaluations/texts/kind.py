@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import ScoreFigures, Summary
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
@@ -274,8 +275,9 @@ class TextsEvaluation(Evaluation[TextsPlan]):
         self._shadows = ShadowCalls(plan.shadows, scope)
 
     @staticmethod
-    def judgements(result: TextsResult) -> Iterator[Judgement]:
+    def judgements(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
         """The verdicts of every judge; those of panels are derived from them and not counted."""
+        del rows
         for text in result.texts:
             for assessed in text.assessments:
                 for verdict in assessed.assessment.verdicts:

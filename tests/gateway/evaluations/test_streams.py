@@ -25,6 +25,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.verdicts import abstained, passed
+from dramaturg.kinds import find_kind
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.scripts.kind import ScriptsEvaluation
 from gateway.evaluations.streams import Emit, Evaluation, count_result
@@ -190,9 +191,13 @@ def test_judgements_of_every_evaluation_are_counted() -> None:
     assessed.assessment.verdicts.extend(verdicts)
     scripts.candidates.add(assessments=[assessed])
     with counted() as counts:
-        for result in (decision, dialogue, SimulatedDialogue(challenging_turn=0)):
-            count_result(result, Evaluation.judgements(result))
-        count_result(scripts, ScriptsEvaluation.judgements(scripts))
+        for result, kind in ((decision, "decision"), (dialogue, "dialogue")):
+            found_kind = find_kind(kind)
+            assert found_kind is not None
+            rows = found_kind.results.rows(result, False)
+            count_result(result, Evaluation.judgements(result, rows))
+        count_result(SimulatedDialogue(challenging_turn=0), ())
+        count_result(scripts, ScriptsEvaluation.judgements(scripts, ()))
         found = counts.now()
     assert found.by("dramaturg_judgements_total", "outcome", evaluation="decision") == {
         "pass": 1,
