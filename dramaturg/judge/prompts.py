@@ -75,18 +75,21 @@ class Prompt:
         """The messages by role, system first.
 
         Each paragraph: whether it is a heading above a placeholder; its alternating texts and placeholders.
+        Paragraphs without placeholders that follow each other are one.
         """
-        return [
-            (
-                role,
-                [
-                    (_OPTIONAL.fullmatch(paragraph) is not None, _PLACEHOLDER.split(paragraph))
-                    for paragraph in self.messages[name].split("\n\n")
-                ],
-            )
-            for name, role in _ROLES.items()
-            if name in self.messages
-        ]
+        roles = []
+        for name, role in _ROLES.items():
+            if name not in self.messages:
+                continue
+            paragraphs: list[tuple[bool, list[str]]] = []
+            for paragraph in self.messages[name].split("\n\n"):
+                pieces = _PLACEHOLDER.split(paragraph)
+                if len(pieces) == 1 and paragraphs and len(paragraphs[-1][1]) == 1:
+                    paragraphs[-1][1][0] += f"\n\n{paragraph}"
+                else:
+                    paragraphs.append((_OPTIONAL.fullmatch(paragraph) is not None, pieces))
+            roles.append((role, paragraphs))
+        return roles
 
     @property
     def reference(self) -> PromptReference:
@@ -104,8 +107,11 @@ class Prompt:
         """
         messages = []
         for role, paragraphs in self._paragraphs:
-            texts = []
+            texts: list[str] = []
             for optional, pieces in paragraphs:
+                if len(pieces) == 1:
+                    texts += pieces
+                    continue
                 filled = [*pieces]
                 filled[1::2] = [values[placeholder] for placeholder in pieces[1::2]]
                 if not optional or filled[1]:

@@ -6,7 +6,6 @@ The quantiles of Student's t distribution are computed here: the client wheel do
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -50,12 +49,15 @@ class SumAccumulator:
     def __init__(self) -> None:
         self.judgements = self.judged = self.samples = 0
         self.total = self.squared_counts = self.cross = self.squared_totals = 0.0
-        self.abstentions: Counter[str] = Counter()
+        self.abstentions: dict[str, int] = {}
 
     def add(self, rows: Sequence[RunResult]) -> None:
         """Adds the judgements of one sample."""
         self.judgements += len(rows)
-        self.abstentions.update(reason_name(row.abstain_reason) for row in rows if row.abstain_reason)
+        for row in rows:
+            if row.abstain_reason:
+                reason = reason_name(row.abstain_reason)
+                self.abstentions[reason] = self.abstentions.get(reason, 0) + 1
         self.add_values([row.value for row in rows if row.HasField("value")])
 
     def add_values(self, values: Sequence[float]) -> None:

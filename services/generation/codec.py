@@ -217,7 +217,10 @@ def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
 def decode_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
     """The conversation; every role must be stated, and images have a known type."""
     return tuple(
-        [Message(_ROLES[message.role], message.text, _decode_parts(message.parts)) for message in messages]
+        [
+            Message(_ROLES[message.role], message.text, _decode_parts(message.parts) if message.parts else ())
+            for message in messages
+        ]
     )
 
 
@@ -253,7 +256,8 @@ def _violations(request: pb.GenerateRequest) -> list[Violation]:
         if message.role not in _ROLES
     ]
     for index, message in enumerate(request.messages):
-        violations += _part_violations(message, f"messages[{index}]")
+        if message.parts:
+            violations += _part_violations(message, f"messages[{index}]")
     if request.top_logprobs and not request.logprobs:
         violations.append(Violation("top_logprobs", "needs logprobs"))
     if request.cache_policy not in _POLICIES:
@@ -286,15 +290,21 @@ def encode_completion(completion: Completion, latency: float) -> pb.Completion:
         reasoning=answer.reasoning,
         logprobs=map(_token, answer.tokens),
         calls=calls,
-        usage=_whole_usage(completion),
+        usage=_whole_usage(completion, calls),
         fingerprint=completion.fingerprint,
         latency=_duration(latency),
     )
 
 
-def _whole_usage(completion: Completion) -> provenance_pb2.Usage:
-    usage = encode_usage(completion.purchases)
+def _whole_usage(
+    completion: Completion, calls: Sequence[provenance_pb2.CompletionReference]
+) -> provenance_pb2.Usage:
     purchases = completion.purchases
+    if len(calls) == 1:  # as most have
+        usage = provenance_pb2.Usage()
+        usage.CopyFrom(calls[0].usage)
+    else:
+        usage = encode_usage(purchases)
     used = 1 if completion.status is Status.OK else 0
     unused = [purchase for purchase in purchases[: len(purchases) - used] if not purchase.cached]
     if unused:

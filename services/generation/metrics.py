@@ -108,7 +108,8 @@ def count_purchase(purchase: Purchase) -> None:
     if counts is not None:
         TOKENS.add(provider, model, "prompt", amount=counts.prompt)
         TOKENS.add(provider, model, "completion", amount=counts.completion)
-        TOKENS.add(provider, model, "cached_prompt", amount=counts.cached_prompt)
+        if counts.cached_prompt:
+            TOKENS.add(provider, model, "cached_prompt", amount=counts.cached_prompt)
         TENANT_TOKENS.add(tenant, "prompt", amount=counts.prompt)
         TENANT_TOKENS.add(tenant, "completion", amount=counts.completion)
     if purchase.cost is None:

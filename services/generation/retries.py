@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from dramaturg.service import context
 from dramaturg.service.auth import caller
@@ -173,6 +173,13 @@ class RequestAttempts:
     is_bounded: bool = True
     """False outside of any request: the limits of the call alone hold."""
 
+    def __enter__(self) -> Self:
+        self.calls += 1
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.calls -= 1
+
 
 class AttemptBudget:
     """Bounds the failed attempts of all calls of a tenant with one request id.
@@ -194,17 +201,8 @@ class AttemptBudget:
         self._clock = clock
         self._requests: OrderedDict[tuple[str, str], RequestAttempts] = OrderedDict()
 
-    @contextmanager
-    def request(self) -> Iterator[RequestAttempts]:
-        """The attempts of the request that is being served, for one call; new ones outside of any."""
-        attempts = self._current()
-        attempts.calls += 1
-        try:
-            yield attempts
-        finally:
-            attempts.calls -= 1
-
-    def _current(self) -> RequestAttempts:
+    def request(self) -> RequestAttempts:
+        """The attempts of the request that is served, entered for each call; new ones outside of any."""
         served = context.current()
         if served is None or not served.request_id:
             return RequestAttempts(is_bounded=False)

@@ -159,18 +159,15 @@ class Histogram(Instrument):
 
         A bucket gets a new exemplar once a second: it shows the latest one alone.
         """
-        if (series := self._series) is not None:
-            series[labels].observe(value, self._exemplar(value, labels))
-
-    def _exemplar(self, value: float, labels: tuple[str, ...]) -> Mapping[str, str] | None:
-        bucket, now = (labels, bisect_left(self._bounds, value)), time.monotonic()
-        if now < self._exemplar_due.get(bucket, 0.0):
-            return None
-        current = trace.get_current_span().get_span_context()
-        if not current.trace_flags.sampled:
-            return None
-        self._exemplar_due[bucket] = now + _EXEMPLAR_SECONDS
-        return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
+        if (series := self._series) is None:
+            return
+        bucket, now, exemplar = (labels, bisect_left(self._bounds, value)), time.monotonic(), None
+        if now >= self._exemplar_due.get(bucket, 0.0):
+            current = trace.get_current_span().get_span_context()
+            if current.trace_flags.sampled:
+                self._exemplar_due[bucket] = now + _EXEMPLAR_SECONDS
+                exemplar = {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
+        series[labels].observe(value, exemplar)
 
 
 class Bounded:

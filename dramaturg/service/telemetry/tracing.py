@@ -266,11 +266,11 @@ def start_client_span(name: str, attributes: Attributes) -> tuple[Span, Sequence
         The span, which the caller ends, and the metadata that carries it; none where there is no trace.
     """
     made = _tracer.start_span(name, None, SpanKind.CLIENT, attributes)
-    if not made.get_span_context().is_valid:
+    named = made.get_span_context()
+    if not named.is_valid:
         return made, ()
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier, trace.set_span_in_context(made, _EMPTY))
-    return made, tuple(carrier.items())
+    state = ((_TRACESTATE, named.trace_state.to_header()),) if named.trace_state else ()
+    return made, ((_TRACEPARENT, _traceparent(named)), *state)
 
 
 def ids() -> Ids | None:
@@ -286,10 +286,13 @@ def headers() -> Mapping[str, str]:
 
     ``tracestate`` stays here: it holds data of the caller's own tracing.
     """
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier)
-    carrier.pop(_TRACESTATE, None)
-    return carrier
+    current = trace.get_current_span().get_span_context()
+    return {_TRACEPARENT: _traceparent(current)} if current.is_valid else {}
+
+
+def _traceparent(span: SpanContext) -> str:
+    """The header's value (W3C Trace Context, section 3.2.2)."""
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
 
 
 _EMPTY = Context()

@@ -206,7 +206,7 @@ class _Group:
 
     changes: Changes = field(default_factory=Changes)
     retry_until: float = 0.0
-    """When a failed commit is not repeated any more, by the monotonic clock."""
+    """When a failed commit is not repeated any more, by the monotonic clock. 0: no caller waits for it."""
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Ends with the commit, or with a StoreError."""
 
@@ -417,11 +417,12 @@ class Ledger:
     async def _commit(self, change: Callable[[Changes], object]) -> None:
         """Makes a change and waits for its commit. Raises StoreError where it fails."""
         group = self._next
-        if not group.changes.is_awaited:
+        if self._change(change):
+            return
+        if group.retry_until == 0:
             group.retry_until = time.monotonic() + RETRY_SECONDS
-        if not self._change(change):
-            # Shielded: a caller that is cancelled takes its commit from no other.
-            await asyncio.shield(group.done)
+        # Shielded: a caller that is cancelled takes its commit from no other.
+        await asyncio.shield(group.done)
 
     def _change(self, change: Callable[[Changes], object]) -> bool:
         """Makes a change; returns whether it is committed already."""
