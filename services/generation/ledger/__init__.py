@@ -252,6 +252,8 @@ class Ledger:
         if found is None:
             text = await self._lookup.get(fingerprint)
             found = () if text is None else (text,)
+        if not found:
+            return ()
         return tuple(one for text in found for one in records.from_text(text))
 
     async def record_call(self, fingerprint: str) -> int:
@@ -417,17 +419,18 @@ class Ledger:
     async def _commit(self, change: Callable[[Changes], object]) -> None:
         """Makes a change and waits for its commit. Raises StoreError where it fails."""
         group = self._next
-        if self._change(change):
+        change(group.changes)
+        if self._write_changes():
             return
         if group.retry_until == 0:
             group.retry_until = time.monotonic() + RETRY_SECONDS
         # Shielded: a caller that is cancelled takes its commit from no other.
         await asyncio.shield(group.done)
 
-    def _change(self, change: Callable[[Changes], object]) -> bool:
-        """Makes a change; returns whether it is committed already."""
+    def _change(self, change: Callable[[Changes], object]) -> None:
+        """Makes a change for whose commit no caller waits."""
         change(self._next.changes)
-        return self._write_changes()
+        self._write_changes()
 
     def _closed(self) -> StoreError:
         return StoreError(f"the {self._store.name} is closed")
@@ -436,11 +439,11 @@ class Ledger:
         """Writes the next changes, at once or in a task; returns whether they are committed already."""
         if self._writer is not None or self._is_closed or self._next.changes.is_empty:
             return False
-        begun = time.perf_counter()
         if self._store.try_write(self._process.id, self._next.changes):
             # No caller waits for them: where one does, a task writes.
             self._next.changes = Changes()
-            self._note_written(begun)
+            if not self._is_writable:
+                self._note_writable()
             return True
         self._writer = asyncio.create_task(self._write())
         return False
@@ -483,12 +486,12 @@ class Ledger:
                     raise
             await asyncio.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
-        self._note_written(begun)
-
-    def _note_written(self, begun: float) -> None:
         LEDGER_SECONDS.observe(time.perf_counter() - begun, "commit")
         if not self._is_writable:
-            logger.info("the %s can be written again", self._store.name)
+            self._note_writable()
+
+    def _note_writable(self) -> None:
+        logger.info("the %s can be written again", self._store.name)
         self._is_writable = True
 
     async def _record(self, change: Callable[[Changes], object]) -> None:

@@ -435,24 +435,21 @@ class LedgerStore:
                     for call in changes.sent
                 ],
             )
+        ended, settled = set[str](), {*changes.settled}
         if changes.stored:
             # The last completion of a request counts. All writers use one order, which avoids deadlocks.
-            latest = {completion.fingerprint: completion for completion in changes.stored}
-            yield (
-                self._store,
-                [
-                    {
-                        "fingerprint": fingerprint,
-                        "recorded_at": completion.recorded_at,
-                        "purchases": completion.purchases,
-                    }
-                    for fingerprint, completion in sorted(latest.items())
-                ],
-            )
-        ended = {one for completion in changes.stored for one in completion.batch_requests}
+            latest = {}
+            for completion in changes.stored:
+                latest[completion.fingerprint] = {
+                    "fingerprint": completion.fingerprint,
+                    "recorded_at": completion.recorded_at,
+                    "purchases": completion.purchases,
+                }
+                ended.update(completion.batch_requests)
+                settled.update(completion.call_numbers)
+            yield self._store, [latest[fingerprint] for fingerprint in sorted(latest)]
         if changes.asked or changes.told or ended:
             yield from self.batches.changes(changes.asked, changes.told, ended)
-        settled = changes.settled.union(*(completion.call_numbers for completion in changes.stored))
         for statement, numbers in (
             (_MARK_ABANDONED, changes.abandoned),
             (_MARK_UNSTORED, changes.unstored),
