@@ -267,7 +267,8 @@ class SingleFlight(Generic[T]):
         deadline: Deadline,
         work: Callable[[Deadline], Coroutine[Any, Any, T]],
     ) -> _SharedWork[T]:
-        flight = self._under_way[key] = _SharedWork[T]()
+        flight: _SharedWork[T] = _SharedWork()
+        self._under_way[key] = flight
         flight.waiters[waiter] = deadline
 
         def landed(task: asyncio.Task[T]) -> None:
