@@ -234,7 +234,6 @@ def _quote_steps(verdicts: Iterable[Verdict], item: JudgeItem) -> None:
 
     The model names steps by number, so that it need not write their words.
     """
-    sources = Sources(item.task, [item.candidate.text], (), "")
     named = [
         (one, index)
         for verdict in verdicts
@@ -242,6 +241,9 @@ def _quote_steps(verdicts: Iterable[Verdict], item: JudgeItem) -> None:
         if one.kind != FINDING_KIND_MISSING_STEP
         for index in one.step_indices
     ]
+    if not named:
+        return
+    sources = Sources(item.task, [item.candidate.text], (), "")
     for one, index in named[:_MOST_QUOTES]:
         span = Span(part=TEXT, quote=item.candidate.steps[index][:_MOST_QUOTED])
         sources.locate(span)

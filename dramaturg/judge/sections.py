@@ -251,20 +251,19 @@ class ItemsSection:
         number = None if outcome is None else entry.get(self.item_name)
         if outcome is None or not isinstance(number, int) or isinstance(number, bool):
             return None
-        return _Judged(
-            number, outcome, stated_text(entry, "reason"), entry.get("steps"), stated_severity(entry)
-        )
+        return _Judged(number, outcome, stated_text(entry, "reason"), entry)
 
     def _finding(self, judged: _Judged) -> Finding:
+        severity = stated_severity(judged.entry)
         if self.item_name == "step":
-            return finding(self.kind, judged.reason, steps=[judged.number - 1], severity=judged.severity)
-        steps, unknown = stated_steps(judged.steps, self.step_count)
+            return finding(self.kind, judged.reason, steps=[judged.number - 1], severity=severity)
+        steps, unknown = stated_steps(judged.entry.get("steps"), self.step_count)
         return finding(
             self.kind,
             judged.reason + unknown_steps_note(unknown),
             steps=steps,
             constraint=self.contents[judged.number - 1],
-            severity=judged.severity,
+            severity=severity,
         )
 
     def _rationale(self, known: Sequence[_Judged], strange: Collection[str]) -> str:
@@ -289,10 +288,8 @@ class _Judged(NamedTuple):
     """The outcome."""
     reason: str
     """The reason; may be blank."""
-    steps: Any
-    """The steps that violate it, as written by the model."""
-    severity: Severity.ValueType
-    """How grave the fault is."""
+    entry: Mapping[str, Any]
+    """All that the model wrote of it."""
 
 
 _OUTCOMES = {
