@@ -11,8 +11,7 @@ import math
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -228,15 +227,10 @@ class AttemptBudget:
             and request.failed + pending >= self.failures + request.answered // 2
         )
 
-    @contextmanager
-    def attempt(self, request: RequestAttempts) -> Iterator[None]:
-        """Counts an attempt while it is in progress."""
-        request.in_flight += 1
-        try:
-            yield
-        finally:
-            request.in_flight -= 1
-            request.attempted_at = self._clock()
+    def ended(self, request: RequestAttempts) -> None:
+        """Records the end of an attempt in flight."""
+        request.in_flight -= 1
+        request.attempted_at = self._clock()
 
 
 _SHORTEST_SECONDS = 0.25
@@ -391,45 +385,44 @@ class RetryingProvider(Provider):
             LedgerUnavailableError: The call cannot be recorded; nothing was sent.
         """
         with self._budget.request() as request:
-            return await self._complete(call, deadline, request)
-
-    async def _complete(self, call: Call, deadline: Deadline, request: RequestAttempts) -> Answer:
-        attempts = _Attempts(request, caller.current().tenant)
-        fault: ProviderError | None = None
-        while True:
-            if self._budget.is_exhausted(request):
-                raise fault or self._refusal(request)
-            try:
-                with self._budget.attempt(request):
+            attempts = _Attempts(request, caller.current().tenant)
+            fault: ProviderError | None = None
+            while True:
+                if self._budget.is_exhausted(request):
+                    raise fault or self._refusal(request)
+                request.in_flight += 1
+                try:
                     answer = await self._attempt(call, deadline, attempts)
-            except DeadlinePassedError:
-                if fault is not None:
-                    raise fault from None
-                raise
-            except ProviderError as failed:
-                fault = deadline.failure = failed
-            else:
-                request.answered += 1
-                answer.retried += attempts.retried
-                return answer
-            wait = (fault.retry_after or 0.0) + self._jitter(attempts.failures_in_row)
-            unreachable = not fault.status and not self._breaker.has_worked
-            most = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
-            exhausted = attempts.transient >= min(most, self._policy.transient_attempts) or (
-                fault.kind is FailureKind.TRANSIENT and self._breaker.is_open(call.model, attempts.tenant)
-            )
-            if exhausted or not fault.passes or wait >= deadline.remaining():
-                raise fault
-            attempts.retried += 1
-            RETRIES.add(self.name, fault.kind.value)
-            logger.info(
-                "provider %s: %s; attempt %d in %.2f s",
-                self.name,
-                fault.kind.value,
-                attempts.retried + 1,
-                wait,
-            )
-            await asyncio.sleep(wait)
+                except DeadlinePassedError:
+                    if fault is not None:
+                        raise fault from None
+                    raise
+                except ProviderError as failed:
+                    fault = deadline.failure = failed
+                else:
+                    request.answered += 1
+                    answer.retried += attempts.retried
+                    return answer
+                finally:
+                    self._budget.ended(request)
+                wait = (fault.retry_after or 0.0) + self._jitter(attempts.failures_in_row)
+                unreachable = not fault.status and not self._breaker.has_worked
+                most = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
+                exhausted = attempts.transient >= min(most, self._policy.transient_attempts) or (
+                    fault.kind is FailureKind.TRANSIENT and self._breaker.is_open(call.model, attempts.tenant)
+                )
+                if exhausted or not fault.passes or wait >= deadline.remaining():
+                    raise fault
+                attempts.retried += 1
+                RETRIES.add(self.name, fault.kind.value)
+                logger.info(
+                    "provider %s: %s; attempt %d in %.2f s",
+                    self.name,
+                    fault.kind.value,
+                    attempts.retried + 1,
+                    wait,
+                )
+                await asyncio.sleep(wait)
 
     def _refusal(self, request: RequestAttempts) -> ProviderError:
         said = f"{request.words} ({request.failed} attempts for this request failed; no other is made)"

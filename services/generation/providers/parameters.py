@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -114,36 +114,37 @@ class Dialect:
         return tuple(sorted(omitted)) if omitted else ()
 
 
-def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
-    """What ``call`` asks for, with the defaults of ``dialect``."""
-    sampling = call.sampling
+def requested(call: Call, dialect: Dialect) -> Sequence[Parameter]:
+    """What ``call`` asks for, with the defaults of ``dialect``, in the order of ``Parameter``."""
+    sampling, asked = call.sampling, list[Parameter]()
     if sampling.temperature is not None:
-        yield Parameter.TEMPERATURE
+        asked.append(Parameter.TEMPERATURE)
     if sampling.top_p is not None:
-        yield Parameter.TOP_P
+        asked.append(Parameter.TOP_P)
     if sampling.seed is not None:
-        yield Parameter.SEED
+        asked.append(Parameter.SEED)
     if sampling.stop:
-        yield Parameter.STOP
+        asked.append(Parameter.STOP)
     if sampling.max_output_tokens is not None or dialect.default_output_tokens is not None:
-        yield Parameter.MAX_OUTPUT_TOKENS
+        asked.append(Parameter.MAX_OUTPUT_TOKENS)
     if sampling.reasoning_effort or dialect.reasoning_effort:
-        yield Parameter.REASONING_EFFORT
+        asked.append(Parameter.REASONING_EFFORT)
     if call.logprobs:
-        yield Parameter.LOGPROBS
+        asked.append(Parameter.LOGPROBS)
         if call.top_logprobs:
-            yield Parameter.TOP_LOGPROBS
+            asked.append(Parameter.TOP_LOGPROBS)
     if call.json_form is not None:
-        yield Parameter.JSON_SCHEMA
+        asked.append(Parameter.JSON_SCHEMA)
         if Parameter.JSON_SCHEMA not in dialect.omit:
-            yield from (one for one in SCHEMA_BOUNDS if SCHEMA_BOUNDS[one] & call.json_form.keywords)
-        yield Parameter.JSON_OBJECT
+            asked += [one for one in SCHEMA_BOUNDS if SCHEMA_BOUNDS[one] & call.json_form.keywords]
+        asked.append(Parameter.JSON_OBJECT)
     if any(message.role is Role.SYSTEM for message in call.messages):
-        yield Parameter.SYSTEM_ROLE
+        asked.append(Parameter.SYSTEM_ROLE)
     if dialect.stream:
-        yield Parameter.STREAM_OPTIONS
+        asked.append(Parameter.STREAM_OPTIONS)
     if dialect.marks_prompt:
-        yield Parameter.PROMPT_CACHE
+        asked.append(Parameter.PROMPT_CACHE)
+    return asked
 
 
 _FORMS = (Parameter.JSON_SCHEMA, Parameter.JSON_OBJECT)
