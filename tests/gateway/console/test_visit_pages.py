@@ -45,6 +45,7 @@ def test_the_walk_visits_every_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # 25 pages, each with the rules of accessibility
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
 def test_each_page_opens_without_a_fault(filled: Consoled, scheme: str, width: int) -> None:
     with browser(scheme=scheme, width=width, base_url=filled.url) as opened:
