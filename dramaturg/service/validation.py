@@ -254,8 +254,8 @@ def _all(checks: Sequence[_FieldCheck]) -> Check:
             if has_presence and not message.HasField(name):
                 broken = absent
             elif inside is not None:
-                if wrongs := inside(read(message)):
-                    broken = [Violation(_joined(name, path), text) for path, text in wrongs]
+                if inner := inside(read(message)):
+                    broken = [Violation(_joined(name, path), text) for path, text in inner]
             elif elements is not None:
                 broken = elements(read(message))
             elif rules:

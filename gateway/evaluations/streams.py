@@ -294,7 +294,7 @@ class Evaluation(ABC, Generic[AnyPlan]):
             return result
         rows: Iterable[RunResult] = kind.results.rows(result, tracing.contents())
         if emitting:
-            rows = tuple(rows)
+            rows = tuple(rows)  # read twice
         if counting:
             count_result(result, self.judgements(result, rows))
         if emitting:

@@ -62,7 +62,7 @@ CACHE_HITS = Counter(
 )
 LEDGER_SECONDS = Histogram(
     "dramaturg_ledger_write_duration_seconds",
-    "Duration of the ledger's writes: put (a completion, with its wait), commit (of a group, by a thread).",
+    "Duration of the ledger's writes: put (a completion, with its wait), commit (a group's transaction).",
     ("operation",),
 )
 LEDGER_FAILURES = Counter(
