@@ -269,10 +269,11 @@ class ItemsSection:
     def _rationale(self, known: Sequence[_Judged], strange: Collection[str]) -> str:
         name = self.item_name.capitalize()
         lines = [f"{name} {number} ({outcome}): {reason}" for number, outcome, reason, *_ in known if reason]
-        for outcome in OUTCOME.options:
-            silent = [str(number) for number, said, reason, *_ in known if said == outcome and not reason]
-            if silent:
-                lines.append(f"{name} {', '.join(silent)} ({outcome})")
+        if len(lines) < len(known):
+            for outcome in OUTCOME.options:
+                silent = [str(number) for number, said, reason, *_ in known if said == outcome and not reason]
+                if silent:
+                    lines.append(f"{name} {', '.join(silent)} ({outcome})")
         if strange:
             numbers = ", ".join(sorted(strange))
             lines.append(f"(The answer also judges {self.item_name} {numbers}, which does not exist.)")

@@ -462,8 +462,9 @@ class RetryingProvider(Provider):
             outcome, quotas = Outcome.ANSWERED, answer.quotas
             if answer.counts is not None:
                 used = answer.counts.prompt + answer.counts.completion
-            self._timeout.answered(clock() - begun)
-            self._breaker.worked(call.model, clock())
+            ended = clock()
+            self._timeout.answered(ended - begun)
+            self._breaker.worked(call.model, ended)
         except TimeoutError:
             if self._timeout.is_long(clock() - begun):
                 outcome = Outcome.TIMED_OUT

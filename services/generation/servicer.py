@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -160,13 +159,11 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         del context
         return await self.generator.generate(request)
 
-    async def GenerateBatch(
+    def GenerateBatch(
         self, request: pb.GenerateBatchRequest, context: Any
     ) -> AsyncGenerator[pb.GenerateBatchResponse]:
         del context
-        async with aclosing(self.generator.generate_batch(request.requests)) as responses:
-            async for response in responses:
-                yield response
+        return self.generator.generate_batch(request.requests)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         del request, context

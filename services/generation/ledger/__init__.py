@@ -1,10 +1,10 @@
 """The ledger: completions by fingerprint, and calls in flight. See ``docs/operate/generation.md``.
 
-A caller that needs its change to be durable waits for its commit. On PostgreSQL changes are committed in
-groups: those of a few milliseconds, and those that arrive during a commit; keys are looked up in batches:
-those requested during a lookup form the next batch. On a SQLite file a change is committed and a key looked
-up at once, in the event loop, which takes tens of microseconds; while another process has the lock, as on
-PostgreSQL.
+A caller that needs its change to be durable waits for its commit. Changes are committed in groups. On
+PostgreSQL a group is those of a few milliseconds, and those that arrive during a commit; keys are looked up
+in batches: those requested during a lookup form the next batch. On a SQLite file a group is the changes of
+one turn of the event loop. It is committed, and a key is looked up, in the loop, which takes tens of
+microseconds; while another process has the lock, as on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -207,12 +207,18 @@ class _Group:
     changes: Changes = field(default_factory=Changes)
     retry_until: float = 0.0
     """When a failed commit is not repeated any more, by the monotonic clock. 0: no caller waits for it."""
-    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Ends with the commit, or with a StoreError."""
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    """One for each caller, so that a caller that is cancelled takes its commit from no other."""
 
-    def fail(self, error: Exception) -> None:
-        self.done.set_exception(error)
-        self.done.exception()  # marks the exception as retrieved where no caller waits
+    def end(self, error: Exception | None = None) -> None:
+        """Tells the callers that the changes are committed, or the error."""
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
 
 
 class Ledger:
@@ -405,7 +411,7 @@ class Ledger:
         except (TimeoutError, StoreError) as error:
             logger.error("the %s could not be closed cleanly: %r", self._store.name, error)
         self._is_closed = True
-        self._next.fail(self._closed())
+        self._next.end(self._closed())
         await self._lookup.close()
         await self._batch_lookup.close()
         self._writes.close()
@@ -418,14 +424,16 @@ class Ledger:
 
     async def _commit(self, change: Callable[[Changes], object]) -> None:
         """Makes a change and waits for its commit. Raises StoreError where it fails."""
+        if self._is_closed:
+            raise self._closed()
         group = self._next
         change(group.changes)
-        if self._write_changes():
-            return
-        if group.retry_until == 0:
+        self._write_changes()
+        if not group.waiters:
             group.retry_until = time.monotonic() + RETRY_SECONDS
-        # Shielded: a caller that is cancelled takes its commit from no other.
-        await asyncio.shield(group.done)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group.waiters.append(waiter)
+        await waiter
 
     def _change(self, change: Callable[[Changes], object]) -> None:
         """Makes a change for whose commit no caller waits."""
@@ -435,42 +443,47 @@ class Ledger:
     def _closed(self) -> StoreError:
         return StoreError(f"the {self._store.name} is closed")
 
-    def _write_changes(self) -> bool:
-        """Writes the next changes, at once or in a task; returns whether they are committed already."""
-        if self._writer is not None or self._is_closed or self._next.changes.is_empty:
-            return False
-        if self._store.try_write(self._process.id, self._next.changes):
-            # No caller waits for them: where one does, a task writes.
-            self._next.changes = Changes()
-            if not self._is_writable:
-                self._note_writable()
-            return True
-        self._writer = asyncio.create_task(self._write())
-        return False
+    def _write_changes(self) -> None:
+        """Has the next changes written in a task, which begins with the next turn of the event loop."""
+        if self._writer is None and not self._is_closed and not self._next.changes.is_empty:
+            self._writer = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         try:
             while not self._next.changes.is_empty:
-                await asyncio.sleep(GATHERING_SECONDS)
-                group, self._next = self._next, _Group()
-                self._committing = group.changes
-                try:
-                    await self._write_group(group)
-                except BaseException as error:  # a defect too: no caller waits for ever
-                    self._next.changes.carry(group.changes)
-                    group.fail(error if isinstance(error, Exception) else self._closed())
-                    if not isinstance(error, StoreError):
-                        raise
-                    if not self._next.changes.is_awaited:
-                        return  # the next change or renewal tries again
+                if self._store.try_write(self._process.id, self._next.changes):
+                    self._next.end()
+                    self._next = _Group()
+                    self._note_writable()
                 else:
-                    group.done.set_result(None)
-                finally:
-                    self._committing = Changes()
+                    await asyncio.sleep(GATHERING_SECONDS)
+                    group, self._next = self._next, _Group()
+                    if not await self._write_group(group) and not self._next.changes.is_awaited:
+                        return  # the next change or renewal tries again
         finally:
             self._writer = None
 
-    async def _write_group(self, group: _Group) -> None:
+    async def _write_group(self, group: _Group) -> bool:
+        """Writes a group in the thread.
+
+        Returns:
+            Whether it is committed. If not, the changes that no caller waits for are carried on.
+        """
+        self._committing = group.changes
+        try:
+            await self._repeat(group)
+        except BaseException as error:  # a defect too: no caller waits for ever
+            self._next.changes.carry(group.changes)
+            group.end(error if isinstance(error, Exception) else self._closed())
+            if not isinstance(error, StoreError):
+                raise
+            return False
+        finally:
+            self._committing = Changes()
+        group.end()
+        return True
+
+    async def _repeat(self, group: _Group) -> None:
         wait = _FIRST_WAIT_SECONDS
         while True:
             begun = time.perf_counter()
@@ -487,11 +500,11 @@ class Ledger:
             await asyncio.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
         LEDGER_SECONDS.observe(time.perf_counter() - begun, "commit")
-        if not self._is_writable:
-            self._note_writable()
+        self._note_writable()
 
     def _note_writable(self) -> None:
-        logger.info("the %s can be written again", self._store.name)
+        if not self._is_writable:
+            logger.info("the %s can be written again", self._store.name)
         self._is_writable = True
 
     async def _record(self, change: Callable[[Changes], object]) -> None:

@@ -391,8 +391,7 @@ class LedgerStore:
             if not is_one:
                 self._quick.execute("BEGIN IMMEDIATE")
             for text, constants, rows in statements:
-                for row in rows:
-                    self._quick.execute(text, constants | row if constants else row)
+                self._quick.executemany(text, [constants | row for row in rows] if constants else rows)
             if not is_one:
                 self._quick.execute("COMMIT")
         except (sqlite3.Error, ValueError, OverflowError):

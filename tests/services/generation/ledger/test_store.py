@@ -147,13 +147,29 @@ async def test_several_may_open_an_empty_database_at_once(ledger_url: str) -> No
         assert (await ledgers[0].status()).processes == 5
 
 
-async def test_on_a_file_a_call_is_recorded_before_the_event_loop_turns(tmp_path: Path) -> None:
+async def test_on_a_file_the_changes_of_one_turn_are_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = LedgerStore.try_write
+
+    def count(store: LedgerStore, process: str, changes: Changes) -> bool:
+        written.append(len(changes.sent))
+        return write(store, process, changes)
+
+    monkeypatch.setattr(LedgerStore, "try_write", count)
     async with open_ledger(f"sqlite:///{tmp_path / 'l'}") as ledger:
-        recording = ledger.record_call("f")
-        with pytest.raises(StopIteration):
-            recording.send(None)
+        recorded = [asyncio.create_task(ledger.record_call(f"f{number}")) for number in range(8)]
+        cancelled = asyncio.create_task(ledger.record_call("f8"))
+        while not written:
+            assert not any(one.done() for one in recorded)
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        assert len(set(await asyncio.gather(*recorded))) == 8
+        assert written[0] == 9
         with closing(sqlite3.connect(tmp_path / "l")) as other:
-            assert other.execute("SELECT fingerprint FROM dramaturg_calls").fetchall() == [("f",)]
+            found = other.execute("SELECT fingerprint FROM dramaturg_calls").fetchall()
+        assert {*found} >= {(f"f{number}",) for number in range(8)}
 
 
 async def test_nothing_is_written_after_the_end(ledger_url: str) -> None:
