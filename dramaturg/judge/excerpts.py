@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,12 +48,12 @@ class Excerpt:
     fences: tuple[Fenced, ...]
     """The fences. Empty: the request does not have this part."""
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The text in the prompt. Empty: the request does not have this part."""
         return "\n".join(one.text for one in self.fences)
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, str]:
         """The truncated and escaped lengths, for provenance. Empty: the part is shown unchanged."""
         parameters: dict[str, str] = {}
@@ -64,7 +65,7 @@ class Excerpt:
                 parameters[f"{name}.escaped_characters"] = str(one.escaped)
         return parameters
 
-    @property
+    @cached_property
     def notice(self) -> str:
         """A description of the truncation for a rationale. Empty: nothing is truncated."""
         return " ".join(

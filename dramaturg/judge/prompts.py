@@ -91,7 +91,7 @@ class Prompt:
             roles.append((role, paragraphs))
         return roles
 
-    @property
+    @cached_property
     def reference(self) -> PromptReference:
         """The reference to the prompt in provenance."""
         return PromptReference(name=self.name, sha256=self.sha256)

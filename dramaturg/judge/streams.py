@@ -27,16 +27,15 @@ Key = TypeVar("Key", bound=Hashable)
 Response = TypeVar("Response")
 
 
-async def merge_streams(streams: Sequence[AsyncGenerator[Item]]) -> AsyncGenerator[Item]:
+def merge_streams(streams: Sequence[AsyncGenerator[Item]]) -> AsyncGenerator[Item]:
     """Reads several streams concurrently and yields their items as they arrive.
 
     An exception of one stream ends all streams and is raised. Closing the merged stream closes all streams.
     """
-    if len(streams) == 1:  # no task or queue needed
-        async with aclosing(streams[0]) as only:
-            async for item in only:
-                yield item
-        return
+    return streams[0] if len(streams) == 1 else _merged(streams)
+
+
+async def _merged(streams: Sequence[AsyncGenerator[Item]]) -> AsyncGenerator[Item]:
     queue: asyncio.Queue[Item | asyncio.Task[None]] = asyncio.Queue()
 
     async def read(stream: AsyncGenerator[Item]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 
@@ -89,6 +89,9 @@ def decide(
         One verdict for each criterion, in the given order, then others by name. A criterion that one judge
         judged has its verdict as it is.
     """
+    if len(assessments) == 1 and (not assignments or assignments[0].panel is None):
+        verdicts = {verdict.criterion: verdict for verdict in assessments[0].assessment.verdicts}
+        return [verdicts[criterion] for criterion in _in_order(verdicts, order)]
     seats: dict[str, dict[object, tuple[Judge | None, list[_Ballot]]]] = {}
     models: defaultdict[str, set[str]] = defaultdict(set)
     for one in assignments:
@@ -103,11 +106,12 @@ def decide(
             ballot = _Ballot(assessed.judge, verdict, weight, model, threshold)
             key: object = index if panel is None else panel
             seats.setdefault(verdict.criterion, {}).setdefault(key, (panel, []))[1].append(ballot)
-    standard = [criterion for criterion in order if criterion in seats]
-    return [
-        _of_seats(list(seats[criterion].values()))
-        for criterion in [*standard, *sorted(set(seats) - set(order))]
-    ]
+    return [_of_seats(list(seats[criterion].values())) for criterion in _in_order(seats, order)]
+
+
+def _in_order(criteria: Collection[str], order: Sequence[str]) -> list[str]:
+    """The criteria in an order; those that it lacks come last, by name."""
+    return [*filter(criteria.__contains__, order), *sorted(set(criteria) - set(order))]
 
 
 def count_repeats(judge: str, verdicts: Sequence[Verdict]) -> Verdict:

@@ -188,12 +188,15 @@ def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -
         return False
     if scale is not None and not reasoned and not verdict.HasField("score"):
         return False
-    score_scale = _UNIT if scale is None or reasoned else scale
-    if not (_is_on(score_scale, verdict.score) and _is_on(_UNIT, verdict.confidence)):
-        return False
+    # Every verdict comes by here, and members of messages are slow to read.
+    lowest, highest = (0.0, 1.0) if scale is None or reasoned else (scale.lowest, scale.highest)
+    if not (lowest <= verdict.score <= highest and 0.0 <= verdict.confidence <= 1.0):
+        return False  # also NaN
     if verdict.votes or verdict.units or verdict.HasField("measured_confidence"):
         return False
-    if verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS:
+    if not verdict.findings:
+        return True
+    if verdict.outcome == verdict_pb2.OUTCOME_PASS:
         return False
     return all(_are_steps(finding.step_indices, step_count) for finding in verdict.findings)
 
