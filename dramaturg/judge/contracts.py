@@ -248,7 +248,8 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
             ordered = verdicts.in_order(given, criteria)
             del assessment.verdicts[:]
             assessment.verdicts.extend(ordered)
-        for verdict in assessment.verdicts:
+        # Most requests have neither, and every verdict comes by here.
+        for verdict in assessment.verdicts if batch.scales or batch.units else ():
             if verdict.criterion in batch.scales and verdict.outcome in _DECIDED:
                 verdict.CopyFrom(verdicts.unscored(verdict.criterion))
             if unit := batch.units.get(verdict.criterion):

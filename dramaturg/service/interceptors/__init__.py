@@ -27,10 +27,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
@@ -315,12 +316,29 @@ class _Bought:
 
 def _note(run_ids: list[str], bought: _Bought, response: Any) -> None:
     """Takes the id of the run that the call has created, and the usage of a result or completion."""
-    names = field_names(response)
-    if not run_ids and "run" in names:
+    descriptor: Descriptor | None = getattr(response, "DESCRIPTOR", None)
+    if descriptor is None:
+        return
+    has_run, buyers = _noted(descriptor)
+    if has_run and not run_ids:
         run_ids.append(str(getattr(response.run, "id", "")))
-    for name in ("result", "completion"):
-        if name in names and "usage" in field_names(one := getattr(response, name)):
-            bought.add(one.usage)
+    for name in buyers:
+        bought.add(getattr(response, name).usage)
+
+
+@cache
+def _noted(descriptor: Descriptor) -> tuple[bool, Sequence[str]]:
+    """Whether responses of a type have a run, and the names of their fields that state a usage."""
+    fields = descriptor.fields_by_name
+    buyers = [fields[name] for name in ("result", "completion") if name in fields]
+    stating = [
+        field.name
+        for field in buyers
+        if field.message_type is not None
+        and not field.is_repeated
+        and "usage" in field.message_type.fields_by_name
+    ]
+    return "run" in fields, stating
 
 
 def server_interceptor(

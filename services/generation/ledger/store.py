@@ -212,7 +212,7 @@ class LedgerStatus:
     """Completions of this process whose commit is not acknowledged. Their callers wait."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SentCall:
     """A call that is about to be sent."""
 
@@ -223,7 +223,7 @@ class SentCall:
     """Seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredCompletion:
     """A completion to store."""
 
