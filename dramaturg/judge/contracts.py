@@ -248,7 +248,7 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
             ordered = verdicts.in_order(given, criteria)
             del assessment.verdicts[:]
             assessment.verdicts.extend(ordered)
-        # Most requests have neither, and every verdict comes by here.
+        # Most requests have no scales and no units, and every verdict comes by here.
         for verdict in assessment.verdicts if batch.scales or batch.units else ():
             if verdict.criterion in batch.scales and verdict.outcome in _DECIDED:
                 verdict.CopyFrom(verdicts.unscored(verdict.criterion))

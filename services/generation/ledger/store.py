@@ -394,7 +394,7 @@ class LedgerStore:
                 self._quick.executemany(text, [constants | row for row in rows] if constants else rows)
             if not is_one:
                 self._quick.execute("COMMIT")
-        except (sqlite3.Error, ValueError, OverflowError):
+        except Exception:  # a defect too: ``write`` tells it to all who wait
             return False
         finally:
             if self._quick.in_transaction:

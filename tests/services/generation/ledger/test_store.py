@@ -172,6 +172,19 @@ async def test_on_a_file_the_changes_of_one_turn_are_one_transaction(
         assert {*found} >= {(f"f{number}",) for number in range(8)}
 
 
+async def test_a_defect_leaves_no_caller_waiting(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*changes: object) -> None:
+        raise TypeError("a defect")
+
+    async with open_ledger(ledger_url) as ledger:
+        with monkeypatch.context() as patched:
+            patched.setattr(LedgerStore, "_statements", fail)
+            async with asyncio.timeout(10):
+                failed = await asyncio.gather(*map(ledger.record_call, "ab"), return_exceptions=True)
+        assert [type(one) for one in failed] == [TypeError, TypeError]
+        assert await ledger.record_call("c") == 3
+
+
 async def test_nothing_is_written_after_the_end(ledger_url: str) -> None:
     async with open_ledger(ledger_url) as ledger:
         pass
