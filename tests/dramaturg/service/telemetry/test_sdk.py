@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
 from collections.abc import Iterator
@@ -11,12 +12,25 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
 from pydantic import ValidationError
 
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import telemetry, tracing
-from dramaturg.service.telemetry.sdk import Tracing
+from dramaturg.service.telemetry.sdk import Requests, Tracing, resource_of
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
 from dramaturg.testing import until
 from tests.support.ports import free_port
@@ -177,6 +191,42 @@ async def test_spans_of_the_api_are_sent_too(monkeypatch: pytest.MonkeyPatch) ->
                 pass
     by_name = {span.name: span for span in collecting.spans}
     assert by_name["ours"].parent_id == by_name["theirs"].span_id
+
+
+def test_spans_are_encoded_as_the_exporters_of_opentelemetry_encode_them() -> None:
+    provider = TracerProvider(resource=resource_of("service"))
+    state = TraceState([("a", "1"), ("b", "2")])
+    remote = SpanContext(2**127 + 1, 7, is_remote=True, trace_flags=TraceFlags(1), trace_state=state)
+    parents = [None, Context(), trace.set_span_in_context(NonRecordingSpan(remote), Context())]
+    attributes: dict[str, Any] = {
+        "text": "grün",
+        "long": "x" * 5000,
+        "true": True,
+        "one": 1,
+        "share": 1.0,
+        "texts": ["a", "b"],
+        "none": (),
+        "bytes": b"\xff",
+        "mapping": {"a": [1, {"b": 0.5}]},
+    }
+    statuses = [None, Status(StatusCode.OK), Status(StatusCode.ERROR), Status(StatusCode.ERROR, "failed")]
+    tracer = provider.get_tracer(tracing.SCOPE)
+    own: list[Any] = []
+    for kind, parent, status in itertools.product(SpanKind, parents, statuses):
+        own.append(tracer.start_span("own", parent, kind, attributes))
+        if status is not None:
+            own[-1].set_status(status)
+    link = tracer.start_span("link", links=[Link(remote, {"kind": "link"})])
+    event = tracer.start_span("event")
+    event.add_event("happened", {"one": 1})
+    others: list[Any] = [link, event, provider.get_tracer("a team's own", "1.0").start_span("theirs")]
+    for span in (*own, *others):
+        span.end()
+    requests = Requests(provider.resource.attributes, provider.resource.schema_url, tracing.SCOPE)
+
+    assert ExportTraceServiceRequest.FromString(requests.of_spans(own)) == encode_spans(own)
+    assert requests.of_spans(others) == encode_spans(others).SerializeToString()
+    assert requests.of_spans(own + others) == requests.of_spans(own) + requests.of_spans(others)
 
 
 @pytest.mark.parametrize(("variable", "name"), [("", "service"), ("another", "another")])
