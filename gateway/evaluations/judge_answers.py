@@ -212,7 +212,8 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
         yield from _limit_latency(completion, "a model call")
     if not provenance.HasField("usage") or not provenance.usage.ListFields():
         return
-    known = total_usage(completion.usage for completion in provenance.completions)
+    usages = [completion.usage for completion in provenance.completions]
+    known = usages[0] if len(usages) == 1 else total_usage(usages)
     if provenance.usage != known and not _is_accounted_for(provenance.usage, known):
         provenance.parameters[CLAIMED_USAGE] = " ".join(
             f"{field.name}={value}" for field, value in provenance.usage.ListFields()

@@ -114,9 +114,8 @@ def _finder(descriptor: Descriptor) -> Finds:
     """Makes a search for transient abstentions in messages of a type, limited to fields that can hold one."""
     reasons = [field.name for field in descriptor.fields if _is_reason(field)]
     parts = [
-        (field.name, field.is_repeated, _finder(field.message_type))
-        for field in descriptor.fields
-        if field.message_type is not None and _holds_reasons(field.message_type)
+        (field.name, field.is_repeated, _finder(message), _only_reason(message))
+        for field, message in _parts(descriptor)
     ]
 
     is_assessment = descriptor.full_name == CandidateAssessment.DESCRIPTOR.full_name
@@ -127,8 +126,13 @@ def _finder(descriptor: Descriptor) -> Finds:
         for name in reasons:
             if getattr(message, name) in TRANSIENT:
                 return message
-        for name, repeated, look in parts:
-            if repeated:
+        for name, repeated, look, reason in parts:
+            if repeated and reason:
+                # The verdicts of a candidate: there are many.
+                for one in getattr(message, name):
+                    if getattr(one, reason) in TRANSIENT:
+                        return one
+            elif repeated:
                 for one in getattr(message, name):
                     if (found := look(one)) is not None:
                         return found
@@ -139,15 +143,27 @@ def _finder(descriptor: Descriptor) -> Finds:
     return find
 
 
+def _only_reason(descriptor: Descriptor) -> str:
+    """The name of the only field that holds a reason. Empty: there are several, or messages that do."""
+    reasons = [field.name for field in descriptor.fields if _is_reason(field)]
+    return reasons[0] if len(reasons) == 1 and not _parts(descriptor) else ""
+
+
+def _parts(descriptor: Descriptor) -> list[tuple[FieldDescriptor, Descriptor]]:
+    """The fields with messages that hold a reason, and the types of these."""
+    return [
+        (field, message)
+        for field in descriptor.fields
+        if (message := field.message_type) is not None and _holds_reasons(message)
+    ]
+
+
 @cache
 def _holds_reasons(descriptor: Descriptor) -> bool:
     """Whether messages of a type hold an AbstainReason at any depth. No result type is recursive."""
     if descriptor.GetOptions().map_entry or descriptor.full_name in _NO_PART:
         return False
-    return any(
-        _is_reason(field) or (field.message_type is not None and _holds_reasons(field.message_type))
-        for field in descriptor.fields
-    )
+    return any(map(_is_reason, descriptor.fields)) or bool(_parts(descriptor))
 
 
 def _is_reason(field: FieldDescriptor) -> bool:

@@ -210,8 +210,6 @@ class InstrumentedProvider(Provider):
         outcome, begun = CUT, time.perf_counter()
         answer: Answer | None = None
         with tracing.span(f"{OPERATION} {call.model}", kind=SpanKind.CLIENT) as span:
-            if span.is_recording():
-                _set_all(span, self._asked(call))
             try:
                 answer = await self._inner.complete(call, deadline)
                 outcome = ANSWERED
@@ -222,8 +220,8 @@ class InstrumentedProvider(Provider):
             finally:
                 ATTEMPTS.add(self.name, outcome)
                 count_call(self._labels, time.perf_counter() - begun, call, answer)
-            if span.is_recording():
-                _set_all(span, _answered(answer))
+                if span.is_recording():
+                    _describe(span, self._asked(call), {} if answer is None else _answered(answer))
         return answer
 
     def _asked(self, call: Call) -> Mapping[str, AttributeValue | None]:
@@ -266,8 +264,10 @@ def _answered(answer: Answer) -> Mapping[str, AttributeValue | None]:
     }
 
 
-def _set_all(span: Span, attributes: Mapping[str, AttributeValue | None]) -> None:
-    span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+def _describe(span: Span, *attributes: Mapping[str, AttributeValue | None]) -> None:
+    span.set_attributes(
+        {name: value for some in attributes for name, value in some.items() if value is not None}
+    )
 
 
 def _messages(messages: Sequence[Message]) -> str:
