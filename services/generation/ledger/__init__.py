@@ -243,6 +243,8 @@ class Ledger:
         self._batch_lookup: BatchedLookup[str, BatchRequest] = BatchedLookup(self._look_up_batch_requests)
         self._next = _Group()
         self._committing = Changes()
+        self._is_due = False
+        """Whether the next turn of the event loop writes."""
         self._writer: asyncio.Task[None] | None = None
         self._is_writable = True
         self._is_closed = False
@@ -377,6 +379,7 @@ class Ledger:
         Raises:
             LedgerUnavailableError: The store does not answer.
         """
+        self._write_turn()
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=_SETTLING_SECONDS)
         status = await self._query(self._store.status)
@@ -404,7 +407,7 @@ class Ledger:
         """Writes the pending changes and closes the store. Calls in flight count as lost from now on."""
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
-                self._write_changes()
+                self._write_turn()
                 if self._writer is not None:
                     await self._writer
                 await self._writes(self._store.leave, self._process)
@@ -444,22 +447,36 @@ class Ledger:
         return StoreError(f"the {self._store.name} is closed")
 
     def _write_changes(self) -> None:
-        """Has the next changes written in a task, which begins with the next turn of the event loop."""
-        if self._writer is None and not self._is_closed and not self._next.changes.is_empty:
+        """Has the next changes written with the next turn of the event loop."""
+        if not self._is_due and self._writer is None and not self._is_closed:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._write_turn)
+
+    def _write_turn(self) -> None:
+        """Writes the changes of one turn of the event loop: at once if that is possible, else in a task."""
+        self._is_due = False
+        if self._writer is not None or self._is_closed or self._next.changes.is_empty:
+            return
+        if not self._write_at_once():
             self._writer = asyncio.create_task(self._write())
+
+    def _write_at_once(self) -> bool:
+        if not self._store.try_write(self._process.id, self._next.changes):
+            return False
+        self._next.end()
+        self._next = _Group()
+        self._note_writable()
+        return True
 
     async def _write(self) -> None:
         try:
             while not self._next.changes.is_empty:
-                if self._store.try_write(self._process.id, self._next.changes):
-                    self._next.end()
-                    self._next = _Group()
-                    self._note_writable()
-                else:
-                    await asyncio.sleep(GATHERING_SECONDS)
-                    group, self._next = self._next, _Group()
-                    if not await self._write_group(group) and not self._next.changes.is_awaited:
-                        return  # the next change or renewal tries again
+                await asyncio.sleep(GATHERING_SECONDS)
+                if self._write_at_once():
+                    continue
+                group, self._next = self._next, _Group()
+                if not await self._write_group(group) and not self._next.changes.is_awaited:
+                    return  # the next change or renewal tries again
         finally:
             self._writer = None
 
