@@ -37,6 +37,18 @@ from tests.support.ports import free_port
 from tests.support.telemetry import collector, counted, global_provider
 
 
+ATTRIBUTES: dict[str, Any] = {
+    "text": "grün",
+    "long": "x" * 5000,
+    "true": True,
+    "one": 1,
+    "share": 1.0,
+    "texts": ["a", "b"],
+    "none": (),
+}
+"""A value of every kind that events and spans have."""
+
+
 @pytest.fixture(autouse=True)
 def _no_provider() -> Iterator[None]:
     with global_provider():
@@ -146,24 +158,15 @@ async def test_a_collector_that_has_no_place_for_events_is_sent_no_more(
 
 
 async def test_every_kind_of_attribute_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    attributes: dict[str, Any] = {
-        "text": "grün",
-        "long": "x" * 5000,
-        "true": True,
-        "one": 1,
-        "share": 1.0,
-        "texts": ["a", "b"],
-        "none": (),
-    }
     async with collector() as collecting:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collecting.target}")
         async with telemetry("service", "127.0.0.1"):
             with tracing.span("work"):
                 shared: dict[str, str | tuple[str, ...]] = {"kind": "long", "judges": ("a", "b")}
-                own = {name: attributes[name] for name in ("one", "true", "share")}
-                tracing.emit("happened", [(shared, attributes), ({}, own)])
+                own = {name: ATTRIBUTES[name] for name in ("one", "true", "share")}
+                tracing.emit("happened", [(shared, ATTRIBUTES), ({}, own)])
     first, second = (event.attributes for event in collecting.events)
-    assert first == {"kind": "long", "judges": ["a", "b"], **attributes, "none": []}
+    assert first == {"kind": "long", "judges": ["a", "b"], **ATTRIBUTES, "none": []}
     assert [(name, type(value)) for name, value in second.items()] == [
         ("one", int),
         ("true", bool),
@@ -198,17 +201,7 @@ def test_spans_are_encoded_as_the_exporters_of_opentelemetry_encode_them() -> No
     state = TraceState([("a", "1"), ("b", "2")])
     remote = SpanContext(2**127 + 1, 7, is_remote=True, trace_flags=TraceFlags(1), trace_state=state)
     parents = [None, Context(), trace.set_span_in_context(NonRecordingSpan(remote), Context())]
-    attributes: dict[str, Any] = {
-        "text": "grün",
-        "long": "x" * 5000,
-        "true": True,
-        "one": 1,
-        "share": 1.0,
-        "texts": ["a", "b"],
-        "none": (),
-        "bytes": b"\xff",
-        "mapping": {"a": [1, {"b": 0.5}]},
-    }
+    attributes = {**ATTRIBUTES, "bytes": b"\xff", "mapping": {"a": [1, {"b": 0.5}]}}
     statuses = [None, Status(StatusCode.OK), Status(StatusCode.ERROR), Status(StatusCode.ERROR, "failed")]
     tracer = provider.get_tracer(tracing.SCOPE)
     own: list[Any] = []
