@@ -36,7 +36,6 @@ from dramaturg.testing import until
 from tests.support.ports import free_port
 from tests.support.telemetry import collector, counted, global_provider
 
-
 ATTRIBUTES: dict[str, Any] = {
     "text": "grün",
     "long": "x" * 5000,
