@@ -108,7 +108,7 @@ REFUSALS_A_SECOND = 10
 class JsonFormatter(logging.Formatter):
     """Writes a record as one JSON object.
 
-    Members: the time (UTC), level, logger, message, the request id, the ids of the trace and of the span, and
+    Members: the time (UTC), level, logger, message, the ids of the trace and of the span, the request id, and
     the fields of ``extra``.
 
     ``logger.info("call", extra={"fields": {"seconds": 0.2}})`` adds the member ``seconds``.
@@ -120,13 +120,14 @@ class JsonFormatter(logging.Formatter):
         members: dict[str, object] = {}
         if request is not None:
             members["request_id"] = request.request_id
-        if span is not None:
-            members["trace_id"], members["span_id"] = span
         members |= getattr(record, "fields", {})
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
         line = f'{{"time": "{_time(record.created)}", '
         line += _head(record.levelname, record.name, _message(record))
+        if span is not None:
+            # Hexadecimal digits, which no other record has.
+            line += f', "trace_id": "{span.trace_id}", "span_id": "{span.span_id}"'
         if members:
             values = [
                 _text(value) if type(value) is str and len(value) <= _SHORT else _json(value)
