@@ -51,8 +51,7 @@ class _Series(dict[tuple[str, ...], Any]):
         return made
 
 
-# A call counts a dozen times. The methods of the package check each time what is known here: they take three
-# times as long.
+# A call counts a dozen times. The methods of the package check each time what is known here.
 def _adder(child: Any) -> Any:
     return child._value.inc
 

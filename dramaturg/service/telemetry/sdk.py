@@ -1,8 +1,9 @@
 """The providers of a process: OpenTelemetry's SDK, which sends spans and events by OTLP.
 
-Its exporters read the variables of OpenTelemetry. Spans and events are encoded here: the exporters take seven
-times as long. Attributes that come again are encoded once. Events are log records of OTLP that are not made
-by the SDK: that takes ten times as long, and a script has an event for each of its criteria.
+Its exporters read the variables of OpenTelemetry. Spans and events are encoded here, and attributes that come
+again are encoded once: the encoders of the exporters make a message of every attribute. Events are log records
+of OTLP that are not made by the SDK, which makes an object of each: a script has an event for each of its
+criteria.
 """
 
 from __future__ import annotations
