@@ -1,9 +1,8 @@
 """The providers of a process: OpenTelemetry's SDK, which sends spans and events by OTLP.
 
 Its exporters read the variables of OpenTelemetry. Spans and events are encoded here, and attributes that come
-again are encoded once: the encoders of the exporters make a message of every attribute. Events are log records
-of OTLP that are not made by the SDK, which makes an object of each: a script has an event for each of its
-criteria.
+again are encoded once: the encoders of the exporters make a message of every attribute. Events are records of
+OTLP that are not made by the SDK, which makes an object of each: a script has an event for each criterion.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Requests:
         others: list[ReadableSpan] = []
         for span in spans:
             scope = span.instrumentation_scope
-            made_here = scope is not None and scope.name == self._name
+            made_here = scope is not None and scope.name == self._name and not scope.version
             (others if span.events or span.links or not made_here else own).append(span)
         request = self(map(_span, own)) if own else b""
         # Spans that a program makes with the API itself may have anything.

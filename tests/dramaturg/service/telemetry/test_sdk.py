@@ -211,7 +211,8 @@ def test_spans_are_encoded_as_the_exporters_of_opentelemetry_encode_them() -> No
     link = tracer.start_span("link", links=[Link(remote, {"kind": "link"})])
     event = tracer.start_span("event")
     event.add_event("happened", {"one": 1})
-    others: list[Any] = [link, event, provider.get_tracer("a team's own", "1.0").start_span("theirs")]
+    theirs = [provider.get_tracer(name, "1.0").start_span(name) for name in ("a team's own", tracing.SCOPE)]
+    others: list[Any] = [link, event, *theirs]
     for span in (*own, *others):
         span.end()
     requests = Requests(provider.resource.attributes, provider.resource.schema_url, tracing.SCOPE)
