@@ -212,8 +212,7 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
         yield from _limit_latency(completion, "a model call")
     if not provenance.HasField("usage") or not provenance.usage.ListFields():
         return
-    usages = [completion.usage for completion in provenance.completions]
-    known = usages[0] if len(usages) == 1 else total_usage(usages)
+    known = total_usage(completion.usage for completion in provenance.completions)
     if provenance.usage != known and not _is_accounted_for(provenance.usage, known):
         provenance.parameters[CLAIMED_USAGE] = " ".join(
             f"{field.name}={value}" for field, value in provenance.usage.ListFields()

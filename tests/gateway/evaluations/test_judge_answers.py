@@ -27,6 +27,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse,
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, GenerateRolesResponse
 from dramaturg.judge.protocols import MAX_ANSWER_BYTES
+from dramaturg.judge.provenance import MAX_AMOUNT
 from dramaturg.judge.roles import (
     AUTHOR,
     CHALLENGE_JUDGE,
@@ -160,6 +161,13 @@ def test_impossible_amounts_of_a_call_are_dropped(call: Usage) -> None:
     assert limit_answer(answer, None)
     assert not answer.provenance.usage.ListFields()
     assert "dropped the" in answer.provenance.parameters[CORRECTIONS]
+
+
+def test_the_counts_of_one_call_are_at_most_those_that_are_summed() -> None:
+    call = Usage(provider_call_count=10**15)
+    answer = assessed(call, call)
+    assert limit_answer(answer, None)
+    assert answer.provenance.usage.provider_call_count == MAX_AMOUNT
 
 
 def test_the_text_of_a_prompt_is_not_taken_from_an_answer() -> None:
